@@ -2,8 +2,8 @@
 
 use std::{env, error::Error, fs, path::Path, process::ExitCode};
 
-/// Directory of the schema, relative to the wire crate, where build scripts run.
-const PROTO_DIR: &str = "../proto";
+/// Directory of the schema in the wire crate, where build scripts run: a link, so that a package of the crate has it.
+const PROTO_DIR: &str = "proto";
 
 /// The modules of the wire crate, in the order of its table of offsets.
 const FILES: [&str; 7] = [
@@ -42,7 +42,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={PROTO_DIR}/{file}");
     }
     println!("cargo::rerun-if-changed={ODD_DIR}/odd.proto");
-    println!("cargo::rerun-if-changed=../build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
     let out_dir = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run this through cargo")?;
     let out_dir = Path::new(&out_dir);
     let proto_dir = Path::new(PROTO_DIR);

@@ -8,7 +8,11 @@
 mod bench;
 mod conformance;
 mod demo;
+mod generate;
+mod monitor;
+mod roles;
 mod sdk;
+mod table;
 mod yardstick;
 
 use std::ffi::OsString;
@@ -22,7 +26,7 @@ const NAME: &str = "doca-storage";
 
 const EXAMPLES: &str = "\
 Examples:
-  doca-storage                                     the demo, with a file of this checkout
+  doca-storage                                     the demo, with content that the program brings
   doca-storage demo --content photo.raw --workers 2
   doca-storage demo --block-size 1048576 --blocks-per-io 4
   doca-storage target --help                       a role, with the flags of the reference";
@@ -45,6 +49,13 @@ enum Command {
     Conformance(conformance::Options),
     /// softdoca for C and C++: install its library, headers and pkg-config files
     Sdk(sdk::Options),
+    /// Show what roles with --metrics have done and how they are: a table or JSON
+    Status(monitor::StatusOptions),
+    /// Show the same live, with rates
+    Top(monitor::TopOptions),
+    /// Write man pages and completions for packages
+    #[command(hide = true)]
+    Generate(generate::Options),
     /// A part of what `bench` compares with
     #[command(hide = true)]
     Yardstick(yardstick::Options),
@@ -83,6 +94,10 @@ impl RoleArguments {
 }
 
 fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = roles::run_as_program(&arguments).or_else(|| roles::help(&arguments)) {
+        return code;
+    }
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => {
@@ -100,6 +115,9 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Sdk(options) => sdk::run(&options),
+        Command::Status(options) => monitor::status(&options),
+        Command::Top(options) => monitor::top(&options),
+        Command::Generate(options) => generate::run(&options),
         Command::Yardstick(options) => yardstick::run(&options),
         Command::FirstIos(options) => bench::first_ios::run(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),

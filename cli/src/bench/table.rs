@@ -3,8 +3,8 @@
 use ::bench::suite::{Bar, Measurement, Results, Sense};
 use role_common::outln;
 use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Style};
+
+use crate::table::{self, Layout};
 
 pub(super) fn print(results: &Results) {
     let machine = &results.machine;
@@ -104,11 +104,11 @@ fn print_measurements(measurements: &[Measurement]) {
             text(series.median(|run| Some(run.cpu_ns?.targets)), 1e3, 2),
         ]);
     }
-    let mut table = table.build();
-    table
-        .with(Style::rounded())
-        .modify(Columns::new(1..), Alignment::right());
-    outln!("{table}");
+    let layout = Layout {
+        right: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+        optional: &[10, 9, 8, 7, 2, 3, 6],
+    };
+    outln!("{}", table::render(table, layout));
 }
 
 fn print_bars(bars: &[Bar]) {
@@ -133,9 +133,9 @@ fn print_bars(bars: &[Bar]) {
             bar.detail.clone(),
         ]);
     }
-    let mut table = table.build();
-    table
-        .with(Style::rounded())
-        .modify(Columns::new(1..3), Alignment::right());
-    outln!("{table}");
+    let layout = Layout {
+        right: &[1, 2],
+        optional: &[4],
+    };
+    outln!("{}", table::render(table, layout));
 }

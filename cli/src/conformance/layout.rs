@@ -9,7 +9,8 @@ use clap::Args;
 use role_common::outln;
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table;
 
 use super::Result;
 use super::report::ReportOptions;
@@ -157,7 +158,11 @@ fn print(vector: &Vector) {
             field.meaning.clone(),
         ]);
     }
-    outln!("{}\n", table.build().with(Style::rounded()));
+    let layout = table::Layout {
+        right: &[0, 1],
+        optional: &[5],
+    };
+    outln!("{}\n", table::render(table, layout));
 }
 
 fn summary(rows: &[Row<'_>]) -> String {
@@ -178,5 +183,5 @@ fn summary(rows: &[Row<'_>]) -> String {
         0 => format!("PASS: {} vectors", rows.len()),
         _ => format!("FAIL: {failed} of {} vectors", rows.len()),
     };
-    format!("{}\n{end}", table.build().with(Style::rounded()))
+    format!("{}\n{end}", table::render(table, table::Layout::default()))
 }

@@ -10,9 +10,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use role_common::outln;
 use serde::Serialize;
-use tabled::Table;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table::{self, Layout};
 
 use super::Result;
 
@@ -89,7 +89,7 @@ pub(super) fn progress(checks: usize) -> ProgressBar {
     progress
 }
 
-fn table_of(report: &Report) -> Table {
+fn table_of(report: &Report) -> String {
     let mut table = Builder::new();
     table.push_record(["suite", "check", "result", "seconds", "note"]);
     for case in &report.cases {
@@ -101,9 +101,11 @@ fn table_of(report: &Report) -> Table {
             shortened(case.note.as_deref().unwrap_or_default()),
         ]);
     }
-    let mut table = table.build();
-    table.with(Style::rounded());
-    table
+    let layout = Layout {
+        right: &[3],
+        optional: &[4, 0],
+    };
+    table::render(table, layout)
 }
 
 /// What failed, with what the processes wrote.

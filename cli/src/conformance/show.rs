@@ -11,7 +11,8 @@ use clap::Args;
 use role_common::{errln, out};
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table::{self, Layout};
 
 use super::Result;
 
@@ -183,7 +184,7 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
             content,
         ]);
     }
-    let _ = writeln!(text, "{}", table.build().with(Style::rounded()));
+    let _ = writeln!(text, "{}", table::render(table, Layout::default()));
     text
 }
 

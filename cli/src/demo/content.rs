@@ -19,10 +19,14 @@ const LARGE_IOS: u64 = 4 << 20;
 /// Largest storage that a `.sbc` file can hold, and so the largest that the demo makes.
 const LARGEST_STORAGE: u64 = 2 << 30;
 
+/// What is stored without `--content`: a real file of some 100 KB, which is part of the program.
+const BUNDLED: &[u8] = include_bytes!("../../../Cargo.lock");
+const BUNDLED_NAME: &str = "the bundled text";
+
 /// A file with exactly the bytes of the storage.
 #[derive(Debug)]
 pub struct Content {
-    /// The file that the user named, or the default.
+    /// The file that the user named, or the name of the bundled content.
     pub source: PathBuf,
     /// Bytes of the source.
     pub source_len: u64,
@@ -39,11 +43,16 @@ impl Content {
     ///
     /// A short source is repeated, each time after a line of its own, so that no two blocks are alike.
     pub fn prepare(options: &Options, directory: &Path) -> Result<Self, Error> {
-        let source = options.content.clone().map_or_else(default_source, Ok)?;
-        let mut bytes = Vec::new();
-        std::fs::File::open(&source)
-            .and_then(|file| file.take(LARGEST_STORAGE + 1).read_to_end(&mut bytes))
-            .map_err(Error::io(format!("--content {}", source.display())))?;
+        let (source, bytes) = match &options.content {
+            None => (PathBuf::from(BUNDLED_NAME), BUNDLED.to_vec()),
+            Some(source) => {
+                let mut bytes = Vec::new();
+                std::fs::File::open(source)
+                    .and_then(|file| file.take(LARGEST_STORAGE + 1).read_to_end(&mut bytes))
+                    .map_err(Error::io(format!("--content {}", source.display())))?;
+                (source.clone(), bytes)
+            }
+        };
         if bytes.is_empty() {
             return Err(Error::Options(format!(
                 "--content {}: expected a file with content, it is empty",
@@ -119,17 +128,6 @@ fn write_repeated(path: &Path, source: &[u8], capacity: u64) -> std::io::Result<
         write(format!("\n==== copy {copies} ====\n").as_bytes())?;
     }
     file.flush()
-}
-
-/// A file that every checkout has, and that is no toy.
-fn default_source() -> Result<PathBuf, Error> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock");
-    match path.canonicalize() {
-        Ok(path) => Ok(path),
-        Err(_) => Err(Error::Options(
-            "this binary is not in its checkout: name a file with --content FILE".to_owned(),
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, value_parser};
+use role_common::flags;
 use role_common::stored_block::MatrixType;
 
 const EXAMPLES: &str = "\
@@ -21,12 +22,12 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
     pub layout: LayoutChoice,
 
-    /// File to store; without it a file of this checkout
+    /// File to store; without it a text that the program brings
     #[arg(long, value_name = "FILE")]
     pub content: Option<PathBuf>,
 
-    /// Size of a storage block in bytes; gga needs a multiple of 128
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(64..=64 << 20))]
+    /// Size of a storage block in bytes, or with a unit such as 64k; gga needs a multiple of 128
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: u32,
 
     /// Worker threads of each role
@@ -41,8 +42,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=255))]
     pub blocks_per_io: u16,
 
-    /// Size in bytes of the initiator's memory; 0 for the size of the storage
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    /// Size of the initiator's memory in bytes, or with a unit such as 1M; 0 for the size of the storage
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = flags::size)]
     pub local_io_region_size: u64,
 
     /// Matrix of the gga deployment's parity
@@ -61,6 +62,18 @@ pub struct Options {
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    const LIMITS: std::ops::RangeInclusive<u64> = 64..=64 << 20;
+    match flags::size(text).map(|size| (LIMITS.contains(&size), size as u32)) {
+        Ok((true, size)) => Ok(size),
+        _ => Err(format!(
+            "expected bytes, {} to {}, or a size such as 64k",
+            LIMITS.start(),
+            LIMITS.end()
+        )),
+    }
 }
 
 /// The deployments that can be asked for.

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Style};
 
 use super::deployment::Session;
 use super::plan::{Expected, Plan, Run};
+use crate::table::{self, Layout};
 
 /// One session in the table.
 #[derive(Debug, Serialize)]
@@ -197,11 +196,11 @@ impl fmt::Display for Report {
                     .chain([result.to_owned()]),
             );
         }
-        let mut table = table.build();
-        table
-            .with(Style::rounded())
-            .modify(Columns::new(2..=7), Alignment::right());
-        writeln!(f, "{table}")?;
+        let layout = Layout {
+            right: &[2, 3, 4, 5, 6, 7],
+            optional: &[7, 6, 8, 4, 2],
+        };
+        writeln!(f, "{}", table::render(table, layout))?;
         for row in &self.sessions {
             if let Some(failure) = &row.failure {
                 writeln!(f, "{}: {}: {failure}", row.layout, row.title)?;

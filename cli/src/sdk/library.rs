@@ -4,33 +4,66 @@ use std::env::{self, consts::DLL_PREFIX, consts::DLL_SUFFIX};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use flate2::read::GzDecoder;
+
 use role_common::errln;
+
+use tempfile::TempDir;
 
 use super::Result;
 
 /// Package of the library.
 const PACKAGE: &str = "softdoca-shared";
 
-/// The library in a release: beside the executable. In a checkout, cargo builds it.
-pub(super) fn find() -> Result<PathBuf> {
+/// The sources of the library and of what it depends on in this workspace, as a compressed archive.
+const SOURCES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/softdoca.tar.gz"));
+
+/// A shared library to install.
+pub(super) struct Library {
+    path: PathBuf,
+    /// Where it was built, if that is of no further use.
+    _directory: Option<TempDir>,
+}
+
+impl Library {
+    pub(super) fn named(path: PathBuf) -> Self {
+        Self {
+            path,
+            _directory: None,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The library of a release, which is beside the executable or in the `lib` beside its directory. Else cargo builds it, in a checkout or from the
+/// sources that the program brings.
+pub(super) fn find() -> Result<Library> {
     let executable = env::current_exe()?;
-    let released = executable.with_file_name(softdoca_sdk::SONAME);
-    if released.is_file() {
-        return Ok(released);
+    let released = ["", "../lib"].map(|directory| {
+        executable
+            .with_file_name(directory)
+            .join(softdoca_sdk::SONAME)
+    });
+    if let Some(released) = released.into_iter().find(|path| path.is_file()) {
+        return Ok(Library::named(released));
     }
     let directory = env::current_dir()?;
-    let checkout = checkout(&directory)
-        .or_else(|| checkout(&executable))
-        .ok_or_else(|| {
-            format!(
-                "there is no {} beside {}, and neither {} nor the executable is in a checkout where cargo could build it; \
-                 name the file with --library",
-                softdoca_sdk::SONAME,
-                executable.display(),
-                directory.display()
-            )
-        })?;
-    build(checkout)
+    if let Some(checkout) = checkout(&directory).or_else(|| checkout(&executable)) {
+        return build(checkout).map(Library::named);
+    }
+    let directory = tempfile::tempdir()?;
+    unpack(directory.path())?;
+    Ok(Library {
+        path: build(directory.path())?,
+        _directory: Some(directory),
+    })
+}
+
+fn unpack(directory: &Path) -> std::io::Result<()> {
+    tar::Archive::new(GzDecoder::new(SOURCES)).unpack(directory)
 }
 
 /// The checkout around a path.
@@ -91,6 +124,35 @@ mod tests {
         );
         assert_eq!(artifact(b"{}"), None);
         assert_eq!(artifact(b"no json"), None);
+    }
+
+    #[test]
+    fn the_bundled_sources_are_a_workspace_of_the_library_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        unpack(directory.path()).expect("unpacked");
+        assert_eq!(checkout(directory.path()), Some(directory.path()));
+        let metadata = Command::new(env!("CARGO"))
+            .args([
+                "metadata",
+                "--no-deps",
+                "--offline",
+                "--format-version",
+                "1",
+            ])
+            .current_dir(directory.path())
+            .output()
+            .expect("cargo runs");
+        let said = String::from_utf8_lossy(&metadata.stderr);
+        assert!(metadata.status.success(), "{said}");
+        let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
+        let mut names: Vec<_> = metadata["packages"]
+            .as_array()
+            .expect("packages")
+            .iter()
+            .map(|package| package["name"].as_str().expect("a name"))
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["doca-abi", "softdoca", PACKAGE]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use library::Library;
 use role_common::{errln, out, outln};
 use softdoca_sdk::{Directories, Layout, Side, environment, install};
 
@@ -51,8 +52,8 @@ struct Install {
     #[arg(long)]
     dpu: bool,
 
-    /// The shared library to install [default: the one beside this executable, else built by cargo from the checkout that
-    /// the working directory or this executable is in]
+    /// The shared library to install [default: the one that was installed with this executable; else built by cargo, from the checkout that the
+    /// working directory or this executable is in, or from the sources that the program brings]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
 }
@@ -101,7 +102,7 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 impl Install {
     fn run(&self) -> Result<()> {
         let library = match &self.library {
-            Some(library) => library.clone(),
+            Some(library) => Library::named(library.clone()),
             None => library::find()?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
@@ -112,7 +113,7 @@ impl Install {
             }
             (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
         };
-        let installed = install(&library, &prefix, layout)?;
+        let installed = install(library.path(), &prefix, layout)?;
         outln!(
             "installed {}, {} headers and {} packages",
             installed.library.display(),

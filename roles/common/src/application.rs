@@ -8,6 +8,8 @@ use crate::errln;
 use crate::failure::Failure;
 use crate::flags::{self, FlagsError, RoleFlags};
 use crate::logging;
+use crate::metrics::{Metrics, MetricsAddress};
+use crate::notify;
 use crate::shutdown::Shutdown;
 
 /// What a program needs besides its flags.
@@ -17,6 +19,16 @@ pub struct Environment {
     pub console: Console,
     /// Whether it was asked to end.
     pub shutdown: Shutdown,
+    /// What is measured, for `--metrics`.
+    pub metrics: Metrics,
+}
+
+impl Environment {
+    /// Says on the console, and to a service manager, that the program is ready for its peers.
+    pub fn announce_ready(&self, line: impl std::fmt::Display) {
+        self.console.announce(line);
+        notify::ready();
+    }
 }
 
 /// Runs the program called `name`: reads its flags from `args`, starts logs and signal handling,
@@ -46,17 +58,13 @@ pub fn run<F: RoleFlags>(
             return console::conclude(name, code);
         }
     };
-    let console = Console::new(flags.output());
+    let output = *flags.output();
+    let console = Console::new(output.output);
     console.announce(banner);
-    logging::start(flags.general());
-    let result = Shutdown::on_signals()
-        .map_err(|error| {
-            Failure::new(
-                doca::ErrorCode::INITIALIZATION,
-                format!("signal handlers: {error}"),
-            )
-        })
-        .and_then(|shutdown| body(flags, Environment { console, shutdown }));
+    logging::start(flags.general(), output.log_format);
+    let result = check_variables()
+        .and_then(|()| environment(name, console, output.metrics))
+        .and_then(|environment| body(flags, environment));
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -65,4 +73,45 @@ pub fn run<F: RoleFlags>(
         }
     };
     console::conclude_role(name, code)
+}
+
+/// Levels of `SOFTDOCA_LOG`. softdoca itself, in programs of others, only warns of another one.
+const SOFTDOCA_LEVELS: [&str; 7] = [
+    "critical", "error", "warning", "warn", "info", "debug", "trace",
+];
+
+fn check_variables() -> Result<(), Failure> {
+    match std::env::var_os("SOFTDOCA_LOG") {
+        Some(level) if !SOFTDOCA_LEVELS.iter().any(|it| level == *it) => {
+            Err(Failure::invalid(format!(
+                "SOFTDOCA_LOG: expected critical, error, warning, info, debug or trace, got {:?}",
+                level.display().to_string()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn environment(
+    name: &'static str,
+    console: Console,
+    address: Option<MetricsAddress>,
+) -> Result<Environment, Failure> {
+    let shutdown = Shutdown::on_signals().map_err(|error| {
+        Failure::new(
+            doca::ErrorCode::INITIALIZATION,
+            format!("signal handlers: {error}"),
+        )
+    })?;
+    let mut metrics = Metrics::default();
+    if let Some(address) = address {
+        let local;
+        (metrics, local) = Metrics::serve(name, address)?;
+        console.announce(format_args!("metrics at http://{local}/metrics"));
+    }
+    Ok(Environment {
+        console,
+        shutdown,
+        metrics,
+    })
 }

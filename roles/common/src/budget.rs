@@ -14,7 +14,7 @@ use doca::ErrorCode;
 use wire::control::InitStorage;
 
 use crate::failure::Failure;
-use crate::flags::nonzero_u32;
+use crate::flags::{mebibytes, nonzero_u32};
 
 /// Bytes of control messages that may wait for one peer to read them. A peer that waits for its answers has one message outstanding, of
 /// at most a few KiB.
@@ -49,9 +49,25 @@ pub struct InitLimits {
     #[arg(long, value_name = "COUNT", default_value = "8192", value_parser = nonzero_u32)]
     pub max_transactions: u32,
 
-    /// Most memory (in MiB) that a session may take for its transactions
-    #[arg(long, value_name = "MIB", default_value = "2048", value_parser = nonzero_u32)]
+    /// Most memory that a session may take for its transactions: a number of MiB, or a size such as 1G
+    #[arg(long, value_name = "MIB", default_value = "2048", value_parser = whole_mebibytes)]
     pub max_session_memory: u32,
+}
+
+/// A size in MiB.
+fn whole_mebibytes(text: &str) -> Result<u32, String> {
+    let expected = || {
+        format!(
+            "expected a number of MiB, 1 to {}, or a size such as 1G",
+            u32::MAX
+        )
+    };
+    let bytes = mebibytes(text).map_err(|_| expected())?;
+    let is_whole = bytes.is_multiple_of(1 << 20);
+    u32::try_from(bytes >> 20)
+        .ok()
+        .filter(|_| is_whole)
+        .ok_or_else(expected)
 }
 
 impl Default for InitLimits {

@@ -18,8 +18,9 @@ pub mod ends;
 mod failure;
 pub mod flags;
 mod logging;
-
 pub mod messages;
+pub mod metrics;
+mod notify;
 pub mod progress;
 pub mod protocol;
 pub mod rdma;

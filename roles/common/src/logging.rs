@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -15,31 +16,45 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
-use crate::flags::GeneralFlags;
+use crate::flags::{GeneralFlags, LogFormat};
+use crate::metrics::SUPPRESSED_LOG_LINES;
 
 /// Crates whose messages `--sdk-log-level` selects: they stand where NVIDIA's SDK would.
 const SDK_TARGETS: [&str; 3] = ["doca", "doca_sys", "softdoca"];
 
 /// Starts logging with the levels of the flags. In a process that logs already (a test with several
 /// roles in it), only the level of the SDK changes.
-pub fn start(flags: &GeneralFlags) {
+pub fn start(flags: &GeneralFlags, format: LogFormat) {
     let sdk = SDK_TARGETS.map(|target| (target, flags.sdk_log_level.filter()));
     let levels = Targets::new()
         .with_default(flags.log_level.filter())
         .with_targets(sdk);
-    let format = tracing_subscriber::fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .map_event_format(Limited::new);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(is_coloured())
+        .with_writer(std::io::stderr);
+    let layer = match format {
+        LogFormat::Text => lines
+            .map_event_format(|format| Limited::new(format, LogFormat::Text))
+            .boxed(),
+        LogFormat::Json => lines
+            .json()
+            .map_event_format(|format| Limited::new(format, LogFormat::Json))
+            .boxed(),
+    };
     // Fails when there is a subscriber already, whose levels then stay.
     let _ = tracing_subscriber::registry()
         .with(levels)
-        .with(format)
+        .with(layer)
         .try_init();
     SDK_LEVEL.store(flags.sdk_log_level.number(), Ordering::Relaxed);
     if let Err(error) = doca::set_sdk_log_level(flags.sdk_log_level.number()) {
         tracing::warn!("--sdk-log-level has no effect: {error}");
     }
+}
+
+/// Whether log lines have colours: on a terminal, unless `NO_COLOR` is set and not empty (https://no-color.org).
+fn is_coloured() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
 /// The numeric level of `--sdk-log-level`; 0 before logging has started.
@@ -68,6 +83,7 @@ pub(crate) fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
 /// all of them.
 struct Limited<F> {
     format: F,
+    log_format: LogFormat,
     budget: Mutex<LogBudget<Kind>>,
 }
 
@@ -90,9 +106,10 @@ impl Hash for Kind {
 }
 
 impl<F> Limited<F> {
-    fn new(format: F) -> Self {
+    fn new(format: F, log_format: LogFormat) -> Self {
         Self {
             format,
+            log_format,
             budget: Mutex::new(LogBudget::new(LOG_LINES_PER_SECOND)),
         }
     }
@@ -120,14 +137,33 @@ where
         let is_written = budget.charge(now, Kind(metadata));
         drop(budget);
         for (Kind(metadata), count) in suppressed {
-            writeln!(
-                writer,
-                "{} {}: {count} more suppressed ({}:{})",
-                metadata.level(),
-                metadata.target(),
+            let (level, target) = (metadata.level(), metadata.target());
+            let (file, line) = (
                 metadata.file().unwrap_or_default(),
-                metadata.line().unwrap_or_default()
-            )?;
+                metadata.line().unwrap_or_default(),
+            );
+            match self.log_format {
+                LogFormat::Text => writeln!(
+                    writer,
+                    "{level} {target}: {count} more suppressed ({file}:{line})"
+                )?,
+                LogFormat::Json => {
+                    let document = serde_json::json!({
+                        "level": level.as_str(),
+                        "target": target,
+                        "fields": {
+                            "message": format!("{count} more suppressed"),
+                            "suppressed": count,
+                            "file": file,
+                            "line": line,
+                        },
+                    });
+                    writeln!(writer, "{document}")?;
+                }
+            }
+        }
+        if !is_written {
+            SUPPRESSED_LOG_LINES.increment();
         }
         if is_written {
             return self.format.format_event(context, writer, event);
@@ -164,7 +200,7 @@ mod tests {
         let format = tracing_subscriber::fmt::layer()
             .with_ansi(false)
             .with_writer(move || writer.clone())
-            .map_event_format(Limited::new);
+            .map_event_format(|format| Limited::new(format, LogFormat::Text));
         let subscriber = tracing_subscriber::registry().with(format);
         let limit = LOG_LINES_PER_SECOND as usize;
         tracing::subscriber::with_default(subscriber, || {

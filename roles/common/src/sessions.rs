@@ -55,6 +55,13 @@ pub fn serve(
     environment: &Environment,
     mut session: impl FnMut() -> Result<(), Broken>,
 ) -> Result<(), Failure> {
+    let mut session = || {
+        let outcome = session();
+        if !matches!(outcome, Err(Broken::Before(_))) {
+            environment.metrics.session_ended(outcome.is_ok());
+        }
+        outcome
+    };
     if limit.is_single() {
         return session().map_err(Broken::into_failure);
     }
@@ -145,12 +152,14 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::console::Console;
+    use crate::metrics::Metrics;
     use crate::shutdown::Shutdown;
 
     fn environment() -> Environment {
         Environment {
             console: Console::default(),
             shutdown: Shutdown::new().expect("a pipe"),
+            metrics: Metrics::default(),
         }
     }
 

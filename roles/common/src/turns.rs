@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use doca::PeStats;
 
 use crate::failure::Failure;
+use crate::metrics::{Count, Counts, WorkerMetrics};
 use crate::worker::RunFlag;
 
 /// How long I/Os in flight may take to finish after the end of the run was asked for.
@@ -31,6 +32,16 @@ pub trait Turns {
     /// How long nothing may happen.
     fn limits(&self) -> Limits {
         Limits::default()
+    }
+
+    /// Where the counts are published, with `--metrics`.
+    fn metrics(&self) -> Option<&WorkerMetrics> {
+        None
+    }
+
+    /// The counts of the role. Requests in flight and calls of the progress engine are added.
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 
     /// Whose I/Os they are.
@@ -85,6 +96,7 @@ impl Watch {
             return Ok(());
         }
         self.turns = 0;
+        publish(path);
         let limits = path.limits();
         if limits == Limits::default() {
             return Ok(());
@@ -145,6 +157,25 @@ impl Watch {
 ///
 /// As [`Turns::turn`].
 pub fn run_to_end(path: &mut impl Turns, run: &RunFlag) -> Result<PeStats, Failure> {
+    let result = run_until_drained(path, run);
+    publish(path);
+    result
+}
+
+/// Publishes the counts, with `--metrics`.
+fn publish(path: &impl Turns) {
+    if let Some(metrics) = path.metrics() {
+        let calls = path.pe_stats();
+        let counts = path
+            .counts()
+            .with(Count::InFlight, path.in_flight() as u64)
+            .with(Count::ProgressHits, calls.hits)
+            .with(Count::ProgressMisses, calls.misses);
+        metrics.publish(&counts);
+    }
+}
+
+fn run_until_drained(path: &mut impl Turns, run: &RunFlag) -> Result<PeStats, Failure> {
     let before = path.pe_stats();
     let mut watch = Watch::default();
     while run.is_set() {

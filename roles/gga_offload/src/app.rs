@@ -1,9 +1,9 @@
 //! The gga_offload service, from its flags to its statistics.
 
 use std::array;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,18 +18,18 @@ use role_common::{Failure, service, superblock};
 use wire::control::FEATURE_FLUSH;
 use wire::release::Release;
 
-use super::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
-use super::data_path;
-use super::data_path::memory::{StripeBuffer, StripeMemory};
-use super::data_path::{AnyGgaDataPath, Commands, Setup, all_slots};
-use super::engine::assembly::{Assembly, Found, Instructions, assemble};
-use super::engine::membership::EpochIds;
-use super::engine::request::Volume;
-use super::engine::set::{ScrubPlan, Set};
-use super::engine::stripe_lock::StripeLocks;
-use super::session::Striped;
-use super::statistics::GgaStatistics;
-use super::target::Target;
+use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
+use crate::data_path::memory::{StripeBuffer, StripeMemory};
+use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
+use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use crate::engine::membership::EpochIds;
+use crate::engine::request::Volume;
+use crate::engine::set::{ScrubPlan, Set};
+use crate::engine::stripe_lock::StripeLocks;
+use crate::metrics;
+use crate::session::Striped;
+use crate::statistics::{COUNTS, GgaStatistics};
+use crate::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let layout = Striped {
@@ -48,8 +48,17 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         );
         return Err(Failure::invalid(message));
     }
+    let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
+    environment.metrics.declare(&COUNTS, false);
+    let section_of = Arc::clone(&set);
+    environment
+        .metrics
+        .add_section(move |page| match &*lock(&section_of) {
+            Some(set) => metrics::write(page, &set.snapshot()),
+            None => Ok(()),
+        });
     let history = Rc::new(History {
-        set: RefCell::default(),
+        set,
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
         began: Instant::now(),
@@ -73,8 +82,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &addresses,
         &environment,
         |cores| {
-            let set = history.set.borrow();
-            let summary = set.as_deref().map(Set::summary);
+            let summary = history.set().as_deref().map(Set::summary);
             let summary = summary.filter(|summary| is_degradable || summary.is_worth_reporting());
             environment
                 .console
@@ -86,12 +94,23 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 /// State that outlives a session.
 struct History {
     /// The set of this session, or of the one before.
-    set: RefCell<Option<Arc<Set>>>,
+    set: Arc<Mutex<Option<Arc<Set>>>>,
     /// A target whose contents are to be discarded, until the superblocks say so.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
     /// The moment that all times are counted from.
     began: Instant,
+}
+
+impl History {
+    fn set(&self) -> Option<Arc<Set>> {
+        lock(&self.set).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is locked is replaced as a whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// When the first scrub is due. How far apart its stripes are is known with the size of a block.
@@ -151,7 +170,7 @@ impl GgaOffload {
         for (found, target) in found.iter_mut().zip(targets) {
             *found = target.as_ref().map_or(Found::Missing, found_of);
         }
-        let set = self.history.set.borrow();
+        let set = self.history.set();
         let random = superblock::random()?;
         let (seed, _) = random.split_at(size_of::<u64>());
         let instructions = Instructions {
@@ -256,7 +275,7 @@ impl Service for GgaOffload {
             self.wake(),
         );
         let set = Arc::new(set);
-        self.history.set.replace(Some(Arc::clone(&set)));
+        *lock(&self.history.set) = Some(Arc::clone(&set));
         self.prepared = Some(Prepared {
             memory: stripe_memory,
             initiator,

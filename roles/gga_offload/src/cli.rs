@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, socket_address};
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, socket_address};
 use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
@@ -83,11 +83,11 @@ pub struct Flags {
     #[arg(long, value_name = "off|once|PERIOD", value_parser = scrub, default_value = "7d")]
     pub scrub: Scrub,
 
-    /// MiB of blocks that a scrub reads per second at most
-    #[arg(long, value_name = "MIB", value_parser = scrub_rate, default_value = "64")]
+    /// MiB of blocks that a scrub reads per second at most, or a size such as 512k
+    #[arg(long, value_name = "MIB", value_parser = mebibytes, default_value = "64")]
     pub scrub_rate: u64,
 
-    /// Format of what is printed at the end.
+    /// What it prints, logs and measures.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -115,13 +115,6 @@ fn scrub(text: &str) -> Result<Scrub, String> {
             )),
         },
     }
-}
-
-/// Bytes per second.
-fn scrub_rate(text: &str) -> Result<u64, String> {
-    let rate = text.parse::<u64>().ok().filter(|&rate| rate != 0);
-    rate.and_then(|rate| rate.checked_mul(1 << 20))
-        .ok_or_else(|| "expected a number of MiB per second, at least 1".to_owned())
 }
 
 /// Checksum policy: the trailer of written blocks, and the trailers that reads accept.
@@ -164,8 +157,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 

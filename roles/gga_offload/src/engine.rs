@@ -773,6 +773,8 @@ impl StripeEngine {
         if it.block < it.request.blocks {
             self.begin_block(slot);
         } else {
+            let (operation, blocks) = (it.request.operation, u64::from(it.request.blocks));
+            self.statistics.traffic.succeeded(operation, blocks);
             self.answer(slot, Status::SUCCESS);
         }
     }
@@ -800,7 +802,8 @@ impl StripeEngine {
         self.statistics.core.operation_count += 1;
         let it = self.slot(slot);
         it.stage = Stage::Idle;
-        let lane = it.lane;
+        let (lane, operation) = (it.lane, it.request.operation);
+        self.statistics.traffic.answered(operation);
         self.idle.give_back(slot as usize);
         self.act(Action::Receive { lane });
     }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use role_common::metrics::{Count, Counts};
 use role_common::statistics::CoreStatistics;
 use serde::Serialize;
 
+use crate::engine::request::Operation;
 use crate::engine::set::Summary;
 use crate::target::Target;
 
@@ -31,6 +33,87 @@ pub(crate) struct GgaCoreStatistics {
     /// With `--degraded on` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) degraded: Option<DegradedCounts>,
+    /// For metrics.
+    #[serde(skip)]
+    pub(crate) traffic: BlockTraffic,
+}
+
+impl GgaCoreStatistics {
+    /// What is served as metrics, with blocks of so many bytes.
+    pub(crate) fn counts(&self, block_size: u32) -> Counts {
+        let BlockTraffic {
+            reads,
+            writes,
+            flushes,
+            read_blocks,
+            written_blocks,
+        } = self.traffic;
+        let degraded = self.degraded.unwrap_or_default();
+        let sum = |counts: [Occurrences; 3]| counts.iter().map(|count| count.0).sum();
+        let block_size = u64::from(block_size);
+        Counts::default()
+            .with(Count::Reads, reads)
+            .with(Count::Writes, writes)
+            .with(Count::Flushes, flushes)
+            .with(Count::ReadBytes, read_blocks * block_size)
+            .with(Count::WrittenBytes, written_blocks * block_size)
+            .with(Count::Failed, self.failed_count)
+            .with(Count::Refused, self.refused.0)
+            .with(Count::Incompressible, self.incompressible.0)
+            .with(Count::Uncorrectable, self.corruption.uncorrectable.0)
+            .with(Count::Unexpected, self.unasked.0)
+            .with(Count::FailedChunkReads, sum(degraded.failed_reads))
+            .with(Count::RecoveryReads, self.recovery_count)
+            .with(Count::DegradedReads, degraded.reads)
+            .with(Count::DegradedWrites, degraded.writes)
+            .with(Count::CorrectedChunks, sum(self.corruption.corrected))
+    }
+}
+
+/// Counts that are declared for metrics, beside those of all roles.
+pub(crate) const COUNTS: [Count; 10] = [
+    Count::Failed,
+    Count::Refused,
+    Count::Incompressible,
+    Count::Uncorrectable,
+    Count::Unexpected,
+    Count::FailedChunkReads,
+    Count::RecoveryReads,
+    Count::DegradedReads,
+    Count::DegradedWrites,
+    Count::CorrectedChunks,
+];
+
+/// Requests by kind, and the blocks of those without an error.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlockTraffic {
+    reads: u64,
+    writes: u64,
+    flushes: u64,
+    read_blocks: u64,
+    written_blocks: u64,
+}
+
+impl BlockTraffic {
+    /// A request was answered, well or not.
+    #[inline]
+    pub(crate) fn answered(&mut self, operation: Operation) {
+        match operation {
+            Operation::Read => self.reads += 1,
+            Operation::Write => self.writes += 1,
+            Operation::Flush => self.flushes += 1,
+        }
+    }
+
+    /// All blocks of a request were read or written.
+    #[inline]
+    pub(crate) fn succeeded(&mut self, operation: Operation, blocks: u64) {
+        match operation {
+            Operation::Read => self.read_blocks += blocks,
+            Operation::Write => self.written_blocks += blocks,
+            Operation::Flush => {}
+        }
+    }
 }
 
 /// Counts of operations without a failed target.

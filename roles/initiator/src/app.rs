@@ -48,6 +48,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     if let Some(seed) = reported_seed {
         tracing::info!("the validation pattern has seed {seed}");
     }
+    environment.metrics.declare(&[], true);
     let mut app = App::new(flags, environment, plain, seed)?;
     app.drive();
     app.conclude(reported_seed).print(app.environment.console)
@@ -103,6 +104,7 @@ impl App {
                 flags.cpu.clone(),
                 environment.shutdown.waker().clone(),
                 flags.control_timeout,
+                &environment.metrics,
             ),
             storage: None,
             channel,

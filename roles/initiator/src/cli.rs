@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use role_common::Failure;
-use role_common::flags::{self, GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::protocol::ProtocolFlags;
 use serde::Serialize;
 use wire::release::Release;
@@ -74,8 +74,8 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "ORDER", default_value = "sequential")]
     pub access_order: AccessOrder,
 
-    /// Time (in seconds) to wait for the answer to one IO request
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) to wait for the answer to one IO request
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub io_timeout: Duration,
 
     /// Seed of the pattern that read_write_data_validity_test writes; random by default, so that a storage
@@ -91,7 +91,7 @@ pub struct Flags {
     #[command(flatten)]
     pub protocol: ProtocolFlags,
 
-    /// Format of what is printed at the end.
+    /// What it prints, logs and measures.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -195,8 +195,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use role_common::Failure;
+use role_common::metrics::Metrics;
 use role_common::shutdown::Waker;
 use role_common::worker::Worker;
 use volume::endpoint::Contexts;
@@ -50,8 +51,9 @@ struct Creation {
 impl Crew {
     /// No workers yet; there will be one for each of `cpus`.
     #[must_use]
-    pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration) -> Self {
-        let counters = cpus.iter().map(|_| Arc::default()).collect();
+    pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration, metrics: &Metrics) -> Self {
+        let counter = |&cpu: &u32| Arc::new(Counter::new(metrics.worker(cpu)));
+        let counters = cpus.iter().map(counter).collect();
         Self {
             cpus,
             waker,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use role_common::errln;
+use role_common::metrics::WorkerMetrics;
 
 use crate::cli::ProgressMode;
 
@@ -23,9 +24,27 @@ const LINE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Counter {
     completed: AtomicU32,
     abandoned: AtomicBool,
+    /// With `--metrics`.
+    metrics: Option<Arc<WorkerMetrics>>,
 }
 
 impl Counter {
+    /// A counter of a worker whose counts are published as metrics, if there are any.
+    #[must_use]
+    pub fn new(metrics: Option<Arc<WorkerMetrics>>) -> Self {
+        Self {
+            metrics,
+            ..Self::default()
+        }
+    }
+
+    /// Where the worker publishes its counts and latencies, with `--metrics`.
+    #[inline]
+    #[must_use]
+    pub fn metrics(&self) -> Option<&Arc<WorkerMetrics>> {
+        self.metrics.as_ref()
+    }
+
     /// Publishes the number of completed operations; called rarely.
     pub fn publish(&self, completed: u32) {
         self.completed.store(completed, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags};
 use role_common::stored_block::{
     Checksum, Geometry, HALF_ALIGNMENT, MatrixType, STORED_ALIGNMENT, logical_block_size,
 };
@@ -72,7 +72,7 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub progress: ProgressMode,
 
-    /// Format of what is printed at the end.
+    /// What it prints, logs and measures.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -104,8 +104,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 

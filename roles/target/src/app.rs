@@ -12,6 +12,7 @@ use role_common::application::Environment;
 use role_common::background::Background;
 use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
+use role_common::metrics::{Count, REFUSED_REQUESTS};
 use role_common::protocol::Protocol;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
@@ -49,7 +50,18 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Failure::new(ErrorCode::OPERATING_SYSTEM, message)
     })?;
     let server = Server::new(flags)?;
-    console.announce(format_args!("listening on port {}", channel.port()?));
+    environment
+        .metrics
+        .declare(&[Count::Refused, Count::Failed, Count::MediaErrors], false);
+    if let Some(file) = server.file() {
+        let health = Arc::clone(file.health());
+        environment.metrics.add_section(move |page| {
+            let help = "Whether no I/O succeeds any more because of the medium";
+            let has_failed = f64::from(u8::from(health.has_failed()));
+            page.gauge("doca_storage_medium_failed", help, has_failed)
+        });
+    }
+    environment.announce_ready(format_args!("listening on port {}", channel.port()?));
     let served = sessions::serve(limit, &environment, || {
         let statistics = App::new(&server, &environment).run(&mut channel)?;
         console.report(&Statistics::new(crate::NAME, statistics));
@@ -280,7 +292,10 @@ impl<'a> App<'a> {
     fn answer(&mut self, channel: &mut TcpServerChannel, answer: &Message) -> Result<(), Failure> {
         channel.send(answer)?;
         match answer.payload {
-            Payload::ErrorResponse(_) => self.refused.charge(1),
+            Payload::ErrorResponse(_) => {
+                REFUSED_REQUESTS.increment();
+                self.refused.charge(1)
+            }
             _ => Ok(()),
         }
     }
@@ -393,6 +408,7 @@ impl<'a> App<'a> {
                 flush: self.session.announced_features() & FEATURE_FLUSH != 0,
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
+                metrics: self.environment.metrics.worker(core),
                 idle_timeout: self.server.idle_timeout,
                 writes: Arc::clone(&writes),
                 quarantine: self.server.quarantine.borrow().clone(),

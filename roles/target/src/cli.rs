@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use role_common::budget::InitLimits;
 use role_common::flags::{
-    GeneralFlags, OutputFlags, OutputFormat, Patience, RoleFlags, cpu, listen_port, number_u32,
-    patience,
+    GeneralFlags, OutputFlags, Patience, RoleFlags, cpu, listen_port, number_u32, patience,
 };
 use role_common::protocol::ProtocolFlags;
 use role_common::sessions::SessionFlags;
@@ -72,7 +71,7 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
     pub block_size: u32,
 
-    /// Time (in seconds) that a service may ask for nothing, or take no results, before its session is given up; 0 for any time. One
+    /// Time (in seconds, or with units such as 2m) that a service may ask for nothing, or take no results, before its session is given up; 0 for any time. One
     /// that is stopped cannot be told from one that has nothing to do
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,
@@ -89,7 +88,7 @@ pub struct Flags {
     #[command(flatten)]
     pub sessions: SessionFlags,
 
-    /// Format of what is printed at the end.
+    /// What it prints, logs and measures.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -99,8 +98,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 

@@ -19,6 +19,7 @@ use doca::{Access, BufInventory, Device, MemoryRegion, Mmap, Pe, PeStats, Rdma};
 use role_common::Failure;
 use role_common::ends;
 use role_common::messages::Messages;
+use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::rdma::RdmaEndpoint;
 use role_common::readiness::wait_until_running;
 use role_common::statistics::CoreStatistics;
@@ -60,6 +61,8 @@ pub(crate) struct Setup {
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
+    /// Where the worker publishes its counts, with `--metrics`.
+    pub(crate) metrics: Option<Arc<WorkerMetrics>>,
     /// How long there may be nothing to do, or nobody who takes results.
     pub(crate) idle_timeout: Option<Duration>,
     /// Where its writes in flight are published; one for each transaction.
@@ -277,6 +280,14 @@ impl<S: Store, L: IoLayout> Turns for Worker<S, L> {
             io: self.setup.idle_timeout,
             idle: self.setup.idle_timeout,
         }
+    }
+
+    fn metrics(&self) -> Option<&WorkerMetrics> {
+        self.setup.metrics.as_deref()
+    }
+
+    fn counts(&self) -> Counts {
+        self.executor.counts()
     }
 
     fn client(&self) -> &'static str {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::metrics::Count;
 use role_common::service::session::Memory;
 use role_common::service::{self, Service, WorkerSetup};
 use role_common::statistics::Statistics;
@@ -14,6 +15,9 @@ use crate::session::Passthrough;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let addresses = [flags.storage_server];
+    environment
+        .metrics
+        .declare(&[Count::Refused, Count::Unexpected], false);
     service::run(
         || ZeroCopy { memory: None },
         &Passthrough,

@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use clap::Parser;
-use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, socket_address};
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, socket_address};
 use role_common::service::ServiceFlags;
 
 const EXAMPLES: &str = "\
@@ -30,7 +30,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address, help = STORAGE_SERVER)]
     pub storage_server: SocketAddrV4,
 
-    /// Format of what is printed at the end.
+    /// What it prints, logs and measures.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -40,8 +40,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 

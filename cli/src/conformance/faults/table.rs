@@ -5,9 +5,10 @@ use std::fmt;
 use ::conformance::faults::{Case, Part, Phase, Tried};
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use ::conformance::report::Outcome;
+
+use crate::table::{self, Layout};
 
 /// What was tried, for people and as JSON.
 #[derive(Serialize)]
@@ -88,7 +89,7 @@ impl<'a> Table<'a> {
                 format!("{:.1}", total.noticed),
             ]));
         }
-        writeln!(f, "{}", table.build().with(Style::rounded()))
+        writeln!(f, "{}", table::render(table, Layout::default()))
     }
 }
 

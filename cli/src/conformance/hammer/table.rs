@@ -3,7 +3,8 @@
 use ::conformance::hammer::{Counts, Row, Tally};
 use role_common::outln;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table::{self, Layout};
 
 /// What was done to whom, what came of it, and how to do it again.
 pub(super) fn print(tally: &Tally, again: &str) {
@@ -29,7 +30,11 @@ pub(super) fn print(tally: &Tally, again: &str) {
         }
     }
     table.push_record(totals(tally));
-    outln!("{}", table.build().with(Style::rounded()));
+    let layout = Layout {
+        right: &[],
+        optional: &[7, 8, 9, 10, 6],
+    };
+    outln!("{}", table::render(table, layout));
     let torn = tally.blocks.torn;
     if torn > 0 {
         outln!(

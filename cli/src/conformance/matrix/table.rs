@@ -5,7 +5,8 @@ use std::fmt;
 use ::conformance::matrix::{Check, Layout, Member, Strategy, Tried};
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table;
 
 /// What was tried, for people and as JSON.
 #[derive(Serialize)]
@@ -57,7 +58,13 @@ impl<'a> Table<'a> {
                 .collect();
             table.push_record(line);
         }
-        writeln!(f, "{}", table.build().with(Style::rounded()))
+        // The last two are races and seconds.
+        let columns = table.count_columns();
+        let layout = table::Layout {
+            right: &[],
+            optional: &[columns - 1, columns - 2],
+        };
+        writeln!(f, "{}", table::render(table, layout))
     }
 
     fn of(&self, layout: Layout) -> impl Iterator<Item = &'a Tried> {

@@ -7,8 +7,8 @@ use ::conformance::report::{self, Case};
 use ::conformance::samples::{Scenario, Transcript, Verdict};
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Style};
+
+use crate::table::{self, Layout};
 
 /// Lines of each party that the text shows of a failure; the JSON document has all.
 const SHOWN_LINES: usize = 12;
@@ -145,11 +145,11 @@ impl fmt::Display for Report {
                 shortened(row.reason.as_deref().unwrap_or_default()),
             ]);
         }
-        let mut table = table.build();
-        table
-            .with(Style::rounded())
-            .modify(Columns::one(2), Alignment::right());
-        writeln!(f, "{table}")?;
+        let layout = Layout {
+            right: &[2],
+            optional: &[],
+        };
+        writeln!(f, "{}", table::render(table, layout))?;
         for row in self.runs.iter().filter(|row| row.result == Outcome::Fail) {
             let reason = row.reason.as_deref().unwrap_or_default();
             writeln!(f, "\n{}: {reason}", row.name)?;

@@ -15,6 +15,7 @@ use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
 use crate::failure::Failure;
 use crate::logging::without_sdk_messages;
+use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
 
 /// Time between the first two attempts to connect to a server that does not exist yet, and between later ones.
@@ -98,6 +99,7 @@ impl Waiting {
                     return Ok(Some(request));
                 }
                 Some(ChannelEvent::Message(request)) => {
+                    REFUSED_REQUESTS.increment();
                     self.refused.charge(1)?;
                     let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
                     tracing::warn!("{}: refused: {failure}", self.session.peer);
@@ -294,6 +296,7 @@ impl ComchServerChannel {
 
     /// Sends an error without a request. The client has a moment to leave.
     fn reject(&mut self, connection: Connection, failure: &Failure) {
+        REFUSED_CONNECTIONS.increment();
         let message = Message {
             message_id: 0,
             correlation_id: 0,

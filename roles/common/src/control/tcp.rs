@@ -13,6 +13,7 @@ use super::stream::MessageStream;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
+use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
 
 /// Time between two attempts to connect to a server that does not listen yet.
@@ -62,6 +63,7 @@ impl Waiting {
                     return Ok(Some(request));
                 }
                 Some(ChannelEvent::Message(request)) => {
+                    REFUSED_REQUESTS.increment();
                     self.refused.charge(1)?;
                     let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
                     tracing::warn!("{}: refused: {failure}", self.stream.peer());
@@ -269,6 +271,7 @@ fn refuse(client: MessageStream) {
 
 /// Sends an error without a request, and closes the connection.
 fn reject(mut client: MessageStream, failure: &Failure) {
+    REFUSED_CONNECTIONS.increment();
     tracing::debug!("{}: {failure}", client.peer());
     let message = Message {
         message_id: 0,

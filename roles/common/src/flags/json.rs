@@ -12,7 +12,9 @@
 //! same checks as one from the command line, which wins where both give one.
 
 use std::any::TypeId;
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -20,7 +22,10 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+use crate::metrics::MetricsAddress;
 
 use super::{GENERAL_HEADING, LogLevel, Patience, SessionLimit};
 
@@ -40,8 +45,9 @@ pub(super) fn arguments(
     command_line: &ArgMatches,
 ) -> Result<Vec<OsString>, String> {
     let text = text_of(path)?;
-    let root: Value = serde_json::from_str(&without_comments(&text))
-        .map_err(|error| format!("not JSON: {error}"))?;
+    let text = without_comments(&text);
+    let root: Value = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
+    serde_json::from_str::<NoDuplicates>(&text).map_err(|error| error.to_string())?;
     let Value::Object(root) = root else {
         return Err(format!(
             "expected an object with \"{GENERAL_OBJECT}\" and \"{PROGRAM_OBJECT}\", found {}",
@@ -75,6 +81,66 @@ pub(super) fn arguments(
         )?;
     }
     Ok(arguments)
+}
+
+/// JSON whose objects have each key once. Of a key that is repeated, parsers keep one value or another.
+struct NoDuplicates;
+
+impl<'de> Deserialize<'de> for NoDuplicates {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NoDuplicates)
+    }
+}
+
+impl<'de> Visitor<'de> for NoDuplicates {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if keys.contains(&key) {
+                return Err(serde::de::Error::custom(format_args!(
+                    "expected each key once, found a second \"{key}\""
+                )));
+            }
+            keys.insert(key);
+            map.next_value::<Self>()?;
+        }
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self, A::Error> {
+        while sequence.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
 }
 
 /// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
@@ -175,7 +241,6 @@ fn is_number(arg: &Arg) -> bool {
         TypeId::of::<i32>(),
         TypeId::of::<i64>(),
         TypeId::of::<Duration>(),
-        TypeId::of::<Patience>(),
         TypeId::of::<LogLevel>(),
     ];
     numbers
@@ -185,7 +250,14 @@ fn is_number(arg: &Arg) -> bool {
 
 /// A number, or a word in its place.
 fn is_either(arg: &Arg) -> bool {
-    arg.get_value_parser().type_id() == TypeId::of::<SessionLimit>()
+    let type_id = arg.get_value_parser().type_id();
+    [
+        TypeId::of::<SessionLimit>(),
+        TypeId::of::<MetricsAddress>(),
+        TypeId::of::<Patience>(),
+    ]
+    .iter()
+    .any(|either| type_id == *either)
 }
 
 fn kind(value: &Value) -> String {
@@ -256,7 +328,7 @@ fn without_comments(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::without_comments;
+    use super::{NoDuplicates, without_comments};
 
     #[test]
     fn comments_go_and_strings_stay() {
@@ -266,6 +338,20 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
         assert_eq!(value["a//b"], "c\"//");
     }
+    #[test]
+    fn keys_are_given_once_in_each_object() {
+        let check = |text| serde_json::from_str::<NoDuplicates>(text).map(|_| ());
+        check(r#"{"a": {"x": [1, -1, 1.5, "s", true, null]}, "b": {"x": {}}}"#).expect("once each");
+        for twice in [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"o": {"a": 1, "b": 2, "a": [1]}}"#,
+            r#"[{"a": 1, "\u0061": 2}]"#,
+        ] {
+            let error = check(twice).expect_err(twice).to_string();
+            assert!(error.contains("found a second \"a\""), "{error}");
+        }
+    }
+
     #[test]
     fn block_comments_go_and_keep_the_lines() {
         let text = "/* a \"\n */{/**/\"a\": /* // */ \"/* b */\", // c */\n\"d\": 1/***/}";

@@ -14,9 +14,11 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
+use crate::metrics::MetricsAddress;
+
 pub use values::{
-    LogLevel, Patience, SessionLimit, channel_name, cpu, listen_port, nonzero_u32, number_u32,
-    patience, seconds, socket_address,
+    LogLevel, Patience, SessionLimit, channel_name, cpu, duration, listen_port, mebibytes,
+    nonzero_u32, number_u32, patience, seconds, size, socket_address,
 };
 
 /// Heading of DOCA's general flags in the usage text.
@@ -60,20 +62,39 @@ pub enum OutputFormat {
     Json,
 }
 
-/// The output flag that all roles have in addition to the reference's.
+/// How log messages are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A JSON object in each line
+    Json,
+}
+
+/// The output flags that all roles have in addition to the reference's.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputFlags {
     /// Format of the statistics at the end
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub output: OutputFormat,
+
+    /// Format of the log on standard error
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+
+    /// Serve metrics for Prometheus over HTTP, at /metrics: a port, for this machine only, or an address and a port; port 0 picks a free one and
+    /// prints it
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// What [`crate::application::run`] needs from the flags of every role.
 pub trait RoleFlags: Parser {
     /// The general flags of this role.
     fn general(&self) -> &GeneralFlags;
-    /// The format of the statistics.
-    fn output(&self) -> OutputFormat;
+    /// What it prints, logs and measures.
+    fn output(&self) -> &OutputFlags;
 }
 
 /// Why the flags gave no configuration.
@@ -84,6 +105,12 @@ pub enum FlagsError {
     Information(String),
     /// Wrong usage: print the text on standard error, exit with failure.
     Usage(String),
+}
+
+/// The flags of a program called `name` as clap knows them: for man pages and completions.
+#[must_use]
+pub fn command<F: Parser>(name: &'static str) -> clap::Command {
+    usage::with_layout(F::command(), name)
 }
 
 /// Reads the flags of a program called `name` from `args` (the first is the program's own name, and
@@ -98,7 +125,7 @@ pub fn read<F: Parser>(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<F, FlagsError> {
     let mut arguments: Vec<OsString> = args.into_iter().skip(1).collect();
-    let command = usage::with_layout(F::command(), name);
+    let command = command::<F>(name);
 
     // The file is known only after a first look at the command line, and may supply the mandatory
     // flags: in that look nothing is mandatory.

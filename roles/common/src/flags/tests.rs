@@ -211,7 +211,16 @@ fn a_number_is_one_in_the_file_whatever_it_means() {
     }
     let flags = read(r#""sessions": "forever""#).expect("a word");
     assert_eq!(flags.sessions, SessionLimit::Forever);
-    for wrong in [r#""io-timeout": "7""#, r#""sessions": true"#] {
+    let flags = read(r#""io-timeout": "2m""#).expect("a time with a unit");
+    assert_eq!(flags.io_timeout, Patience(Some(Duration::from_secs(120))));
+    let wrong = [
+        r#""io-timeout": "7q""#,
+        r#""io-timeout": true"#,
+        r#""control-timeout": "7""#,
+        r#""sessions": true"#,
+        r#""sessions": 1, "sessions": 1"#,
+    ];
+    for wrong in wrong {
         assert!(read(wrong).is_err(), "{wrong}");
     }
 }

@@ -126,18 +126,72 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience(pub Option<Duration>);
 
-/// Reads a whole number of seconds, 0 for any time.
+/// Reads a time: a whole number of seconds, or one with units such as `90s` and `2m`.
 ///
 /// # Errors
 ///
-/// Negative numbers, more than a week.
+/// Less than a second, more than a week, other units.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    seconds(text).or_else(|expected| {
+        let limit = Duration::from_secs(7 * 24 * 3600);
+        match humantime::parse_duration(text) {
+            Ok(time) if (Duration::from_secs(1)..=limit).contains(&time) => Ok(time),
+            _ => Err(format!("{expected}, or a time such as 90s or 2m")),
+        }
+    })
+}
+
+/// Reads a time, as [`duration`]; 0 for any time.
+///
+/// # Errors
+///
+/// As [`duration`].
 pub fn patience(text: &str) -> Result<Patience, String> {
     match text {
         "0" => Ok(Patience(None)),
-        _ => seconds(text)
+        _ => duration(text)
             .map(|limit| Patience(Some(limit)))
             .map_err(|error| format!("{error}, or 0 for any time")),
     }
+}
+
+/// Reads a size: a number of bytes, or one with a binary unit such as `4k`, `64MiB` and `1G`.
+///
+/// # Errors
+///
+/// Anything else, and what does not fit.
+pub fn size(text: &str) -> Result<u64, String> {
+    size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
+}
+
+/// Reads a size of which a plain number is in MiB; in bytes.
+///
+/// # Errors
+///
+/// Zero, anything else, and what does not fit.
+pub fn mebibytes(text: &str) -> Result<u64, String> {
+    size_in(1 << 20, text)
+        .filter(|&bytes| bytes != 0)
+        .ok_or_else(|| {
+            "expected a number of MiB, at least 1, or a size such as 512k or 1G".to_owned()
+        })
+}
+
+/// `None` for what is no size. Plain numbers are multiples of `unit` bytes.
+fn size_in(unit: u64, text: &str) -> Option<u64> {
+    // The crate takes more than is meant here: fractions, exponents, underscores and spaces.
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let has_exponent = text
+        .trim_end_matches(|it: char| !it.is_ascii_digit())
+        .contains(['e', 'E']);
+    if !is_plain || has_exponent || !text.starts_with(|it: char| it.is_ascii_digit()) {
+        return None;
+    }
+    parse_size::Config::new()
+        .with_binary()
+        .with_default_factor(unit)
+        .parse_size(text)
+        .ok()
 }
 
 /// How many sessions are served.
@@ -295,6 +349,48 @@ mod tests {
         );
         assert!(seconds("0").is_err());
         assert!(seconds("1.5").is_err());
+    }
+
+    #[test]
+    fn times_and_sizes_have_units_besides_plain_numbers() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(
+            patience("1500ms"),
+            Ok(Patience(Some(Duration::from_millis(1500))))
+        );
+        for wrong in ["1ms", "8d", "-1", "1x", ""] {
+            let message = duration(wrong).expect_err(wrong);
+            assert!(message.contains("90s or 2m"), "{message}");
+        }
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4KiB", 4096),
+            ("3MiB", 3 << 20),
+            ("1G", 1 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(mebibytes("64"), Ok(64 << 20));
+        assert_eq!(mebibytes("512k"), Ok(512 << 10));
+        for wrong in [
+            "",
+            "k",
+            "-1",
+            "1.5k",
+            "1e3",
+            "1 k",
+            "4q",
+            "99999999999G",
+            "1_0",
+        ] {
+            assert!(size(wrong).is_err(), "{wrong}");
+            assert!(mebibytes(wrong).is_err(), "{wrong}");
+        }
+        assert!(mebibytes("0").is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::application::Environment;
 use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::{Failure, FirstFailure};
+use crate::metrics::{Metrics, REFUSED_REQUESTS};
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
@@ -130,6 +131,7 @@ pub fn run<S: Service>(
             job_failure: FirstFailure::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
+            metrics: environment.metrics.clone(),
             device: device.clone(),
             flags,
             reports: Vec::new(),
@@ -160,6 +162,7 @@ struct App<'a, S: Service> {
     job_failure: FirstFailure,
     waiter: Waiter,
     shutdown: Shutdown,
+    metrics: Metrics,
     device: Device,
     flags: &'a ServiceFlags,
     reports: Vec<<S::DataPath as DataPath>::Report>,
@@ -235,11 +238,11 @@ impl<S: Service> App<'_, S> {
                 match action {
                     // A script that starts an initiator next may wait for this line.
                     Action::Announce => environment
-                        .console
-                        .announce(format_args!("waiting for the {}", self.client.peer())),
+                        .announce_ready(format_args!("waiting for the {}", self.client.peer())),
                     Action::SendToClient(message) => {
                         self.client.send(&message)?;
                         if let Payload::ErrorResponse(_) = message.payload {
+                            REFUSED_REQUESTS.increment();
                             self.refused.charge(1)?;
                         }
                     }
@@ -414,7 +417,7 @@ impl<S: Service> App<'_, S> {
             if matches!(event, Ok(None)) && storage.is_refused() && !self.refused_by[target] {
                 self.refused_by[target] = true;
                 tracing::warn!(
-                    "the {} refused the connection, trying again until {:?} after the start, see --control-timeout",
+                    "the {} refused the connection, retrying until {:?} after the start (--control-timeout)",
                     storage.peer(),
                     self.flags.control_timeout
                 );

@@ -1,5 +1,6 @@
 //! What the main thread of a service tells its workers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use doca::{Connection, Device};
 use wire::control::RdmaConnectionRole;
 use wire::release::Release;
 
+use crate::metrics::WorkerMetrics;
 use crate::turns::Limits;
 
 /// What every worker of a service is made from.
@@ -28,6 +30,8 @@ pub struct WorkerSetup {
     pub release: Release,
     /// How long nothing may happen.
     pub limits: Limits,
+    /// Where the worker publishes its counts, with `--metrics`.
+    pub metrics: Option<Arc<WorkerMetrics>>,
 }
 
 /// What the main thread may ask of a worker.

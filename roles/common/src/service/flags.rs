@@ -33,12 +33,12 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds) that I/Os may be in flight without any of them coming to its end, before the session is given up;
+    /// Time (in seconds, or with units such as 2m) that I/Os may be in flight without any of them coming to its end, before the session is given up;
     /// 0 for any time
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = patience)]
     pub io_timeout: Patience,
 
-    /// Time (in seconds) that an initiator may ask for nothing before its session is given up; 0 for any time. One that is
+    /// Time (in seconds, or with units such as 2m) that an initiator may ask for nothing before its session is given up; 0 for any time. One that is
     /// stopped cannot be told from one that has nothing to do
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,

@@ -2,6 +2,8 @@
 
 use wire::stored_block::DataBlock;
 
+use crate::flags::size;
+
 use super::{OVERHEAD, PIECE};
 
 /// Bytes that half blocks are a multiple of, for erasure coding.
@@ -79,11 +81,13 @@ fn worst_case(logical_block_size: u32) -> u64 {
 ///
 /// What is no number, 0, and what makes stored blocks too large.
 pub fn logical_block_size(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(size @ 1..) if Geometry::for_logical(size).is_some() => Ok(size),
+    match size(text).map(u32::try_from) {
+        Ok(Ok(size @ 1..)) if Geometry::for_logical(size).is_some() => Ok(size),
         _ => {
             let largest = largest_logical();
-            Err(format!("expected bytes, 1 to {largest}"))
+            Err(format!(
+                "expected bytes, or a size such as 4k, 1 to {largest}"
+            ))
         }
     }
 }

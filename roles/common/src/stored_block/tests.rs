@@ -88,7 +88,8 @@ fn sizes_whose_stored_blocks_are_too_large_are_refused() {
     assert!(Geometry::for_logical(largest + 1).is_none());
     assert_eq!(logical_block_size(&largest.to_string()), Ok(largest));
     assert_eq!(logical_block_size("4096"), Ok(4096));
-    for wrong in ["", "-1", "4k", "4294967295", "4294967296"] {
+    assert_eq!(logical_block_size("4k"), Ok(4096));
+    for wrong in ["", "-1", "4q", "4294967295", "4294967296"] {
         assert_eq!(logical_block_size(wrong), Err(text.clone()), "{wrong}");
     }
 }

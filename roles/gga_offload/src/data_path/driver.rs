@@ -2,6 +2,7 @@
 
 use doca::{Completion, CtxState, ErrorCode, Event as PeEvent, PeStats, Polled};
 use role_common::Failure;
+use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::service::endpoints::TargetEnds;
 use role_common::stored_block::{Place, decodes, inspect};
 use role_common::turns::{Limits, Turns};
@@ -64,6 +65,15 @@ impl<L: IoLayout> Turns for GgaDataPath<L> {
 
     fn limits(&self) -> Limits {
         self.setup.worker.limits
+    }
+
+    fn metrics(&self) -> Option<&WorkerMetrics> {
+        self.setup.worker.metrics.as_deref()
+    }
+
+    fn counts(&self) -> Counts {
+        let block_size = self.setup.volume.geometry.logical_block_size;
+        self.engine.statistics().counts(block_size)
     }
 
     fn suspect(&self) -> &'static str {

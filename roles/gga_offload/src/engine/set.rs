@@ -216,6 +216,38 @@ pub struct Summary {
     pub scrubbed: Scrubbed,
 }
 
+/// The state of a set at a moment, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// State and numbers.
+    pub summary: Summary,
+    /// Whether data_1, data_2 and data_p are online.
+    pub online: [bool; 3],
+    /// Stripes of the set.
+    pub stripes: u64,
+    /// Stripes whose chunks may not fit each other, and that were not verified.
+    pub unverified_stripes: u64,
+    /// Stripes that wait for a repair.
+    pub repairs: u64,
+    /// The rebuild or resync that runs.
+    pub pass: Option<PassProgress>,
+    /// Stripes that the running scrub has handed out.
+    pub scrub: Option<u64>,
+    /// How often a target was unresponsive, and was waited for because another one was not current.
+    pub stalled: u64,
+}
+
+/// How far a rebuild or resync is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PassProgress {
+    /// A rebuild of one target, and no resync.
+    pub is_rebuild: bool,
+    /// Stripes that are done.
+    pub done: u64,
+    /// All stripes of the pass.
+    pub total: u64,
+}
+
 impl Running {
     fn new(stripes: &StripeBitmap, is_of_all: bool) -> Self {
         Self {
@@ -979,10 +1011,38 @@ impl Set {
         }
     }
 
+    /// The state at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = self.inner();
+        let offline = inner.redundancy.view().offline;
+        let is_rebuild = matches!(inner.redundancy.state(), State::Rebuilding(_));
+        Snapshot {
+            summary: self.summary_of(&inner),
+            online: Target::ALL.map(|target| !offline.contains(target)),
+            stripes: self.stripes,
+            unverified_stripes: self.unverified.len(),
+            repairs: inner.repairs.len() as u64,
+            pass: inner.running.as_ref().map(|running| {
+                let (done, total) = running.pass.progress();
+                PassProgress {
+                    is_rebuild,
+                    done,
+                    total,
+                }
+            }),
+            scrub: inner.scrub.as_ref().map(|scrub| scrub.cursor),
+            stalled: inner.counts.stalled,
+        }
+    }
+
     /// The numbers of the session.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let inner = self.inner();
+        self.summary_of(&self.inner())
+    }
+
+    fn summary_of(&self, inner: &Inner) -> Summary {
         Summary {
             state: match inner.redundancy.state() {
                 State::Healthy => "healthy",

@@ -10,9 +10,11 @@ mod answer;
 mod overdue;
 mod slot;
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use doca::ErrorCode;
+use doca::{ErrorCode, PeStats};
+use role_common::metrics::{Count, Counts, WorkerMetrics};
 use wire::io_message::{self, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout, Release3_2};
 
@@ -47,6 +49,7 @@ pub struct Transactions<L = Release3_2> {
     until_flush: u32,
     flushes: Latencies,
     end: Instant,
+    metrics: Option<Arc<WorkerMetrics>>,
 }
 
 /// What transactions have measured.
@@ -111,9 +114,36 @@ impl<L: IoLayout> Transactions<L> {
             until_flush: task.flush_every,
             flushes: Latencies::new(),
             end: now,
+            metrics: None,
             layout,
             task,
         }
+    }
+
+    /// The same, with its counts and latencies published.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Option<Arc<WorkerMetrics>>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Publishes the counts, with `--metrics`.
+    pub fn publish(&self, calls: PeStats) {
+        let Some(metrics) = &self.metrics else {
+            return;
+        };
+        let of = |is: bool, number: u64| if is { number } else { 0 };
+        let (completed, strategy) = (u64::from(self.completed), self.task.strategy);
+        let counts = Counts::default()
+            .with(Count::Reads, of(strategy.reads(), completed))
+            .with(Count::Writes, of(strategy.writes(), completed))
+            .with(Count::ReadBytes, of(strategy.reads(), self.bytes))
+            .with(Count::WrittenBytes, of(strategy.writes(), self.bytes))
+            .with(Count::Flushes, self.flushes.count())
+            .with(Count::InFlight, self.in_flight.into())
+            .with(Count::ProgressHits, calls.hits)
+            .with(Count::ProgressMisses, calls.misses);
+        metrics.publish(&counts);
     }
 
     /// Number of transactions that may be in flight.
@@ -331,8 +361,11 @@ impl<L: IoLayout> Transactions<L> {
         slot.direction = None;
         self.storage_places.give(slot.storage_place);
         self.local_places.give(slot.local_place);
-        self.latencies
-            .record(now.saturating_duration_since(slot.begin));
+        let latency = now.saturating_duration_since(slot.begin);
+        self.latencies.record(latency);
+        if let Some(metrics) = &self.metrics {
+            metrics.record(latency);
+        }
         self.bytes += u64::from(slot.extent.size);
         self.completed += 1;
         self.in_flight -= 1;

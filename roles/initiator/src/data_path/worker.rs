@@ -103,7 +103,9 @@ impl<L: IoLayout> Worker<L> {
         let check_interval = (task.io_timeout / 20).clamp(least, most);
         Ok(Self {
             endpoint: Endpoint::new(contexts, count)?,
-            transactions: Some(Transactions::new(task, layout)),
+            transactions: Some(
+                Transactions::new(task, layout).with_metrics(counter.metrics().cloned()),
+            ),
             counter,
             check_interval,
         })
@@ -144,6 +146,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
             ..
         } = running;
         self.counter.publish(transactions.completed());
+        transactions.publish(self.endpoint.pe.stats());
         let failure = failure.or_else(|| {
             let (completed, expected) = (transactions.completed(), transactions.operations());
             (completed < expected).then(|| Failure::Halted {
@@ -233,6 +236,7 @@ impl<L: IoLayout> Run<'_, L> {
     #[cold]
     fn check(&mut self, run: &RunFlag, now: Instant) {
         self.worker.counter.publish(self.transactions.completed());
+        self.transactions.publish(self.worker.endpoint.pe.stats());
         if !run.is_set() {
             self.transactions.halt();
             self.broken |= self.worker.counter.is_abandoned();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use doca::{Completion, ErrorCode};
 use role_common::ends::Ends;
 use role_common::messages::Messages;
+use role_common::metrics::{Count, Counts, Traffic};
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
@@ -33,6 +34,8 @@ pub(super) struct Executor<S, L: IoLayout> {
     in_flight: usize,
     operations: u64,
     refused: u64,
+    failed: u64,
+    traffic: Traffic,
     /// Why the worker cannot go on.
     failure: FirstFailure,
 }
@@ -60,6 +63,8 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             in_flight: 0,
             operations: 0,
             refused: 0,
+            failed: 0,
+            traffic: Traffic::default(),
             failure: FirstFailure::default(),
         }
     }
@@ -82,6 +87,15 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
     /// Requests that were answered.
     pub(super) fn operations(&self) -> u64 {
         self.operations
+    }
+
+    /// What was counted, for metrics.
+    pub(super) fn counts(&self) -> Counts {
+        self.traffic
+            .counts()
+            .with(Count::Refused, self.refused)
+            .with(Count::Failed, self.failed)
+            .with(Count::MediaErrors, self.store.media_errors())
     }
 
     /// Where the blocks are.
@@ -148,6 +162,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         let transfer = &mut self.transfers[slot];
         transfer.request = examined.repr;
         transfer.correlation_id = L::CorrelationId::read(&bytes);
+        transfer.operation = examined.operation.ok();
         let admitted = examined.operation.and_then(|operation| {
             let io = Io {
                 operation,
@@ -223,6 +238,16 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.writes.end(slot);
         let transfer = &self.transfers[slot];
         let answer = transfer.request.answer(result.0);
+        let mut bytes = u64::from(answer.size);
+        if result != ErrorCode::SUCCESS {
+            (self.failed, bytes) = (self.failed + 1, 0);
+        }
+        match transfer.operation {
+            Some(Operation::Read) => self.traffic.read(bytes),
+            Some(Operation::Write { .. }) => self.traffic.write(bytes),
+            Some(Operation::Flush) => self.traffic.flush(),
+            None => {}
+        }
         let bytes = self.layout.to_bytes(&answer, transfer.correlation_id);
         self.messages.put(slot, &bytes)?;
         self.operations += 1;

@@ -7,7 +7,7 @@ use role_common::Failure;
 use wire::io_message::{self, Repr};
 
 use super::NO_REQUEST;
-use crate::store::Extent;
+use crate::store::{Extent, Operation};
 
 /// The four tasks of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub(super) struct Transfer<C> {
     requester: Buf,
     /// The request at hand.
     pub(super) request: Repr,
+    /// What it asks for; `None` where it was refused.
+    pub(super) operation: Option<Operation>,
     /// Its correlation id, where the session's release has one.
     pub(super) correlation_id: C,
 }
@@ -127,6 +129,7 @@ impl<C: Default> Transfers<C> {
                 storage,
                 requester,
                 request: NO_REQUEST,
+                operation: None,
                 correlation_id: C::default(),
             })
         };

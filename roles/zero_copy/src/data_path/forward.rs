@@ -5,10 +5,11 @@
 use doca::{Completion, ErrorCode};
 use role_common::ends::Ends;
 use role_common::messages::Messages;
+use role_common::metrics::{self, Count, Traffic};
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
-use wire::io_message::{self, IoMessage};
+use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::Release;
 
 use super::lanes::{Counts, Kind, Lane, Lanes, Token};
@@ -31,6 +32,8 @@ pub(super) struct Forwarder {
     /// Results that nobody waited for.
     unasked: u64,
     refusals: Refusals,
+    /// What was forwarded to the target.
+    traffic: Traffic,
     /// Why the worker cannot go on.
     failure: FirstFailure,
 }
@@ -50,6 +53,7 @@ impl Forwarder {
             awaited: 0,
             unasked: 0,
             refusals: Refusals::default(),
+            traffic: Traffic::default(),
             failure: FirstFailure::default(),
         }
     }
@@ -91,6 +95,14 @@ impl Forwarder {
         }
     }
 
+    /// What was counted, for metrics.
+    pub(super) fn counts(&self) -> metrics::Counts {
+        self.traffic
+            .counts()
+            .with(Count::Refused, self.refusals.count())
+            .with(Count::Unexpected, self.unasked)
+    }
+
     /// Logs what was not passed on.
     pub(super) fn warn(&self) {
         if self.refusals.count() != 0 {
@@ -109,11 +121,20 @@ impl Forwarder {
         self.in_flight += 1;
         let passed = self.lanes.request(lane);
         let flush = self.flush;
+        let mut traffic = self.traffic;
         if !self.is_whole(passed, |bytes, length| {
+            let message = IoMessage::new_unchecked_len(bytes);
+            let size = u64::from(message.size());
+            match message.message_type() {
+                Ok(IoMessageType::Read) => traffic.read(size),
+                Ok(IoMessageType::Flush) => traffic.flush(),
+                _ => traffic.write(size),
+            }
             message::is_request(bytes, length, flush)
         }) {
             return self.refuse(lane);
         }
+        self.traffic = traffic;
         self.awaited += 1;
         self.submitted(passed.forward().submit(), lane, Kind::ForwardRequest);
     }
@@ -133,7 +154,7 @@ impl Forwarder {
     fn is_whole(
         &self,
         lane: &Lane<2>,
-        test: impl Fn(&[u8; io_message::SIZE], usize) -> bool,
+        test: impl FnOnce(&[u8; io_message::SIZE], usize) -> bool,
     ) -> bool {
         let Ok(length) = lane.message.data_len() else {
             return false;

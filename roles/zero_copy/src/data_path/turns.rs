@@ -3,6 +3,7 @@
 use doca::PeStats;
 use role_common::Failure;
 use role_common::ends;
+use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
 
@@ -33,6 +34,14 @@ impl Turns for ZeroCopyDataPath {
 
     fn limits(&self) -> Limits {
         self.setup.limits
+    }
+
+    fn metrics(&self) -> Option<&WorkerMetrics> {
+        self.setup.metrics.as_deref()
+    }
+
+    fn counts(&self) -> Counts {
+        self.forwarder.counts()
     }
 
     fn suspect(&self) -> &'static str {

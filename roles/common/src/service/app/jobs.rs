@@ -219,6 +219,7 @@ impl<S: Service> App<'_, S> {
             features: self.session.features(),
             release: self.session.release(),
             limits: self.flags.limits(),
+            metrics: self.metrics.worker(core),
         })?;
         let waker = self.shutdown.waker().clone();
         let within = self.flags.control_timeout;

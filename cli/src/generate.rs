@@ -1,0 +1,115 @@
+//! `doca-storage generate`: man pages and completions, for packages.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command, CommandFactory as _};
+use clap_complete::Shell;
+use role_common::{errln, outln};
+
+use crate::{Cli, NAME, roles};
+
+/// Where to.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Directory for usr/share/man/man1 and the completions of bash, zsh and fish
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Writes them.
+pub fn run(options: &Options) -> ExitCode {
+    match write(&options.directory) {
+        Ok(files) => {
+            outln!("{files} files in {}", options.directory.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            errln!(
+                "doca-storage generate: error: {}: {error}",
+                options.directory.display()
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command with the flags of the roles, which read their arguments themselves.
+fn whole() -> Command {
+    let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
+    for role in roles::ALL {
+        whole = whole.mut_subcommand(role.name, |command| {
+            let about = command.get_about().cloned().unwrap_or_default();
+            (role.command)(role.name)
+                .bin_name(format!("{NAME} {}", role.name))
+                .override_usage(format!("{NAME} {} [DOCA Flags] [Program Flags]", role.name))
+                .about(about)
+        });
+    }
+    whole
+}
+
+fn write(directory: &Path) -> io::Result<usize> {
+    let man = directory.join("usr/share/man/man1");
+    fs::create_dir_all(&man)?;
+    let programs = roles::ALL.map(|role| (role.command)(role.program));
+    for command in programs.into_iter().chain([whole()]) {
+        // With all subcommands, but for the hidden ones.
+        clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
+    }
+    let mut files = fs::read_dir(&man)?.count();
+    let shells = [
+        (Shell::Bash, "usr/share/bash-completion/completions"),
+        (Shell::Zsh, "usr/share/zsh/vendor-completions"),
+        (Shell::Fish, "usr/share/fish/vendor_completions.d"),
+    ];
+    for (shell, place) in shells {
+        let place = directory.join(place);
+        fs::create_dir_all(&place)?;
+        let named = roles::ALL.map(|role| (role.program, (role.command)(role.program)));
+        for (name, mut command) in named.into_iter().chain([(NAME, whole())]) {
+            clap_complete::generate_to(shell, &mut command, name, &place)?;
+            files += 1;
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_completions_have_the_flags_of_roles() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = write(directory.path()).expect("written");
+        let read = |path: &str| {
+            fs::read_to_string(directory.path().join(path))
+                .unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        assert!(files > 40, "{files}");
+        assert!(
+            !directory
+                .path()
+                .join("usr/share/man/man1/doca-storage-yardstick.1")
+                .exists()
+        );
+        read("usr/share/man/man1/doca-storage-conformance-hammer.1");
+        for page in ["doca-storage-target", "doca_storage_target_rdma"] {
+            let page = read(&format!("usr/share/man/man1/{page}.1"));
+            assert!(page.contains("backing\\-file"), "{page}");
+        }
+        assert!(read("usr/share/man/man1/doca-storage.1").contains("doca\\-storage"));
+        let bash = read("usr/share/bash-completion/completions/doca-storage.bash");
+        assert!(bash.contains("--data-p-storage") && bash.contains("conformance"));
+        assert!(
+            read("usr/share/zsh/vendor-completions/_doca_storage_initiator_comch")
+                .contains("flush-every")
+        );
+        assert!(
+            read("usr/share/fish/vendor_completions.d/doca-storage.fish").contains("scrub-rate")
+        );
+    }
+}

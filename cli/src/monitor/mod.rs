@@ -1,0 +1,152 @@
+//! `doca-storage status` and `doca-storage top`: what the metrics of roles say.
+
+mod samples;
+mod scrape;
+mod status;
+mod top;
+
+use std::net::ToSocketAddrs as _;
+use std::thread;
+use std::time::Duration;
+
+pub use status::Options as StatusOptions;
+pub use status::run as status;
+pub use top::Options as TopOptions;
+pub use top::run as top;
+
+use samples::Role;
+
+/// Time that a role has to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The metrics endpoint of a role, as the user wrote it.
+#[derive(Debug, Clone)]
+struct Endpoint {
+    text: String,
+    /// Host and port, to be resolved each time: names may move.
+    host: String,
+}
+
+/// Reads a port of this machine, or a host name or IP address with a port.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    let host = if text.parse::<u16>().is_ok() {
+        format!("127.0.0.1:{text}")
+    } else {
+        let is_address = text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !is_address {
+            return Err("expected <port> or <host>:<port>, as in a role's --metrics".to_owned());
+        }
+        text.to_owned()
+    };
+    Ok(Endpoint {
+        text: text.to_owned(),
+        host,
+    })
+}
+
+impl Endpoint {
+    fn ask(&self) -> Result<Role, String> {
+        let mut addresses = self
+            .host
+            .to_socket_addrs()
+            .map_err(|error| error.to_string())?;
+        let address = addresses.next().ok_or("the host has no address")?;
+        scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
+    }
+}
+
+/// A role's endpoint, and what it says, or why it says nothing.
+struct Observed {
+    endpoint: String,
+    role: Result<Role, String>,
+}
+
+/// Asks all roles at once.
+fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| scope.spawn(|| endpoint.ask()))
+            .collect();
+        asked
+            .into_iter()
+            .zip(endpoints)
+            .map(|(asked, endpoint)| Observed {
+                endpoint: endpoint.text.clone(),
+                role: asked
+                    .join()
+                    .unwrap_or_else(|_| Err("the question failed".to_owned())),
+            })
+            .collect()
+    })
+}
+
+/// A number of bytes with a binary unit, in at most four digits.
+fn bytes(number: f64) -> String {
+    let mut value = number;
+    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            let digits = usize::from(value < 100.0 && unit != "B");
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} PiB")
+}
+
+/// A number with a decimal unit, in at most four digits.
+fn count(number: f64) -> String {
+    let mut value = number;
+    for unit in ["", " k", " M", " G", " T"] {
+        if value < 9999.5 {
+            let digits = usize::from(value < 100.0 && !unit.is_empty());
+            return format!("{value:.digits$}{unit}");
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} P")
+}
+
+/// A time in microseconds or a larger unit.
+fn time(seconds: f64) -> String {
+    match seconds {
+        _ if seconds.is_nan() => "-".to_owned(),
+        _ if seconds < 0.001 => format!("{:.0} us", seconds * 1e6),
+        _ if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_ports_names_and_addresses() {
+        let host = |text: &str| endpoint(text).map(|it| it.host);
+        assert_eq!(host("9100"), Ok("127.0.0.1:9100".to_owned()));
+        assert_eq!(host("[::1]:9100"), Ok("[::1]:9100".to_owned()));
+        assert_eq!(
+            host("role.example:9100"),
+            Ok("role.example:9100".to_owned())
+        );
+        for wrong in ["", "localhost", "65536", "127.0.0.1:x", ":80"] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_short_and_have_units() {
+        assert_eq!(bytes(512.0), "512 B");
+        assert_eq!(bytes(1536.0), "1.5 KiB");
+        assert_eq!(bytes(300.0 * 1024.0 * 1024.0), "300 MiB");
+        assert_eq!(count(9999.0), "9999");
+        assert_eq!(count(12_345.0), "12.3 k");
+        assert_eq!(count(474_000_000.0), "474 M");
+        assert_eq!(time(0.000_118), "118 us");
+        assert_eq!(time(0.0125), "12.5 ms");
+        assert_eq!(time(f64::NAN), "-");
+    }
+}

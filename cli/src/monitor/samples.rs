@@ -1,0 +1,310 @@
+//! A page of metrics, read: what a role has done and how it is.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// What a role says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Role {
+    pub role: String,
+    pub version: String,
+    /// Worker threads of the session that is being served.
+    pub workers: u64,
+    pub completed_sessions: u64,
+    pub failed_sessions: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub in_flight: u64,
+    /// Errors of the data path, by kind.
+    pub errors: BTreeMap<String, u64>,
+    pub refused_connections: u64,
+    pub refused_requests: u64,
+    pub suppressed_log_lines: u64,
+    pub resident_bytes: u64,
+    pub cpu_seconds: f64,
+    /// Of the initiator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Of a gga_offload service that has served a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Redundancy>,
+}
+
+/// How long transactions took, in seconds. Percentiles are the upper bounds of the histogram's buckets, each twice the one before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    #[serde(skip)]
+    buckets: Vec<(f64, u64)>,
+}
+
+/// The state of a set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Redundancy {
+    pub state: String,
+    /// Targets that are offline.
+    pub offline: Vec<String>,
+    pub missed_stripes: u64,
+    /// How far rebuild, resync and scrub are, 0 to 1; only those that run.
+    pub progress: BTreeMap<String, f64>,
+    pub repaired_chunks: u64,
+}
+
+/// One line of the page.
+struct Sample<'a> {
+    name: &'a str,
+    labels: Vec<(&'a str, &'a str)>,
+    value: f64,
+}
+
+impl Sample<'_> {
+    fn label(&self, name: &str) -> &str {
+        let found = self.labels.iter().find(|(key, _)| *key == name);
+        found.map_or("", |(_, value)| value)
+    }
+}
+
+impl Role {
+    /// Reads a page of metrics. Metrics that are not known are skipped.
+    pub(super) fn parse(page: &str) -> Result<Self, String> {
+        let mut role = Self::default();
+        let mut buckets = BTreeMap::<u64, u64>::new();
+        for line in page.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let sample = sample(line)
+                .ok_or_else(|| format!("expected a metric and its value, got {line:?}"))?;
+            if sample.name == "doca_storage_latency_seconds_bucket" {
+                if let Ok(bound) = sample.label("le").parse::<f64>() {
+                    // Positive floats are in the order of their bits.
+                    *buckets.entry(bound.to_bits()).or_default() += sample.value as u64;
+                }
+            } else {
+                role.take(&sample);
+            }
+        }
+        if role.role.is_empty() {
+            return Err("expected the metrics of a role, got others".to_owned());
+        }
+        if !buckets.is_empty() {
+            let buckets = buckets
+                .into_iter()
+                .map(|(bound, count)| (f64::from_bits(bound), count))
+                .collect();
+            role.latency = Some(Latency::of(buckets));
+        }
+        Ok(role)
+    }
+
+    fn take(&mut self, sample: &Sample<'_>) {
+        let Some(name) = sample.name.strip_prefix("doca_storage_") else {
+            match sample.name {
+                "process_resident_memory_bytes" => self.resident_bytes = sample.value as u64,
+                "process_cpu_seconds_total" => self.cpu_seconds = sample.value,
+                _ => {}
+            }
+            return;
+        };
+        let number = sample.value as u64;
+        match (name, sample.label("kind"), sample.label("result")) {
+            ("build_info", ..) => {
+                sample.label("role").clone_into(&mut self.role);
+                sample.label("version").clone_into(&mut self.version);
+            }
+            ("workers", ..) => self.workers = number,
+            ("sessions_total", _, "completed") => self.completed_sessions = number,
+            ("sessions_total", _, "failed") => self.failed_sessions = number,
+            ("operations_total", "read", _) => self.reads += number,
+            ("operations_total", "write", _) => self.writes += number,
+            ("operations_total", "flush", _) => self.flushes += number,
+            ("bytes_total", "read", _) => self.read_bytes += number,
+            ("bytes_total", "write", _) => self.written_bytes += number,
+            ("errors_total", kind, _) => *self.errors.entry(kind.to_owned()).or_default() += number,
+            ("in_flight", ..) => self.in_flight += number,
+            ("refused_connections_total", ..) => self.refused_connections = number,
+            ("refused_requests_total", ..) => self.refused_requests = number,
+            ("log_lines_suppressed_total", ..) => self.suppressed_log_lines = number,
+            ("redundancy_state", ..) if sample.value == 1.0 => {
+                let redundancy = self.redundancy.get_or_insert_default();
+                sample.label("state").clone_into(&mut redundancy.state);
+            }
+            ("target_online", ..) if sample.value == 0.0 => {
+                let redundancy = self.redundancy.get_or_insert_default();
+                redundancy.offline.push(sample.label("target").to_owned());
+            }
+            ("missed_stripes", ..) => {
+                self.redundancy.get_or_insert_default().missed_stripes = number;
+            }
+            ("work_progress_ratio", ..) if sample.value < 1.0 => {
+                let redundancy = self.redundancy.get_or_insert_default();
+                let work = sample.label("work").to_owned();
+                redundancy.progress.insert(work, sample.value);
+            }
+            ("repaired_chunks_total", ..) => {
+                self.redundancy.get_or_insert_default().repaired_chunks += number;
+            }
+            _ => {}
+        }
+    }
+
+    /// The name of the program, short: `target`, `zero-copy`, `gga-offload`, `initiator`.
+    pub(super) fn short_name(&self) -> &str {
+        match self.role.as_str() {
+            "doca_storage_target_rdma" => "target",
+            "doca_storage_comch_to_rdma_zero_copy" => "zero-copy",
+            "doca_storage_comch_to_rdma_gga_offload" => "gga-offload",
+            "doca_storage_initiator_comch" => "initiator",
+            other => other,
+        }
+    }
+
+    /// I/Os of all kinds.
+    pub(super) fn operations(&self) -> u64 {
+        self.reads + self.writes + self.flushes
+    }
+
+    /// Bytes in either direction.
+    pub(super) fn bytes(&self) -> u64 {
+        self.read_bytes + self.written_bytes
+    }
+
+    /// Errors of the data path. Kinds that are among the failed I/Os count once.
+    pub(super) fn error_count(&self) -> u64 {
+        let of = |kind: &str| self.errors.get(kind).copied().unwrap_or_default();
+        of("failed").max(of("refused")) + of("unexpected_result")
+    }
+
+    /// The state of the redundancy in a few words; empty where there is none.
+    pub(super) fn redundancy_text(&self) -> String {
+        let Some(redundancy) = &self.redundancy else {
+            return String::new();
+        };
+        let mut text = redundancy.state.clone();
+        if !redundancy.offline.is_empty() {
+            text += &format!(", without {}", redundancy.offline.join(" and "));
+        }
+        if redundancy.missed_stripes != 0 {
+            text += &format!(", {} missed", redundancy.missed_stripes);
+        }
+        for (work, share) in &redundancy.progress {
+            text += &format!(", {work} {:.0} %", share * 100.0);
+        }
+        text
+    }
+}
+
+impl Latency {
+    fn of(buckets: Vec<(f64, u64)>) -> Self {
+        let percentile = |share: f64| {
+            let total = buckets.last().map_or(0, |(_, count)| *count);
+            if total == 0 {
+                return f64::NAN;
+            }
+            let rank = (total as f64 * share).ceil() as u64;
+            let found = buckets.iter().find(|(_, count)| *count >= rank);
+            found.map_or(f64::NAN, |(bound, _)| *bound)
+        };
+        Self {
+            p50: percentile(0.5),
+            p99: percentile(0.99),
+            buckets: buckets.clone(),
+        }
+    }
+
+    /// What came after `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let before = |bound: f64| {
+            let found = earlier.buckets.iter().find(|(it, _)| *it == bound);
+            found.map_or(0, |(_, count)| *count)
+        };
+        let buckets = self.buckets.iter();
+        Self::of(
+            buckets
+                .map(|&(bound, count)| (bound, count.saturating_sub(before(bound))))
+                .collect(),
+        )
+    }
+}
+
+/// Reads `name{label="value",...} number`. The roles' values have no quotes and no commas.
+fn sample(line: &str) -> Option<Sample<'_>> {
+    let (key, value) = line.rsplit_once(' ')?;
+    let value = match value {
+        "+Inf" => f64::INFINITY,
+        value => value.parse().ok()?,
+    };
+    let (name, labels) = match key.split_once('{') {
+        None => (key, ""),
+        Some((name, labels)) => (name, labels.strip_suffix('}')?),
+    };
+    let labels = labels
+        .split(',')
+        .filter(|label| !label.is_empty())
+        .map(|label| {
+            let (name, value) = label.split_once('=')?;
+            Some((name, value.strip_prefix('"')?.strip_suffix('"')?))
+        })
+        .collect::<Option<_>>()?;
+    Some(Sample {
+        name,
+        labels,
+        value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+# HELP doca_storage_build_info The program; always 1.
+# TYPE doca_storage_build_info gauge
+doca_storage_build_info{role=\"doca_storage_comch_to_rdma_gga_offload\",version=\"0.1.0\"} 1.0
+doca_storage_operations_total{core=\"0\",kind=\"read\"} 5
+doca_storage_operations_total{core=\"1\",kind=\"read\"} 7
+doca_storage_bytes_total{core=\"1\",kind=\"write\"} 4096
+doca_storage_errors_total{core=\"0\",kind=\"failed\"} 3
+doca_storage_errors_total{core=\"0\",kind=\"refused\"} 2
+doca_storage_sessions_total{result=\"failed\"} 1
+doca_storage_redundancy_state{state=\"healthy\"} 0.0
+doca_storage_redundancy_state{state=\"degraded\"} 1.0
+doca_storage_target_online{target=\"data_1\"} 1.0
+doca_storage_target_online{target=\"data_p\"} 0.0
+doca_storage_missed_stripes 12.0
+doca_storage_work_progress_ratio{work=\"rebuild\"} 0.25
+doca_storage_work_progress_ratio{work=\"scrub\"} 1.0
+doca_storage_latency_seconds_bucket{core=\"0\",le=\"0.000001\"} 1
+doca_storage_latency_seconds_bucket{core=\"0\",le=\"0.000002\"} 9
+doca_storage_latency_seconds_bucket{core=\"0\",le=\"+Inf\"} 10
+doca_storage_of_the_future 1
+process_resident_memory_bytes 1000000.0
+";
+
+    #[test]
+    fn a_page_is_summed_over_the_cores() {
+        let role = Role::parse(PAGE).expect("metrics");
+        assert_eq!(role.short_name(), "gga-offload");
+        assert_eq!((role.operations(), role.bytes()), (12, 4096));
+        assert_eq!((role.error_count(), role.failed_sessions), (3, 1));
+        assert_eq!(
+            role.redundancy_text(),
+            "degraded, without data_p, 12 missed, rebuild 25 %"
+        );
+        let latency = role.latency.expect("a histogram");
+        assert_eq!((latency.p50, latency.p99), (0.000_002, f64::INFINITY));
+        assert!(latency.since(&latency).p50.is_nan());
+    }
+
+    #[test]
+    fn other_pages_are_refused() {
+        for page in ["", "up 1", "doca_storage_workers", "x{a=1} 2", "x y"] {
+            assert!(Role::parse(page).is_err(), "{page}");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! `doca-storage top`: a live view of roles.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Style, Stylize as _};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::{DefaultTerminal, Frame};
+use role_common::errln;
+use role_common::shutdown::Shutdown;
+
+use super::samples::Role;
+use super::{Endpoint, Observed, bytes, count, endpoint, observe, time};
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage top 9101 9102 9103 9104
+  doca-storage top dpu.example:9104 --interval 500ms";
+
+/// Longest time between two looks at the keyboard.
+const KEY_POLL: Duration = Duration::from_millis(100);
+
+/// Which roles, and how often.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// Metrics endpoints of roles, as given to their --metrics: ports of this machine, or hosts with ports
+    #[arg(required = true, value_name = "[HOST:]PORT", value_parser = endpoint)]
+    roles: Vec<Endpoint>,
+
+    /// Time between two looks, for example 2s or 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "expected a time of 100ms to 1h, for example 2s";
+    match humantime::parse_duration(text) {
+        Ok(time) if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) => {
+            Ok(time)
+        }
+        _ => Err(EXPECTED.to_owned()),
+    }
+}
+
+/// Shows them until the user ends it.
+pub fn run(options: &Options) -> ExitCode {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        errln!(
+            "doca-storage top: error: expected a terminal as standard input and output; for scripts, use: doca-storage status --json"
+        );
+        return ExitCode::FAILURE;
+    }
+    let result = Shutdown::on_signals().and_then(|shutdown| {
+        let mut terminal = ratatui::try_init()?;
+        let result = show(&mut terminal, options, &shutdown);
+        ratatui::try_restore().and(result)
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            errln!("doca-storage top: error: terminal: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    options: &Options,
+    shutdown: &Shutdown,
+) -> std::io::Result<()> {
+    let mut view = View::new(&options.roles);
+    let mut next = Instant::now();
+    while !shutdown.is_requested() {
+        if Instant::now() >= next {
+            next = Instant::now() + options.interval;
+            view.update(observe(&options.roles), Instant::now());
+        }
+        terminal.draw(|frame| view.draw(frame, is_coloured()))?;
+        let left = next.saturating_duration_since(Instant::now());
+        if event::poll(left.min(KEY_POLL))?
+            && let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            let is_interrupt =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// See <https://no-color.org>.
+fn is_coloured() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// What is shown.
+struct View {
+    roles: Vec<Shown>,
+}
+
+/// One role: what it said last, and what it has done since the time before.
+struct Shown {
+    endpoint: String,
+    role: Result<Role, String>,
+    observed: Instant,
+    rates: Rates,
+}
+
+/// What a role did per second, between two looks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rates {
+    operations: f64,
+    bytes: f64,
+    cpu: f64,
+    p50: f64,
+    p99: f64,
+}
+
+const NO_RATES: Rates = Rates {
+    operations: f64::NAN,
+    bytes: f64::NAN,
+    cpu: f64::NAN,
+    p50: f64::NAN,
+    p99: f64::NAN,
+};
+
+impl Rates {
+    fn between(before: &Role, after: &Role, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        // A role that was started again begins with zero.
+        let rate = |of: fn(&Role) -> u64| of(after).saturating_sub(of(before)) as f64 / seconds;
+        let latency = match (&before.latency, &after.latency) {
+            (Some(before), Some(after)) => Some(after.since(before)),
+            _ => after.latency.clone(),
+        };
+        Self {
+            operations: rate(Role::operations),
+            bytes: rate(Role::bytes),
+            cpu: (after.cpu_seconds - before.cpu_seconds).max(0.0) / seconds,
+            p50: latency.as_ref().map_or(f64::NAN, |latency| latency.p50),
+            p99: latency.as_ref().map_or(f64::NAN, |latency| latency.p99),
+        }
+    }
+}
+
+impl View {
+    fn new(endpoints: &[Endpoint]) -> Self {
+        let now = Instant::now();
+        let roles = endpoints.iter().map(|endpoint| Shown {
+            endpoint: endpoint.text.clone(),
+            role: Err("not asked yet".to_owned()),
+            observed: now,
+            rates: NO_RATES,
+        });
+        Self {
+            roles: roles.collect(),
+        }
+    }
+
+    fn update(&mut self, observed: Vec<Observed>, now: Instant) {
+        for (shown, observed) in self.roles.iter_mut().zip(observed) {
+            shown.rates = match (&shown.role, &observed.role) {
+                (Ok(before), Ok(after)) => {
+                    let elapsed = now.saturating_duration_since(shown.observed);
+                    Rates::between(before, after, elapsed.max(Duration::from_millis(1)))
+                }
+                _ => NO_RATES,
+            };
+            shown.role = observed.role;
+            shown.observed = now;
+        }
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>, is_coloured: bool) {
+        let [title, body, help] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Min(3),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        let answering = self.roles.iter().filter(|shown| shown.role.is_ok()).count();
+        let text = format!(
+            "doca-storage: {answering} of {} roles answer",
+            self.roles.len()
+        );
+        frame.render_widget(Line::from(text).bold(), title);
+        let columns = columns(body.width);
+        let header = Row::new(columns.iter().map(|column| column.name)).bold();
+        let rows = self.roles.iter().map(|shown| {
+            let row = Row::new(
+                columns
+                    .iter()
+                    .map(|column| Cell::from((column.text)(shown))),
+            );
+            match shown.urgency() {
+                Urgency::None => row,
+                Urgency::Warning if is_coloured => row.style(Style::new().fg(Color::Yellow)),
+                Urgency::Error if is_coloured => row.style(Style::new().fg(Color::Red)),
+                Urgency::Warning | Urgency::Error => row.bold(),
+            }
+        });
+        let widths = columns.iter().map(|column| match column.width {
+            0 => Constraint::Min(10),
+            width => Constraint::Length(width),
+        });
+        frame.render_widget(
+            Table::new(rows, widths).header(header).column_spacing(1),
+            body,
+        );
+        frame.render_widget(Paragraph::new("q: quit"), help);
+    }
+}
+
+enum Urgency {
+    None,
+    Warning,
+    Error,
+}
+
+impl Shown {
+    fn urgency(&self) -> Urgency {
+        match &self.role {
+            Err(_) => Urgency::Error,
+            Ok(role) => match role.redundancy.as_ref().map(|it| it.state.as_str()) {
+                None | Some("healthy") => Urgency::None,
+                Some("failed") => Urgency::Error,
+                Some(_) => Urgency::Warning,
+            },
+        }
+    }
+
+    fn of(&self, text: impl FnOnce(&Role) -> String) -> String {
+        self.role.as_ref().map_or_else(|_| String::new(), text)
+    }
+
+    fn rate(&self, of: fn(&Rates) -> f64, text: fn(f64) -> String) -> String {
+        match of(&self.rates) {
+            value if value.is_nan() => "-".to_owned(),
+            value => text(value),
+        }
+    }
+}
+
+/// A column of the view.
+struct Column {
+    name: &'static str,
+    /// 0 for what is left.
+    width: u16,
+    /// Columns with a lower number are shown first.
+    rank: u8,
+    text: fn(&Shown) -> String,
+}
+
+const COLUMNS: [Column; 10] = [
+    Column {
+        name: "endpoint",
+        width: 16,
+        rank: 0,
+        text: |shown| shown.endpoint.clone(),
+    },
+    Column {
+        name: "role",
+        width: 11,
+        rank: 0,
+        text: |shown| shown.of(|role| role.short_name().to_owned()),
+    },
+    Column {
+        name: "I/O/s",
+        width: 8,
+        rank: 0,
+        text: |shown| shown.rate(|rates| rates.operations, count),
+    },
+    Column {
+        name: "bytes/s",
+        width: 9,
+        rank: 0,
+        text: |shown| shown.rate(|rates| rates.bytes, bytes),
+    },
+    Column {
+        name: "flight",
+        width: 6,
+        rank: 2,
+        text: |shown| shown.of(|role| role.in_flight.to_string()),
+    },
+    Column {
+        name: "p50",
+        width: 7,
+        rank: 3,
+        text: |shown| shown.rate(|rates| rates.p50, time),
+    },
+    Column {
+        name: "p99",
+        width: 7,
+        rank: 3,
+        text: |shown| shown.rate(|rates| rates.p99, time),
+    },
+    Column {
+        name: "CPU",
+        width: 5,
+        rank: 1,
+        text: |shown| shown.rate(|rates| rates.cpu, |cpu| format!("{:.0} %", cpu * 100.0)),
+    },
+    Column {
+        name: "memory",
+        width: 8,
+        rank: 4,
+        text: |shown| shown.of(|role| bytes(role.resident_bytes as f64)),
+    },
+    Column {
+        name: "state",
+        width: 0,
+        rank: 0,
+        text: |shown| match &shown.role {
+            Err(error) => error.clone(),
+            Ok(role) => {
+                let errors = match role.error_count() {
+                    0 => String::new(),
+                    errors => format!("{errors} errors "),
+                };
+                let workers = match role.workers {
+                    0 => "idle",
+                    _ => "serving",
+                };
+                match role.redundancy_text() {
+                    text if text.is_empty() => errors + workers,
+                    text => errors + &text,
+                }
+            }
+        },
+    },
+];
+
+/// Least width of the last column.
+const STATE_WIDTH: u16 = 22;
+
+/// The columns that so many characters have room for.
+fn columns(width: u16) -> Vec<&'static Column> {
+    (0..=4)
+        .rev()
+        .map(|rank| {
+            COLUMNS
+                .iter()
+                .filter(|column| column.rank <= rank)
+                .collect::<Vec<_>>()
+        })
+        .find(|columns| {
+            let needed: u16 = columns
+                .iter()
+                .map(|column| match column.width {
+                    0 => STATE_WIDTH,
+                    width => width + 1,
+                })
+                .sum();
+            needed <= width
+        })
+        .unwrap_or_else(|| COLUMNS.iter().filter(|column| column.rank == 0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn endpoints() -> Vec<Endpoint> {
+        vec![
+            endpoint("9101").expect("a port"),
+            endpoint("9102").expect("a port"),
+        ]
+    }
+
+    fn role(reads: u64) -> Role {
+        let page = format!(
+            "doca_storage_build_info{{role=\"doca_storage_comch_to_rdma_gga_offload\"}} 1\n\
+             doca_storage_operations_total{{kind=\"read\"}} {reads}\n\
+             doca_storage_redundancy_state{{state=\"degraded\"}} 1\n\
+             doca_storage_target_online{{target=\"data_2\"}} 0\n"
+        );
+        Role::parse(&page).expect("metrics")
+    }
+
+    fn observed(reads: u64) -> Vec<Observed> {
+        vec![
+            Observed {
+                endpoint: "9101".to_owned(),
+                role: Ok(role(reads)),
+            },
+            Observed {
+                endpoint: "9102".to_owned(),
+                role: Err("connection refused".to_owned()),
+            },
+        ]
+    }
+
+    fn drawn(view: &View, width: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, 8)).expect("a terminal");
+        terminal
+            .draw(|frame| view.draw(frame, true))
+            .expect("drawn");
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn rates_are_what_happened_between_two_looks() {
+        let mut view = View::new(&endpoints());
+        let begin = Instant::now();
+        view.update(observed(1000), begin);
+        assert!(view.roles[0].rates.operations.is_nan());
+        view.update(observed(4000), begin + Duration::from_secs(2));
+        assert_eq!(view.roles[0].rates.operations, 1500.0);
+        view.update(observed(10), begin + Duration::from_secs(3));
+        assert_eq!(view.roles[0].rates.operations, 0.0, "it was started again");
+    }
+
+    #[test]
+    fn every_width_shows_rates_states_and_what_does_not_answer() {
+        let mut view = View::new(&endpoints());
+        let begin = Instant::now();
+        view.update(observed(0), begin);
+        view.update(observed(1500), begin + Duration::from_secs(1));
+        for width in [80, 100, 120, 200] {
+            let screen = drawn(&view, width);
+            for part in [
+                "1 of 2 roles",
+                "gga-offload",
+                "1500",
+                "degraded, without",
+                "connection refused",
+            ] {
+                assert!(screen.contains(part), "{part} at {width}:\n{screen}");
+            }
+        }
+        assert!(!drawn(&view, 80).contains("memory") && drawn(&view, 120).contains("memory"));
+    }
+
+    #[test]
+    fn intervals_have_units_and_bounds() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["0s", "1", "2h", "soon"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The roles that this program has: as subcommands, and under the names of the reference's programs when it is started as one of them.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Command;
+use role_common::flags;
+
+/// One role.
+#[derive(Debug, Clone, Copy)]
+pub struct Role {
+    /// The subcommand.
+    pub name: &'static str,
+    /// The program of the reference.
+    pub program: &'static str,
+    /// Its flags, for a program of this name.
+    pub command: fn(&'static str) -> Command,
+    run: fn(Vec<OsString>) -> ExitCode,
+}
+
+/// All of them.
+pub const ALL: [Role; 5] = [
+    Role {
+        name: "target",
+        program: role_target::NAME,
+        command: flags::command::<role_target::cli::Flags>,
+        run: |arguments| role_target::run(arguments),
+    },
+    Role {
+        name: "zero-copy",
+        program: role_zero_copy::NAME,
+        command: flags::command::<role_zero_copy::cli::Flags>,
+        run: |arguments| role_zero_copy::run(arguments),
+    },
+    Role {
+        name: "gga-offload",
+        program: role_gga_offload::NAME,
+        command: flags::command::<role_gga_offload::cli::Flags>,
+        run: |arguments| role_gga_offload::run(arguments),
+    },
+    Role {
+        name: "initiator",
+        program: role_initiator::cli::NAME,
+        command: flags::command::<role_initiator::cli::Flags>,
+        run: |arguments| role_initiator::run(arguments),
+    },
+    Role {
+        name: "sbc-generator",
+        program: role_sbc_generator::NAME,
+        command: flags::command::<role_sbc_generator::cli::Flags>,
+        run: |arguments| role_sbc_generator::run(arguments),
+    },
+];
+
+/// Runs the role whose program this was started as: by a link of that name.
+pub fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
+    let program = Path::new(arguments.first()?).file_name()?;
+    let role = ALL
+        .iter()
+        .find(|role| program == OsStr::new(role.program))?;
+    Some((role.run)(arguments.to_vec()))
+}
+
+/// Runs `help ROLE`: roles print their help themselves.
+pub fn help(arguments: &[OsString]) -> Option<ExitCode> {
+    let [_, help, name] = arguments else {
+        return None;
+    };
+    let role = ALL.iter().find(|role| name == OsStr::new(role.name))?;
+    (help == OsStr::new("help")).then(|| (role.run)(vec![role.name.into(), "--help".into()]))
+}

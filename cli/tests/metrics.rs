@@ -1,0 +1,227 @@
+//! `--metrics` of real roles agrees with what an initiator has done, and `doca-storage status` shows it.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use conformance::process::Process;
+use serde_json::Value;
+use support::gga::TARGETS;
+use support::set::{Set, interrupted, redundancy};
+use support::{BLOCK_SIZE, Bench, document, said, soon};
+
+const METRICS: [&str; 2] = ["--metrics", "0"];
+
+/// The address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
+fn endpoint(role: &Process) -> SocketAddr {
+    said(role, "metrics at http://", 1);
+    let stderr = role.stderr();
+    let (_, rest) = stderr.split_once("metrics at http://").expect("said");
+    let (address, _) = rest.split_once("/metrics").expect("a path");
+    address.parse().expect("an address")
+}
+
+fn page(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).expect("connected");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: role\r\n\r\n")
+        .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (header, page) = answer.split_once("\r\n\r\n").expect("a header");
+    assert!(header.starts_with("HTTP/1.1 200 OK"), "{header}");
+    assert!(header.contains("text/plain; version=0.0.4"), "{header}");
+    page.to_owned()
+}
+
+/// Values by name and labels, summed over the cores.
+fn values(page: &str) -> BTreeMap<String, f64> {
+    let mut values = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (key, value) = line.rsplit_once(' ').expect("a value");
+        let key = key.replace("core=\"0\",", "").replace("{core=\"0\"}", "");
+        *values.entry(key).or_default() += value.parse::<f64>().expect("a number");
+    }
+    values
+}
+
+/// Reads until a value is what is expected, and fails when it never is.
+fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) -> f64 {
+    let deadline = soon();
+    loop {
+        let all = values(&page(address));
+        if let Some(&value) = all.get(key)
+            && expected(value)
+        {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{key}: {all:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lets the initiator write and read back `operations` blocks, and compares with what the roles at these addresses count.
+fn counts_agree(roles: &[SocketAddr], initiator: Process, operations: u64) {
+    let own = endpoint(&initiator);
+    let size = BLOCK_SIZE as f64;
+    // It answers while it runs; what it says then is checked by what it says of others.
+    let first = values(&page(own));
+    assert!(first["process_resident_memory_bytes"] > 1e6, "{first:#?}");
+    let report = document(initiator);
+    assert_eq!(report["operation_count"], operations);
+    for &address in roles {
+        value_is(
+            address,
+            "doca_storage_sessions_total{result=\"completed\"}",
+            |value| value == 1.0,
+        );
+        let all = values(&page(address));
+        let get = |key: &str| all.get(key).copied().unwrap_or(f64::NAN);
+        let expected = operations as f64;
+        for kind in ["read", "write"] {
+            let operation = format!("doca_storage_operations_total{{kind=\"{kind}\"}}");
+            assert_eq!(get(&operation), expected, "{operation} {all:#?}");
+            let bytes = format!("doca_storage_bytes_total{{kind=\"{kind}\"}}");
+            assert_eq!(get(&bytes), expected * size, "{bytes} {all:#?}");
+        }
+        assert_eq!(get("doca_storage_in_flight"), 0.0, "{all:#?}");
+        assert_eq!(get("doca_storage_errors_total{kind=\"refused\"}"), 0.0);
+        assert!(get("doca_storage_progress_calls_total{result=\"hit\"}") > 0.0);
+        assert!(get("process_open_fds") > 3.0);
+    }
+}
+
+#[test]
+fn a_zero_copy_deployment_counts_what_the_initiator_did() {
+    let bench = Bench::new();
+    let forever = ["--sessions", "forever"];
+    let (target, port) = bench.target(&[&METRICS[..], &forever].concat());
+    let service = bench.service(port, &[&METRICS[..], &forever].concat());
+    let roles = [endpoint(&target), endpoint(&service)];
+    let arguments = [&METRICS[..], &["--run-limit-operation-count", "500"]].concat();
+    let initiator = bench.initiator("read_write_data_validity_test", &arguments);
+    counts_agree(&roles, initiator, 500);
+
+    // A client that says nonsense is refused, and counted.
+    let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stranger.write_all(&[0xff; 64]).expect("sent");
+    let refused = "doca_storage_refused_connections_total";
+    value_is(roles[0], refused, |value| value == 1.0);
+
+    let ports = roles.map(|address| address.to_string());
+    let status = |more: &[&str]| {
+        let output = bench
+            .command(&["status", &ports[0], &ports[1]])
+            .args(more)
+            .output()
+            .expect("it runs");
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("text"),
+        )
+    };
+    let (code, table) = status(&[]);
+    assert_eq!(code, Some(0), "{table}");
+    assert!(
+        table.contains("zero-copy") && table.contains("1000"),
+        "{table}"
+    );
+    let (code, json) = status(&["1", "--json"]);
+    assert_eq!(code, Some(1), "nothing listens on port 1");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["roles"][0]["role"]["written_bytes"], 500 * BLOCK_SIZE);
+    assert_eq!(json["roles"][1]["role"]["reads"], 500);
+    assert_eq!(json["roles"][2]["answers"], false);
+}
+
+#[test]
+fn the_latency_histogram_has_every_transaction() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    // Longer than the test looks.
+    let arguments = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
+    let initiator = bench.initiator("read_throughput_test", &arguments);
+    let address = endpoint(&initiator);
+    value_is(address, "doca_storage_latency_seconds_count", |count| {
+        count > 1000.0
+    });
+    let all = values(&page(address));
+    let count = all["doca_storage_latency_seconds_count"];
+    assert_eq!(
+        all["doca_storage_latency_seconds_bucket{le=\"+Inf\"}"],
+        count
+    );
+    let mean = all["doca_storage_latency_seconds_sum"] / count;
+    assert!((1e-7..10.0).contains(&mean), "{mean}");
+    value_is(
+        address,
+        "doca_storage_operations_total{kind=\"read\"}",
+        |reads| reads >= count,
+    );
+    interrupted(initiator);
+    for role in [service, target] {
+        document(role);
+    }
+}
+
+#[test]
+fn a_gga_service_says_that_a_target_is_lost_and_rebuilt() {
+    let mut set = Set::new("crc32c");
+    let content = set.content(0);
+    set.write(&content);
+    let service = set.service(&[&METRICS[..], &["--sessions", "1"]].concat());
+    let address = endpoint(&service);
+    let state = |state: &str| format!("doca_storage_redundancy_state{{state=\"{state}\"}}");
+    let writer = set.writer(&content);
+    value_is(address, &state("healthy"), |it| it == 1.0);
+    set.kill(1);
+    value_is(address, &state("degraded"), |it| it == 1.0);
+    let online = format!("doca_storage_target_online{{target=\"{}\"}}", TARGETS[1]);
+    value_is(address, &online, |it| it == 0.0);
+    value_is(address, "doca_storage_missed_stripes", |it| it > 0.0);
+    let degraded = "doca_storage_redundant_blocks_total{kind=\"degraded_write\"}";
+    value_is(address, degraded, |it| it > 0.0);
+    set.start(1);
+    value_is(address, &state("healthy"), |it| it == 1.0);
+    value_is(address, &online, |it| it == 1.0);
+    value_is(address, "doca_storage_missed_stripes", |it| it == 0.0);
+    let rebuilt = value_is(address, "doca_storage_rebuilt_stripes_total", |it| it > 0.0);
+    let lost = format!(
+        "doca_storage_target_detachments_total{{target=\"{}\"}}",
+        TARGETS[1]
+    );
+    value_is(address, &lost, |it| it == 1.0);
+    interrupted(writer);
+    let summary = redundancy(service);
+    assert_eq!(summary["rebuilt_stripes"].as_f64(), Some(rebuilt));
+}
+
+#[test]
+fn an_address_that_is_in_use_is_an_error() {
+    let bench = Bench::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let target = [
+        "target",
+        "-d",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--listen-port",
+        "0",
+    ];
+    let output = bench
+        .command(&[&target[..], &["--metrics", &port]].concat())
+        .output()
+        .expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains(&format!("--metrics 127.0.0.1:{port}: cannot listen")),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,526 @@
+//! Metrics of a role, for Prometheus: `--metrics ADDR` serves them as text over HTTP.
+//!
+//! Workers count in private memory, as they do without metrics. Where they read the clock anyway, once in so many poll iterations, they copy
+//! their counts to a [`WorkerMetrics`], which only they write: relaxed stores to cache lines of its own. The metrics thread reads these when
+//! it is asked. So the data path has no further atomic read-modify-write, lock or system call. A count may be 2 s old when the worker
+//! is idle, and is exact when its run has ended.
+//!
+//! Counts of workers that have ended are kept, as sums for each core. Roles add what else they have with [`Metrics::add_section`].
+
+mod http;
+mod page;
+mod process;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use doca::ErrorCode;
+use prometheus_client::registry::Registry;
+
+use crate::failure::Failure;
+pub use page::Page;
+
+/// Where metrics are served: a port of the loopback interface, or an address with a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricsAddress(pub SocketAddr);
+
+impl FromStr for MetricsAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(port) = text.parse::<u16>() {
+            return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
+        }
+        text.parse().map(Self).map_err(|_| {
+            "expected a port, which is served on 127.0.0.1 only, or <IP address>:<port>; port 0 stands for one that is free"
+                .to_owned()
+        })
+    }
+}
+
+/// A number that a worker publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Count {
+    /// Reads that were answered, well or not. Of a service that forwards them: received.
+    Reads,
+    /// Writes, likewise.
+    Writes,
+    /// Flushes, likewise.
+    Flushes,
+    /// Bytes of reads without an error. Of a service that forwards them: of all reads.
+    ReadBytes,
+    /// Bytes of writes, likewise.
+    WrittenBytes,
+    /// Messages that were no valid request.
+    Refused,
+    /// I/Os that failed because of the medium that holds the blocks.
+    MediaErrors,
+    /// I/Os that failed for any reason, refused ones included.
+    Failed,
+    /// Writes of content that does not compress enough, among the failed ones.
+    Incompressible,
+    /// Blocks that could not be recovered from any two chunks.
+    Uncorrectable,
+    /// Results without a request.
+    Unexpected,
+    /// Reads that were made to recover a chunk through parity (`--trigger-recovery-read-every-n`).
+    RecoveryReads,
+    /// Blocks that were read through parity, for want of a target.
+    DegradedReads,
+    /// Blocks that were written to two targets, for want of the third.
+    DegradedWrites,
+    /// Wrong chunks that were corrected in reads.
+    CorrectedChunks,
+    /// Chunk reads that a target answered with an error.
+    FailedChunkReads,
+    /// Requests in flight.
+    InFlight,
+    /// Calls of the progress engine that found something to do.
+    ProgressHits,
+    /// Calls of the progress engine that found nothing.
+    ProgressMisses,
+}
+
+/// Number of [`Count`]s.
+const COUNTS: usize = Count::ProgressMisses as usize + 1;
+
+/// What every role with a data path counts.
+const COMMON: [Count; 8] = [
+    Count::Reads,
+    Count::Writes,
+    Count::Flushes,
+    Count::ReadBytes,
+    Count::WrittenBytes,
+    Count::InFlight,
+    Count::ProgressHits,
+    Count::ProgressMisses,
+];
+
+/// One number for each [`Count`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts([u64; COUNTS]);
+
+impl Counts {
+    /// The same, with this number set.
+    #[inline]
+    #[must_use]
+    pub fn with(mut self, count: Count, number: u64) -> Self {
+        self.0[count as usize] = number;
+        self
+    }
+
+    /// The number of this count.
+    #[must_use]
+    pub fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, number) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.wrapping_add(number);
+        }
+    }
+}
+
+/// I/Os and their bytes, by kind, as a worker counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    reads: u64,
+    writes: u64,
+    flushes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Traffic {
+    /// A read of so many bytes.
+    #[inline(always)]
+    pub fn read(&mut self, bytes: u64) {
+        self.reads += 1;
+        self.read_bytes += bytes;
+    }
+
+    /// A write of so many bytes.
+    #[inline(always)]
+    pub fn write(&mut self, bytes: u64) {
+        self.writes += 1;
+        self.written_bytes += bytes;
+    }
+
+    /// A flush.
+    #[inline(always)]
+    pub fn flush(&mut self) {
+        self.flushes += 1;
+    }
+
+    /// The same as counts to publish.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts::default()
+            .with(Count::Reads, self.reads)
+            .with(Count::Writes, self.writes)
+            .with(Count::Flushes, self.flushes)
+            .with(Count::ReadBytes, self.read_bytes)
+            .with(Count::WrittenBytes, self.written_bytes)
+    }
+}
+
+/// What one worker publishes. On cache lines of its own: no other worker waits for a line that this one writes.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct WorkerMetrics {
+    counts: [AtomicU64; COUNTS],
+    latencies: LatencyBuckets,
+    core: u32,
+}
+
+impl WorkerMetrics {
+    fn new(core: u32) -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            latencies: LatencyBuckets::default(),
+            core,
+        }
+    }
+
+    /// Publishes the worker's counts. Called by the worker only.
+    #[inline]
+    pub fn publish(&self, counts: &Counts) {
+        for (published, &number) in self.counts.iter().zip(&counts.0) {
+            published.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Records how long a transaction took. Called by the worker only.
+    #[inline]
+    pub fn record(&self, latency: Duration) {
+        self.latencies
+            .record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn counts(&self) -> Counts {
+        Counts(std::array::from_fn(|index| {
+            self.counts[index].load(Ordering::Relaxed)
+        }))
+    }
+}
+
+/// Buckets of latencies with finite bounds: 1 us, 2 us, 4 us, ... 33.6 s.
+const BUCKETS: usize = 26;
+
+/// A histogram that one thread writes, without read-modify-write.
+#[derive(Debug)]
+struct LatencyBuckets {
+    /// Each holds the latencies up to its bound and above the one before. The last one has no bound.
+    buckets: [AtomicU64; BUCKETS + 1],
+    nanoseconds: AtomicU64,
+}
+
+impl Default for LatencyBuckets {
+    fn default() -> Self {
+        Self {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+}
+
+impl LatencyBuckets {
+    #[inline]
+    fn record(&self, nanoseconds: u64) {
+        let add = |to: &AtomicU64, amount: u64| {
+            to.store(
+                to.load(Ordering::Relaxed).wrapping_add(amount),
+                Ordering::Relaxed,
+            );
+        };
+        // Whole microseconds below it: a bound belongs to its own bucket.
+        let micros = nanoseconds.saturating_sub(1) / 1000;
+        let index = (u64::BITS - micros.leading_zeros()) as usize;
+        add(&self.buckets[index.min(BUCKETS)], 1);
+        add(&self.nanoseconds, nanoseconds);
+    }
+
+    fn load(&self) -> Latencies {
+        Latencies {
+            buckets: std::array::from_fn(|index| self.buckets[index].load(Ordering::Relaxed)),
+            nanoseconds: self.nanoseconds.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A [`LatencyBuckets`], read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Latencies {
+    buckets: [u64; BUCKETS + 1],
+    nanoseconds: u64,
+}
+
+impl Latencies {
+    fn add(&mut self, other: &Self) {
+        for (sum, number) in self.buckets.iter_mut().zip(other.buckets) {
+            *sum += number;
+        }
+        self.nanoseconds = self.nanoseconds.wrapping_add(other.nanoseconds);
+    }
+
+    /// The upper bound of each bucket in seconds, and its number.
+    fn buckets(&self) -> [(f64, u64); BUCKETS + 1] {
+        std::array::from_fn(|index| {
+            let bound = if index == BUCKETS {
+                f64::INFINITY
+            } else {
+                (1_u64 << index) as f64 / 1e6
+            };
+            (bound, self.buckets[index])
+        })
+    }
+}
+
+/// Things that are counted for the process as a whole, on cold paths.
+#[derive(Debug)]
+pub struct ProcessCount(AtomicU64);
+
+impl ProcessCount {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// One more.
+    pub fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Connections that were told why they are not served, or closed because they sent no valid request.
+pub static REFUSED_CONNECTIONS: ProcessCount = ProcessCount::new();
+/// Control requests that were answered with an error.
+pub static REFUSED_REQUESTS: ProcessCount = ProcessCount::new();
+/// Log lines that were not written because there were too many of their kind.
+pub static SUPPRESSED_LOG_LINES: ProcessCount = ProcessCount::new();
+
+type Section = Box<dyn Fn(&mut Page<'_>) -> fmt::Result + Send + Sync>;
+
+/// The metrics of a process, if it serves any. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Metrics(Option<Arc<Shared>>);
+
+struct Shared {
+    role: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the role's workers count.
+    declared: Vec<Count>,
+    has_latencies: bool,
+    workers: Vec<Arc<WorkerMetrics>>,
+    /// Of workers that have ended, by core.
+    ended: BTreeMap<u32, Sums>,
+    sections: Vec<Section>,
+    completed_sessions: u64,
+    failed_sessions: u64,
+}
+
+/// The sums of the workers of a core.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    counts: Counts,
+    latencies: Latencies,
+}
+
+impl Sums {
+    fn add(&mut self, worker: &WorkerMetrics) {
+        self.counts.add(&worker.counts());
+        self.latencies.add(&worker.latencies.load());
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Metrics").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Metrics {
+    /// Starts to serve the metrics of the program called `role` at this address, from a thread of its own. Returns the address with its
+    /// port.
+    ///
+    /// # Errors
+    ///
+    /// The address is none of this machine's, its port is in use, or there is no further thread.
+    pub fn serve(
+        role: &'static str,
+        address: MetricsAddress,
+    ) -> Result<(Self, SocketAddr), Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(
+                ErrorCode::IO_FAILED,
+                format!("--metrics {}: cannot listen: {error}", address.0),
+            )
+        };
+        let listener = TcpListener::bind(address.0).map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        let metrics = Self(Some(Arc::new(Shared {
+            role,
+            state: Mutex::default(),
+        })));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics.clone()));
+        http::serve(listener, registry).map_err(failed)?;
+        Ok((metrics, local))
+    }
+
+    /// Says what the workers of the role count, beside I/Os, bytes, requests in flight and calls of the progress engine. Without it, no count
+    /// is served.
+    pub fn declare(&self, counts: &[Count], has_latencies: bool) {
+        if let Some(mut state) = self.state() {
+            state.declared = [&COMMON, counts].concat();
+            state.has_latencies = has_latencies;
+        }
+    }
+
+    /// Where a new worker on this core publishes; `None` without metrics.
+    #[must_use]
+    pub fn worker(&self, core: u32) -> Option<Arc<WorkerMetrics>> {
+        let mut state = self.state()?;
+        state.collect_ended();
+        let worker = Arc::new(WorkerMetrics::new(core));
+        state.workers.push(Arc::clone(&worker));
+        Some(worker)
+    }
+
+    /// Adds what `section` writes to every page. It is called on the metrics thread.
+    pub fn add_section(
+        &self,
+        section: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static,
+    ) {
+        if let Some(mut state) = self.state() {
+            state.sections.push(Box::new(section));
+        }
+    }
+
+    /// A session has ended, well or not.
+    pub fn session_ended(&self, is_completed: bool) {
+        if let Some(mut state) = self.state() {
+            state.completed_sessions += u64::from(is_completed);
+            state.failed_sessions += u64::from(!is_completed);
+        }
+    }
+
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        let shared = self.0.as_ref()?;
+        // Nothing under the lock leaves it half done.
+        Some(shared.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    /// Moves the counts of workers that have ended to the sums.
+    fn collect_ended(&mut self) {
+        let ended = &mut self.ended;
+        self.workers
+            .retain_mut(|worker| match Arc::get_mut(worker) {
+                None => true,
+                Some(worker) => {
+                    let sums = ended.entry(worker.core).or_default();
+                    sums.add(worker);
+                    sums.counts = sums.counts.with(Count::InFlight, 0);
+                    false
+                }
+            });
+    }
+
+    fn by_core(&self) -> BTreeMap<u32, Sums> {
+        let mut all = self.ended.clone();
+        for worker in &self.workers {
+            all.entry(worker.core).or_default().add(worker);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_loopback_unless_one_is_given() {
+        let parse = |text: &str| text.parse::<MetricsAddress>().map(|it| it.0.to_string());
+        assert_eq!(parse("9100"), Ok("127.0.0.1:9100".to_owned()));
+        assert_eq!(parse("0.0.0.0:1"), Ok("0.0.0.0:1".to_owned()));
+        assert_eq!(parse("[::1]:0"), Ok("[::1]:0".to_owned()));
+        for wrong in ["", "65536", "host:1", "127.0.0.1", ":80"] {
+            let message = parse(wrong).expect_err(wrong);
+            assert!(message.contains("127.0.0.1 only"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_latency_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+        for nanos in [0, 1, 1000, 1001, 2000, 2001, 4000, 33_554_432_000, u64::MAX] {
+            let buckets = LatencyBuckets::default();
+            buckets.record(nanos);
+            let read = buckets.load().buckets();
+            let seconds = nanos as f64 / 1e9;
+            let expected = read.iter().position(|&(bound, _)| seconds <= bound);
+            let found = read.iter().position(|&(_, number)| number == 1);
+            assert_eq!(found, expected, "{nanos}");
+        }
+    }
+
+    fn shared() -> Metrics {
+        Metrics(Some(Arc::new(Shared {
+            role: "role",
+            state: Mutex::default(),
+        })))
+    }
+
+    #[test]
+    fn counts_of_ended_workers_are_kept_and_their_requests_in_flight_are_not() {
+        let metrics = shared();
+        let counts = |number| {
+            Counts::default()
+                .with(Count::Reads, number)
+                .with(Count::InFlight, 3)
+        };
+        for _ in 0..2 {
+            let worker = metrics.worker(1).expect("it has metrics");
+            worker.publish(&counts(5));
+            worker.record(Duration::from_micros(3));
+        }
+        let live = metrics.worker(1).expect("it has metrics");
+        live.publish(&counts(2));
+        metrics.worker(0).expect("it has metrics");
+        let state = metrics.state().expect("it has metrics");
+        assert!(state.workers.len() <= 2, "{}", state.workers.len());
+        let sums = state.by_core();
+        assert_eq!(sums[&1].counts, counts(12));
+        assert_eq!(sums[&1].latencies.buckets.iter().sum::<u64>(), 2);
+        assert_eq!(sums[&1].latencies.nanoseconds, 6000);
+        assert_eq!(sums[&0].counts, Counts::default());
+    }
+
+    #[test]
+    fn nothing_is_published_without_metrics() {
+        let metrics = Metrics::default();
+        assert!(metrics.worker(0).is_none());
+        metrics.session_ended(true);
+    }
+
+    #[test]
+    fn workers_do_not_share_cache_lines() {
+        assert_eq!(align_of::<WorkerMetrics>(), 128);
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes one page of metrics.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::{
+    Count, Metrics, ProcessCount, REFUSED_CONNECTIONS, REFUSED_REQUESTS, SUPPRESSED_LOG_LINES,
+    State, process,
+};
+
+/// The page that is being written.
+#[derive(Debug)]
+pub struct Page<'a>(DescriptorEncoder<'a>);
+
+/// A label's name and value.
+pub type Label = (&'static str, String);
+
+impl Page<'_> {
+    /// Writes a gauge without labels.
+    ///
+    /// # Errors
+    ///
+    /// The page cannot be written. As for all functions here, an error ends it.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let mut encoder = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        encoder.encode_gauge(&value)
+    }
+
+    /// Writes a gauge for each of these labels.
+    ///
+    /// # Errors
+    ///
+    /// As [`gauge`](Self::gauge).
+    pub fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = ([Label; N], f64)>,
+    ) -> fmt::Result {
+        let mut encoder = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            encoder.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a counter for each of these labels. `_total` is added to its name.
+    ///
+    /// # Errors
+    ///
+    /// As [`gauge`](Self::gauge).
+    pub fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = ([Label; N], u64)>,
+    ) -> fmt::Result {
+        let mut encoder = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            encoder
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a counter without labels. `_total` is added to its name.
+    ///
+    /// # Errors
+    ///
+    /// As [`gauge`](Self::gauge).
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut encoder = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    pub(super) fn counter_of_seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let mut encoder = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+}
+
+/// A metric of the workers: its name, its help, and its counts with the value of their label.
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    counts: &'static [(Count, &'static str)],
+}
+
+const FAMILIES: [Family; 6] = [
+    Family {
+        name: "doca_storage_operations",
+        help: "I/Os that were answered, by kind",
+        label: "kind",
+        counts: &[
+            (Count::Reads, "read"),
+            (Count::Writes, "write"),
+            (Count::Flushes, "flush"),
+        ],
+    },
+    Family {
+        name: "doca_storage_bytes",
+        help: "Bytes of I/Os, by kind",
+        label: "kind",
+        counts: &[(Count::ReadBytes, "read"), (Count::WrittenBytes, "write")],
+    },
+    Family {
+        name: "doca_storage_errors",
+        help: "Errors of the data path, by kind",
+        label: "kind",
+        counts: &[
+            (Count::Failed, "failed"),
+            (Count::Refused, "refused"),
+            (Count::MediaErrors, "media"),
+            (Count::Incompressible, "incompressible"),
+            (Count::Uncorrectable, "uncorrectable"),
+            (Count::Unexpected, "unexpected_result"),
+            (Count::FailedChunkReads, "chunk_read"),
+        ],
+    },
+    Family {
+        name: "doca_storage_redundant_blocks",
+        help: "Blocks that were served by means of redundancy, by kind",
+        label: "kind",
+        counts: &[
+            (Count::RecoveryReads, "recovery_read"),
+            (Count::DegradedReads, "degraded_read"),
+            (Count::DegradedWrites, "degraded_write"),
+            (Count::CorrectedChunks, "corrected"),
+        ],
+    },
+    Family {
+        name: "doca_storage_progress_calls",
+        help: "Calls of the progress engine, by result",
+        label: "result",
+        counts: &[
+            (Count::ProgressHits, "hit"),
+            (Count::ProgressMisses, "miss"),
+        ],
+    },
+    Family {
+        name: "doca_storage_in_flight",
+        help: "Requests in flight",
+        label: "",
+        counts: &[(Count::InFlight, "")],
+    },
+];
+
+impl Collector for Metrics {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (Some(shared), Some(mut state)) = (&self.0, self.state()) else {
+            return Ok(());
+        };
+        state.collect_ended();
+        let mut page = Page(encoder);
+        let info = [
+            ("role", shared.role.to_owned()),
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        let help = "The program; always 1";
+        page.gauges("doca_storage_build_info", help, [(info, 1.0)])?;
+        write_workers(&mut page, &state)?;
+        let result = |text: &str| [("result", text.to_owned())];
+        page.counters(
+            "doca_storage_sessions",
+            "Sessions that have ended, by result",
+            [
+                (result("completed"), state.completed_sessions),
+                (result("failed"), state.failed_sessions),
+            ],
+        )?;
+        let processes: [(&str, &str, &ProcessCount); 3] = [
+            (
+                "doca_storage_refused_connections",
+                "Connections that were refused",
+                &REFUSED_CONNECTIONS,
+            ),
+            (
+                "doca_storage_refused_requests",
+                "Control requests that were answered with an error",
+                &REFUSED_REQUESTS,
+            ),
+            (
+                "doca_storage_log_lines_suppressed",
+                "Log lines that were not written because there were too many of their kind",
+                &SUPPRESSED_LOG_LINES,
+            ),
+        ];
+        for (name, help, count) in processes {
+            page.counter(name, help, count.get())?;
+        }
+        for section in &state.sections {
+            section(&mut page)?;
+        }
+        process::write(&mut page)
+    }
+}
+
+fn write_workers(page: &mut Page<'_>, state: &State) -> fmt::Result {
+    let cores = state.by_core();
+    let help = "Worker threads of the session that is being served";
+    page.gauge("doca_storage_workers", help, state.workers.len() as f64)?;
+    for family in &FAMILIES {
+        let counts: Vec<_> = family
+            .counts
+            .iter()
+            .filter(|(count, _)| state.declared.contains(count))
+            .collect();
+        if counts.is_empty() {
+            continue;
+        }
+        let core = |core: &u32| ("core", core.to_string());
+        if family.label.is_empty() {
+            let values = cores
+                .iter()
+                .map(|(number, sums)| ([core(number)], sums.counts.get(counts[0].0) as f64));
+            page.gauges(family.name, family.help, values)?;
+            continue;
+        }
+        let values = cores.iter().flat_map(|(number, sums)| {
+            counts.iter().map(move |(count, value)| {
+                let labels = [core(number), (family.label, (*value).to_owned())];
+                (labels, sums.counts.get(*count))
+            })
+        });
+        page.counters(family.name, family.help, values)?;
+    }
+    if state.has_latencies {
+        let help = "Time from the request of a transaction to its last answer";
+        let name = "doca_storage_latency_seconds";
+        let mut encoder = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (number, sums) in &cores {
+            let labels = [("core", number.to_string())];
+            let buckets = sums.latencies.buckets();
+            let total = buckets.iter().map(|(_, number)| number).sum();
+            let seconds = sums.latencies.nanoseconds as f64 / 1e9;
+            encoder
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(seconds, total, &buckets, None)?;
+        }
+    }
+    Ok(())
+}
