@@ -57,7 +57,7 @@ pub struct Request {
 pub enum Refusal {
     /// The message is no request that the session has.
     #[error(
-        "expected a valid request of {} bytes, got {length} bytes",
+        "expected a request of {} bytes, got {length} bytes that are not one",
         io_message::SIZE
     )]
     NoRequest {
