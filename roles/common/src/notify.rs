@@ -5,14 +5,18 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Once;
 
-/// Says that the program is ready, to the socket that `NOTIFY_SOCKET` names, if it does.
+/// Says once that the program is ready, to the socket that `NOTIFY_SOCKET` names, if it does.
 pub(crate) fn ready() {
-    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = send(&socket, b"READY=1")
-    {
-        tracing::warn!("NOTIFY_SOCKET {}: {error}", socket.display());
-    }
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
+            && let Err(error) = send(&socket, b"READY=1")
+        {
+            tracing::warn!("NOTIFY_SOCKET {}: {error}", socket.display());
+        }
+    });
 }
 
 fn send(socket: &OsStr, message: &[u8]) -> io::Result<()> {
