@@ -18,7 +18,7 @@ use crate::runtime::Socket;
 const MAGIC: [u8; 6] = *b"SDRDCM";
 const VERSION: u16 = 2;
 const HEAD: usize = 10;
-const LONGEST: usize = HEAD + ConnectionDetails::SIZE + u8::MAX as usize;
+const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
 
 /// A message.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,6 +169,7 @@ mod tests {
             permissions: 7,
             agent: AgentAddress::local().expect("an address"),
             key: Key::from_bytes([3; Key::SIZE]),
+            network: None,
         }
     }
 
