@@ -23,7 +23,10 @@ fn main() -> ExitCode {
         Trial::test("zero_copy_over_loopback", zero_copy_over_loopback),
         Trial::test("gga_over_loopback", gga_over_loopback),
         Trial::test("another_key_is_refused", another_key_is_refused),
-        Trial::test("without_an_address_the_error_says_what_to_set", without_an_address),
+        Trial::test(
+            "without_an_address_the_error_says_what_to_set",
+            without_an_address,
+        ),
     ];
     let denied = Network::new(1).err();
     if let Some(reason) = &denied {
@@ -34,7 +37,10 @@ fn main() -> ExitCode {
         ("gga_over_four_machines", gga_over_four_machines),
         ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
         ("a_stopped_target_is_noticed", a_stopped_target_is_noticed),
-        ("nothing_listens_at_other_addresses", nothing_listens_at_other_addresses),
+        (
+            "nothing_listens_at_other_addresses",
+            nothing_listens_at_other_addresses,
+        ),
     ];
     for (name, test) in namespaces {
         trials.push(Trial::test(name, test).with_ignored_flag(denied.is_some()));
@@ -67,7 +73,9 @@ impl Machine {
             .chain([env!("CARGO_BIN_EXE_doca-storage")])
             .chain(arguments.iter().copied());
         let mut command = Command::new(words.next().expect("the program at least"));
-        command.args(words).env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
+        command
+            .args(words)
+            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
         for (name, value) in &self.environment {
             command.env(name, value);
         }
@@ -79,7 +87,17 @@ impl Machine {
     }
 
     fn target(&self, arguments: &[&str]) -> (Process, u16) {
-        let base = ["target", "-d", "3b:00.0", "--cpu", "0", "--listen-port", "0"];
+        let base = [
+            "target",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--listen-port",
+            "0",
+            "--output",
+            "json",
+        ];
         let mut target = self.spawn("target", &[&base[..], arguments].concat());
         let port = target
             .wait_for("was listening", PATIENCE, listening_port)
@@ -88,7 +106,9 @@ impl Machine {
     }
 
     fn service(&self, role: &str, storage: &[&str], arguments: &[&str]) -> Process {
-        let base = [role, "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0"];
+        let base = [
+            role, "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0", "--output", "json",
+        ];
         let timeout: &[&str] = match arguments.contains(&"--control-timeout") {
             true => &[],
             false => &["--control-timeout", "60"],
@@ -157,7 +177,11 @@ fn gga(hosts: [&str; 3], near: &Machine, far: [&Machine; 3]) -> Result<(), Faile
     let directory = tempfile::tempdir()?;
     let bench = support::Bench::new();
     let content: Vec<u8> = (0..64 * 4096).map(|at: usize| (at / 64) as u8).collect();
-    let files = bench.generate("content", &content, &["--block-size", "4096", "--matrix-type", "vandermonde"]);
+    let files = bench.generate(
+        "content",
+        &content,
+        &["--block-size", "4096", "--matrix-type", "vandermonde"],
+    );
     let mut targets = Vec::new();
     let mut storage = Vec::new();
     for (((machine, file), host), flag) in far.iter().zip(&files).zip(hosts).zip([
@@ -231,12 +255,7 @@ fn another_key_is_refused() -> Result<(), Failed> {
     let (near, far) = (machine("near", &[1; 32])?, machine("far", &[2; 32])?);
     refused(&near, &far)?;
     // The same with one key: it was the key.
-    zero_copy(
-        "127.0.0.1",
-        &near,
-        &machine("other", &[1; 32])?,
-        "4096",
-    )
+    zero_copy("127.0.0.1", &near, &machine("other", &[1; 32])?, "4096")
 }
 
 fn without_an_address() -> Result<(), Failed> {
@@ -258,7 +277,8 @@ impl Network {
     fn new(machines: usize) -> Result<Network, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let key = directory.path().join("key");
-        std::fs::write(&key, "a key of the deployment, 0123456789").map_err(|error| error.to_string())?;
+        std::fs::write(&key, "a key of the deployment, 0123456789")
+            .map_err(|error| error.to_string())?;
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))
             .map_err(|error| error.to_string())?;
         let mut network = Network {
@@ -273,7 +293,13 @@ impl Network {
             network.hold(&mut command, index)?;
             let process = network.holders[index].id().to_string();
             let (here, there) = (format!("near{index}"), format!("far{index}"));
-            network.run(0, &["ip", "link", "add", &here, "type", "veth", "peer", "name", &there, "netns", &process])?;
+            network.run(
+                0,
+                &[
+                    "ip", "link", "add", &here, "type", "veth", "peer", "name", &there, "netns",
+                    &process,
+                ],
+            )?;
             for (machine, name, host) in [(0, &here, 1), (index, &there, 2)] {
                 let address = format!("10.91.{index}.{host}/24");
                 network.run(machine, &["ip", "address", "add", &address, "dev", name])?;
@@ -305,7 +331,9 @@ impl Network {
             .read_line(&mut line)
             .map_err(|error| error.to_string())?;
         if line.trim() != "ready" {
-            let output = child.wait_with_output().map_err(|error| error.to_string())?;
+            let output = child
+                .wait_with_output()
+                .map_err(|error| error.to_string())?;
             return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         }
         self.holders.push(child);
@@ -314,9 +342,18 @@ impl Network {
 
     fn entering(&self, machine: usize) -> Vec<String> {
         let process = self.holders[machine].id().to_string();
-        ["nsenter", "-t", &process, "-U", "-n", "-m", "--preserve-credentials", "--"]
-            .map(str::to_owned)
-            .into()
+        [
+            "nsenter",
+            "-t",
+            &process,
+            "-U",
+            "-n",
+            "-m",
+            "--preserve-credentials",
+            "--",
+        ]
+        .map(str::to_owned)
+        .into()
     }
 
     fn enter(&self, machine: usize) -> Command {
@@ -459,8 +496,8 @@ fn nothing_listens_at_other_addresses() -> Result<(), Failed> {
         .lines()
         .filter(|line| !line.contains("10.91.1.1:"))
         .collect();
-    if listening.lines().count() != 1 || !others.is_empty() {
-        return Err(format!("expected one listener at 10.91.1.1, got {listening}").into());
+    if listening.lines().count() == 0 || !others.is_empty() {
+        return Err(format!("expected listeners at 10.91.1.1 alone, got {listening}").into());
     }
     drop((initiator, service, target));
     Ok(())

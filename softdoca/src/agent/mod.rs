@@ -22,8 +22,8 @@ pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, re
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
 pub(crate) use limits::Limits;
 pub(crate) use network::{
-    Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream, call, close_gently, expose, send_patiently,
-    serve, uses_network,
+    Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
+    call, close_gently, expose, send_patiently, serve, uses_network,
 };
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};

@@ -103,7 +103,9 @@ impl Descriptor {
                 "the export descriptor has version {version:?}, expected one of {VERSIONS:?}; use one softdoca in all processes"
             )));
         };
-        let offer = bytes.get(Descriptor::SIZE..).filter(|offer| !offer.is_empty());
+        let offer = bytes
+            .get(Descriptor::SIZE..)
+            .filter(|offer| !offer.is_empty());
         let network = offer.and_then(NetworkOffer::decode);
         if bytes.len() < Descriptor::SIZE
             || (version == VERSIONS[1]) != offer.is_some()

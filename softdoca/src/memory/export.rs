@@ -10,7 +10,8 @@ use super::mmap::{Mmap, Setup};
 use super::permissions::Permissions;
 use super::validity::Validity;
 use crate::agent::{
-    self, AgentAddress, Backing, Export, ExportGuard, Memory, NetworkGuard, NetworkOffer, Rights, Segment,
+    self, AgentAddress, Backing, Export, ExportGuard, Memory, NetworkGuard, NetworkOffer, Rights,
+    Segment,
 };
 use crate::device::Device;
 use crate::error::{Error, Result};

@@ -115,7 +115,11 @@ impl ConnectionDetails {
             .split_at_checked(Self::SIZE - head.len())
             .unwrap_or((rest, &[]));
         let network = match version == VERSIONS[1] {
-            true => Some(NetworkOffer::decode(offer).ok_or(()).map_err(|()| whole(()))?),
+            true => Some(
+                NetworkOffer::decode(offer)
+                    .ok_or(())
+                    .map_err(|()| whole(()))?,
+            ),
             false if offer.is_empty() => None,
             false => return Err(whole(())),
         };

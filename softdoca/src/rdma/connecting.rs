@@ -8,8 +8,8 @@ use super::blob::ConnectionDetails;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
 use super::pending::Watched;
-use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _};
 use super::transport::network::NetworkOutbox;
+use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _};
 use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Urgency};
@@ -122,9 +122,7 @@ impl Rdma {
                 .transport()?
                 .claim(&details.agent, details.key)
                 .map(ConnectionOutbox::Shared),
-            Route::Network(offer) => {
-                NetworkOutbox::connect(&offer).map(ConnectionOutbox::Network)
-            }
+            Route::Network(offer) => NetworkOutbox::connect(&offer).map(ConnectionOutbox::Network),
         };
         claimed.map_err(|error| match error {
             Error::AlreadyExist => error.because(

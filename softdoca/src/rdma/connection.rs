@@ -9,10 +9,10 @@ use doca_abi::doca_data;
 
 use super::address::Address;
 use super::blob::ConnectionDetails;
+use super::over_network::Remote;
 use super::pending::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
-use super::over_network::Remote;
 use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Peer};
 use crate::agent::is_held_up;
 use crate::error::{Error, Result};

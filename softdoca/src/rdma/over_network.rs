@@ -56,10 +56,7 @@ impl Parts {
     /// Whether the peer is on another machine.
     #[inline]
     pub(super) fn is_remote(&self) -> bool {
-        matches!(
-            self.outbox.as_deref(),
-            Some(ConnectionOutbox::Network(_))
-        )
+        matches!(self.outbox.as_deref(), Some(ConnectionOutbox::Network(_)))
     }
 
     fn network_inbox(&mut self) -> Option<&mut NetworkInbox> {
@@ -88,7 +85,12 @@ impl Parts {
 impl Connection {
     /// The peer that has taken up the offer is on another machine.
     #[cold]
-    pub(super) fn adopt(&self, parts: &mut Parts, stream: crate::agent::Stream, posted: usize) -> Result<()> {
+    pub(super) fn adopt(
+        &self,
+        parts: &mut Parts,
+        stream: crate::agent::Stream,
+        posted: usize,
+    ) -> Result<()> {
         let Some(inbox) = parts.inbox.take() else {
             return Ok(());
         };
@@ -107,7 +109,12 @@ impl Connection {
 
     /// Runs a task of this side, as [`attempt`](Connection::attempt).
     #[inline(never)]
-    pub(super) fn attempt_remote(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
+    pub(super) fn attempt_remote(
+        &self,
+        task: NonNull<Task>,
+        work: &Work,
+        parts: &mut Parts,
+    ) -> Attempt {
         if parts.remote.barrier {
             return Attempt::Waits;
         }
@@ -140,7 +147,13 @@ impl Connection {
     }
 
     /// Sends a request for a read or write of memory on another machine; false for any other task.
-    fn issue(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts, permissions: u32) -> Result<bool> {
+    fn issue(
+        &self,
+        task: NonNull<Task>,
+        work: &Work,
+        parts: &mut Parts,
+        permissions: u32,
+    ) -> Result<bool> {
         let Some(access) = sending::remote_access(work, permissions)? else {
             return Ok(false);
         };
@@ -150,7 +163,10 @@ impl Connection {
                 return Err(Error::Again);
             }
             // As hardware does: nothing is written before the peer can take the immediate.
-            if !parts.network_outbox().is_some_and(|outbox| outbox.reserve_receive()) {
+            if !parts
+                .network_outbox()
+                .is_some_and(|outbox| outbox.reserve_receive())
+            {
                 return Err(Error::Again);
             }
         }
@@ -171,7 +187,8 @@ impl Connection {
             })?;
             let ctx = self.ctx();
             let token = Watched::Lane.token(self.id);
-            ctx.pe()?.watch(lane.as_fd(), ctx, token, Urgency::Message)?;
+            ctx.pe()?
+                .watch(lane.as_fd(), ctx, token, Urgency::Message)?;
             remote.lane = Some(lane);
         }
         let lane = remote.lane.as_mut().ok_or(Error::Unexpected)?;

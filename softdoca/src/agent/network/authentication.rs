@@ -257,7 +257,11 @@ mod tests {
                     *byte ^= 1;
                 }
             });
-            assert_eq!(concluded, Err(Error::Authentication), "byte {at} of the server");
+            assert_eq!(
+                concluded,
+                Err(Error::Authentication),
+                "byte {at} of the server"
+            );
         }
     }
 
@@ -265,7 +269,10 @@ mod tests {
     fn a_proof_is_good_for_one_connection_and_one_direction() {
         let key = shared(1);
         let hello = greet().unwrap();
-        let ask = Handshake::new(Some(&key), &hello).unwrap().ask(&WISH).unwrap();
+        let ask = Handshake::new(Some(&key), &hello)
+            .unwrap()
+            .ask(&WISH)
+            .unwrap();
         let mut again = Handshake::new(Some(&key), &greet().unwrap()).unwrap();
         assert_eq!(again.hear(&ask), Err(Error::Authentication));
         let mut client = Handshake::new(Some(&key), &hello).unwrap();
@@ -284,6 +291,9 @@ mod tests {
             Some(Error::UnsupportedVersion)
         );
         hello[0] = b'H';
-        assert_eq!(Handshake::new(None, &hello).err(), Some(Error::InvalidValue));
+        assert_eq!(
+            Handshake::new(None, &hello).err(),
+            Some(Error::InvalidValue)
+        );
     }
 }

@@ -91,7 +91,12 @@ impl Lane {
     ///
     /// # Safety
     /// The pieces are not used for anything else before the reply, or this is dropped before.
-    pub(crate) unsafe fn write(&mut self, key: Key, addr: u64, pieces: impl Iterator<Item = Piece>) {
+    pub(crate) unsafe fn write(
+        &mut self,
+        key: Key,
+        addr: u64,
+        pieces: impl Iterator<Item = Piece>,
+    ) {
         let place = self.output.len();
         self.request(Operation::Write, key, addr, 0, [0; 2]);
         let mut len = 0;

@@ -173,7 +173,9 @@ pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
         });
         match &result {
             // Another process has the port by now, or another machine the address.
-            Err(Error::NotFound | Error::NotConnected | Error::TimeOut | Error::ConnectionReset) => {
+            Err(
+                Error::NotFound | Error::NotConnected | Error::TimeOut | Error::ConnectionReset,
+            ) => {
                 log::info!("a peer is not reached at {address}: {result:?}");
             }
             _ => return result,
@@ -185,7 +187,12 @@ pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
     })
 }
 
-pub(super) fn introduce(stream: &Stream, settings: &Settings, wish: &Wish, deadline: Deadline) -> Result<()> {
+pub(super) fn introduce(
+    stream: &Stream,
+    settings: &Settings,
+    wish: &Wish,
+    deadline: Deadline,
+) -> Result<()> {
     let mut hello = [0; SERVER_HELLO];
     stream.receive_all(&mut hello, deadline)?;
     let mut handshake = Handshake::new(settings.key.as_ref(), &hello)?;

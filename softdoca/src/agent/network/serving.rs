@@ -123,8 +123,7 @@ impl Serving<'_> {
             Operation::Write => self.write(export, request),
             Operation::Read => self.read(export, request),
             operation => {
-                let value = export
-                    .and_then(|(_, exposed)| on_word(&exposed, operation, request));
+                let value = export.and_then(|(_, exposed)| on_word(&exposed, operation, request));
                 self.reply(value);
                 Ok(())
             }
@@ -132,7 +131,10 @@ impl Serving<'_> {
     }
 
     /// The export and its index, or the error that the request gets.
-    #[allow(clippy::type_complexity, reason = "the outer result ends the connection, the inner one is answered")]
+    #[allow(
+        clippy::type_complexity,
+        reason = "the outer result ends the connection, the inner one is answered"
+    )]
     fn export(&mut self, key: Key) -> Result<Result<(usize, Arc<Exposed>)>> {
         if let Some(index) = self.exports.iter().position(|(known, _)| *known == key) {
             return Ok(Ok((index, Arc::clone(&self.exports[index].1))));
@@ -157,7 +159,11 @@ impl Serving<'_> {
     }
 
     /// Takes the payload of a write, wherever it belongs.
-    fn write(&mut self, export: Result<(usize, Arc<Exposed>)>, request: &RequestHeader) -> Result<()> {
+    fn write(
+        &mut self,
+        export: Result<(usize, Arc<Exposed>)>,
+        request: &RequestHeader,
+    ) -> Result<()> {
         let checked = export.and_then(|(_, exposed)| {
             if !exposed.rights().write {
                 return Err(Error::NotPermitted);
@@ -240,7 +246,10 @@ impl Serving<'_> {
     /// Receives at most `len` bytes of a payload into the bounce buffer.
     fn discard(&mut self, len: usize) -> Result<usize> {
         self.bounce.resize(BOUNCE, 0);
-        match self.stream.receive_into(&mut self.bounce[..len.min(BOUNCE)]) {
+        match self
+            .stream
+            .receive_into(&mut self.bounce[..len.min(BOUNCE)])
+        {
             Ok(0) => Err(Error::ConnectionReset),
             received => received,
         }
@@ -251,7 +260,11 @@ impl Serving<'_> {
         wait(&self.stream)
     }
 
-    fn read(&mut self, export: Result<(usize, Arc<Exposed>)>, request: &RequestHeader) -> Result<()> {
+    fn read(
+        &mut self,
+        export: Result<(usize, Arc<Exposed>)>,
+        request: &RequestHeader,
+    ) -> Result<()> {
         let len = request.len as usize;
         let checked = export.and_then(|(index, exposed)| {
             if !exposed.rights().read {
@@ -312,8 +325,7 @@ impl Serving<'_> {
             match self.send() {
                 Ok(()) => {}
                 Err(Error::Again) => {
-                    self.stream
-                        .wait_writable(false, Deadline::after(FOREVER))?;
+                    self.stream.wait_writable(false, Deadline::after(FOREVER))?;
                 }
                 Err(error) => return Err(error),
             }
@@ -383,7 +395,10 @@ impl Serving<'_> {
     }
 
     /// Sends replies up to the first with memory of another export than this.
-    fn send_run(&self, export: Option<(usize, &dyn Fn(u64, u64) -> Option<*mut u8>)>) -> Result<usize> {
+    fn send_run(
+        &self,
+        export: Option<(usize, &dyn Fn(u64, u64) -> Option<*mut u8>)>,
+    ) -> Result<usize> {
         let none = Piece {
             start: std::ptr::null_mut(),
             len: 0,
@@ -405,7 +420,10 @@ impl Serving<'_> {
                 }
                 _ => break,
             };
-            for piece in [Some(Piece::of(&reply.header)), memory].into_iter().flatten() {
+            for piece in [Some(Piece::of(&reply.header)), memory]
+                .into_iter()
+                .flatten()
+            {
                 if skip >= piece.len {
                     skip -= piece.len;
                     continue;

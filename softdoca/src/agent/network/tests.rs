@@ -128,8 +128,13 @@ fn requests_are_answered_in_order_and_placed() {
     let memory = Memory::new(&door, 1 << 20, ALL);
     let mut lane = lane(&door);
     // Payloads of one byte up to more than a socket takes, in one and in several pieces.
-    let source: Vec<u8> = (0..300_000).map(|at: usize| (at * 7 + at / 251) as u8).collect();
-    for (round, len) in [1, 55, 56, 57, 4096, 70_000, 300_000].into_iter().enumerate() {
+    let source: Vec<u8> = (0..300_000)
+        .map(|at: usize| (at * 7 + at / 251) as u8)
+        .collect();
+    for (round, len) in [1, 55, 56, 57, 4096, 70_000, 300_000]
+        .into_iter()
+        .enumerate()
+    {
         let addr = memory.addr() + round as u64;
         let halves = source[..len].split_at(len / 3);
         let mut copies = [vec![0_u8; len], vec![0_u8; len]];
@@ -171,8 +176,24 @@ fn many_requests_at_a_time() {
 #[test]
 fn what_was_not_given_is_not_reached() {
     let door = door(8);
-    let read = Memory::new(&door, 4096, Rights { write: false, atomic: false, ..ALL });
-    let write = Memory::new(&door, 4096, Rights { read: false, atomic: false, ..ALL });
+    let read = Memory::new(
+        &door,
+        4096,
+        Rights {
+            write: false,
+            atomic: false,
+            ..ALL
+        },
+    );
+    let write = Memory::new(
+        &door,
+        4096,
+        Rights {
+            read: false,
+            atomic: false,
+            ..ALL
+        },
+    );
     let mut lane = lane(&door);
     let mut buffer = vec![7_u8; 5000];
     let (addr, end) = (read.addr(), read.addr() + 4096);
@@ -191,12 +212,33 @@ fn what_was_not_given_is_not_reached() {
     assert_eq!(ask(stranger, addr, 8, true), Err(Error::NotFound));
     assert_eq!(ask(stranger, addr, 8, false), Err(Error::NotFound));
     assert_eq!(ask(read.key, addr, 8, true), Err(Error::NotPermitted));
-    assert_eq!(ask(write.key, write.addr(), 8, false), Err(Error::NotPermitted));
-    for (addr, len) in [(addr - 1, 8), (end - 7, 8), (end, 1), (addr, 4097), (u64::MAX - 3, 8)] {
-        assert_eq!(ask(read.key, addr, len, false), Err(Error::InvalidValue), "{addr:#x}");
+    assert_eq!(
+        ask(write.key, write.addr(), 8, false),
+        Err(Error::NotPermitted)
+    );
+    for (addr, len) in [
+        (addr - 1, 8),
+        (end - 7, 8),
+        (end, 1),
+        (addr, 4097),
+        (u64::MAX - 3, 8),
+    ] {
+        assert_eq!(
+            ask(read.key, addr, len, false),
+            Err(Error::InvalidValue),
+            "{addr:#x}"
+        );
     }
-    for (addr, len) in [(write.addr() - 1, 8), (write.addr() + 4089, 8), (u64::MAX, 4096)] {
-        assert_eq!(ask(write.key, addr, len, true), Err(Error::InvalidValue), "{addr:#x}");
+    for (addr, len) in [
+        (write.addr() - 1, 8),
+        (write.addr() + 4089, 8),
+        (u64::MAX, 4096),
+    ] {
+        assert_eq!(
+            ask(write.key, addr, len, true),
+            Err(Error::InvalidValue),
+            "{addr:#x}"
+        );
     }
     // The connection goes on.
     assert_eq!(ask(read.key, addr, 4096, false), Ok(0));
@@ -221,7 +263,10 @@ fn withdrawn_and_unmapped_memory_fails_the_request() {
     assert_eq!(both(&mut lane, memory.key, memory.addr()), [Ok(0), Ok(0)]);
     memory.guard = None;
     memory.bytes.fill(0);
-    assert_eq!(both(&mut lane, memory.key, memory.addr()), [Err(Error::NotFound); 2]);
+    assert_eq!(
+        both(&mut lane, memory.key, memory.addr()),
+        [Err(Error::NotFound); 2]
+    );
     assert_eq!(memory.byte(0), 0);
     // The program has unmapped what it exports.
     let key = Key::random().unwrap();
@@ -237,14 +282,20 @@ fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A reset is an end as well.
     let ended = stranger.read_to_end(&mut bytes);
-    assert!(ended.is_ok_and(|_| true) || !bytes.is_empty(), "no end in time");
+    assert!(
+        ended.is_ok_and(|_| true) || !bytes.is_empty(),
+        "no end in time"
+    );
     bytes
 }
 
 #[test]
 fn strangers_get_random_bytes_and_the_end() {
     let door = door(8);
-    assert_eq!(connect(&door, 2, Purpose::Memory).err(), Some(Error::Authentication));
+    assert_eq!(
+        connect(&door, 2, Purpose::Memory).err(),
+        Some(Error::Authentication)
+    );
     for garbage in [vec![0; CLIENT_HELLO], vec![0xff; CLIENT_HELLO]] {
         let mut stranger = TcpStream::connect(address(&door)).unwrap();
         stranger.write_all(&garbage).unwrap();
@@ -262,7 +313,10 @@ fn strangers_get_random_bytes_and_the_end() {
 #[test]
 fn a_peer_with_the_key_is_told_what_is_wrong() {
     let door = door(8);
-    assert_eq!(connect(&door, 1, Purpose::Service).err(), Some(Error::NotFound));
+    assert_eq!(
+        connect(&door, 1, Purpose::Service).err(),
+        Some(Error::NotFound)
+    );
     let stream = Stream::connect(address(&door), Deadline::after(PATIENCE)).unwrap();
     let wish = Wish {
         purpose: Purpose::Memory,
@@ -277,7 +331,9 @@ fn a_peer_with_the_key_is_told_what_is_wrong() {
 #[test]
 fn connections_are_bounded() {
     let door = door(3);
-    let held: Vec<_> = (0..3).map(|_| connect(&door, 1, Purpose::Memory).unwrap()).collect();
+    let held: Vec<_> = (0..3)
+        .map(|_| connect(&door, 1, Purpose::Memory).unwrap())
+        .collect();
     for _ in 0..5 {
         assert!(connect(&door, 1, Purpose::Memory).is_err());
     }
@@ -302,7 +358,11 @@ fn malformed_requests_end_the_connection_alone() {
     };
     let mut unknown = header(8).encode();
     unknown[6] = 99;
-    for bytes in [vec![0; 56], unknown.to_vec(), header(u64::MAX).encode().to_vec()] {
+    for bytes in [
+        vec![0; 56],
+        unknown.to_vec(),
+        header(u64::MAX).encode().to_vec(),
+    ] {
         let stream = connect(&door, 1, Purpose::Memory).unwrap();
         let deadline = Deadline::after(PATIENCE);
         stream.send_all(&bytes, deadline).unwrap();
@@ -311,6 +371,12 @@ fn malformed_requests_end_the_connection_alone() {
     }
     let mut lane = lane(&door);
     // SAFETY: the bytes are constant.
-    unsafe { lane.write(memory.key, memory.addr(), std::iter::once(Piece::of(b"good"))) };
+    unsafe {
+        lane.write(
+            memory.key,
+            memory.addr(),
+            std::iter::once(Piece::of(b"good")),
+        )
+    };
     assert_eq!(replies(&mut lane, 1), [Ok(0)]);
 }

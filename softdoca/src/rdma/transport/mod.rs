@@ -27,7 +27,10 @@ pub(super) enum ConnectionInbox {
 }
 
 /// The sending end of a connection.
-#[allow(clippy::large_enum_variant, reason = "the frequent one is the large one, and they are boxed")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the frequent one is the large one, and they are boxed"
+)]
 pub(super) enum ConnectionOutbox {
     Shared(SharedOutbox),
     /// To a peer on another machine.

@@ -205,7 +205,9 @@ impl NetworkInbox {
                         return Err(broken(format_args!("a fragment that makes no sense")));
                     }
                     if first && self.granted == 0 {
-                        return Err(broken(format_args!("a message for which there is no receive")));
+                        return Err(broken(format_args!(
+                            "a message for which there is no receive"
+                        )));
                     }
                     if self.to - self.from < HEADER + immediate + len {
                         return Ok(None);
@@ -507,7 +509,11 @@ impl Outbox for NetworkOutbox {
     ) -> Result<()> {
         self.room()?;
         let mut flags = 0;
-        for (flag, is_set) in [(FIRST, first), (MORE, more), (IMMEDIATE, immediate.is_some())] {
+        for (flag, is_set) in [
+            (FIRST, first),
+            (MORE, more),
+            (IMMEDIATE, immediate.is_some()),
+        ] {
             if is_set {
                 flags |= flag;
             }

@@ -242,7 +242,8 @@ impl SharedInbox {
 
     /// The pool of receives as this connection's sender sees it, if there is one.
     pub(super) fn shared_receives(&self) -> Result<Option<SharedReceives>> {
-        let open = |slot: &Slot| SharedReceives::open(duplicate(&slot.pool().memfd())?, &slot.encode());
+        let open =
+            |slot: &Slot| SharedReceives::open(duplicate(&slot.pool().memfd())?, &slot.encode());
         self.slot.as_ref().map(open).transpose()
     }
 

@@ -12,6 +12,7 @@ mod dynamic;
 mod hostile;
 mod memory;
 mod messages;
+mod over_network;
 mod processes;
 mod properties;
 mod remote_events;
