@@ -269,6 +269,11 @@ impl Driver for Rdma {
         }
         let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
         receive.check_list(self.config.receive_list_len.get())?;
+        if state.uses_network {
+            for connection in &state.connections {
+                connection.adopt_waiting(state.receives.len());
+            }
+        }
         state.receives.push_back(NonNull::from(task));
         state.transport()?.post();
         for connection in &state.connections {

@@ -13,7 +13,7 @@ use super::sending;
 use super::task::{Operation, Stage, Work};
 use super::transport::network::{NetworkInbox, NetworkOutbox};
 use super::transport::{ConnectionInbox, ConnectionOutbox, Outbox as _, Peer};
-use crate::agent::Lane;
+use crate::agent::{Lane, Stream};
 use crate::error::{Error, Result};
 use crate::progress::{Task, Urgency};
 
@@ -88,7 +88,7 @@ impl Connection {
     pub(super) fn adopt(
         &self,
         parts: &mut Parts,
-        stream: crate::agent::Stream,
+        stream: (Stream, u64),
         posted: usize,
     ) -> Result<()> {
         let Some(inbox) = parts.inbox.take() else {
@@ -105,6 +105,18 @@ impl Connection {
         }
         parts.inbox = Some(Box::new(ConnectionInbox::Network(inbox)));
         Ok(())
+    }
+
+    /// Takes up a peer that has come, before another receive is posted to the `posted` ones.
+    pub(super) fn adopt_waiting(&self, posted: usize) {
+        let mut parts = self.parts.borrow_mut();
+        let parts = &mut *parts;
+        if let Some(ConnectionInbox::Shared(inbox)) = parts.inbox.as_deref()
+            && let Some(stream) = inbox.take_stream()
+            && self.adopt(parts, stream, posted).is_err()
+        {
+            parts.broken = true;
+        }
     }
 
     /// Runs a task of this side, as [`attempt`](Connection::attempt).

@@ -155,6 +155,12 @@ impl Door {
     }
 
     fn admit(self: &Arc<Self>, fd: OwnedFd) {
+        // Without a thread for each: there may be many.
+        if self.unproven.load(Ordering::Relaxed) >= MOST_UNPROVEN
+            || self.connections.load(Ordering::Relaxed) >= self.limits.connections
+        {
+            return self.complain(format_args!("too many connections: one is closed"));
+        }
         let door = Arc::clone(self);
         let spawned = spawn("softdoca-peer", move || {
             let served = Stream::accepted(fd).and_then(|stream| door.meet(stream));

@@ -24,8 +24,8 @@ use crate::runtime::Key;
 
 /// How often a process is asked whether it lives.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Questions in a row without an answer after which it is gone: 2.5 s.
-const MOST_UNANSWERED: u32 = 10;
+/// Questions in a row without an answer after which it is gone: with the last one, 2.25 s.
+const MOST_UNANSWERED: u32 = 8;
 /// A process that has ended is given so long for what it sent before to come.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long a closed connection is kept for its peer to read what was sent.

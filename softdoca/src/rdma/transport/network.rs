@@ -19,7 +19,9 @@ use std::time::Duration;
 use super::credits::SharedReceives;
 use super::shared_memory::SharedInbox;
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
-use crate::agent::{Link, NetworkOffer, Stream, call, close_gently, send_patiently};
+use crate::agent::{
+    Link, NetworkOffer, Stream, call, close_gently, is_in_progress, send_patiently,
+};
 use crate::error::{Error, Result};
 
 const HEADER: usize = 8;
@@ -47,6 +49,16 @@ fn frame(kind: u8, flags: u8, immediate: usize, len: u32) -> [u8; HEADER] {
     let [a, b, c, d] = len.to_le_bytes();
     // At most 8.
     [kind, flags, immediate as u8, 0, a, b, c, d]
+}
+
+/// Tells a sender that has just come of so many receives; the number that it was told of.
+pub(super) fn grant(stream: &Stream, count: u64) -> u64 {
+    let told = u32::try_from(count).unwrap_or(u32::MAX);
+    match stream.send_from(&frame(CREDITS, 0, 0, told)) {
+        Ok(HEADER) => u64::from(told),
+        // Nothing else was sent before: it has gone.
+        _ => 0,
+    }
 }
 
 fn broken(what: std::fmt::Arguments<'_>) -> Error {
@@ -143,8 +155,12 @@ pub(crate) struct NetworkInbox {
 }
 
 impl NetworkInbox {
-    /// The receiving end for a peer that has taken up an offer. `posted` receives wait.
-    pub(crate) fn new(offered: Box<SharedInbox>, stream: Stream, posted: usize) -> Result<Self> {
+    /// The receiving end for a peer that has taken up an offer, and was told of so many receives. `posted` receives wait.
+    pub(crate) fn new(
+        offered: Box<SharedInbox>,
+        (stream, granted): (Stream, u64),
+        posted: usize,
+    ) -> Result<Self> {
         let receives = offered.shared_receives()?;
         let mut inbox = Self {
             stream: Some(stream),
@@ -156,20 +172,20 @@ impl NetworkInbox {
             readable: true,
             end: None,
             available: 0,
-            granted: 0,
+            granted,
             wanted: false,
             receives,
             output: Output::default(),
             offered,
         };
-        inbox.post(posted as u64);
+        inbox.post((posted as u64).saturating_sub(granted));
         Ok(inbox)
     }
 
-    /// Says how many receives there are, when the sender has used half of those that it knows of.
-    fn grant(&mut self) {
+    /// Says how many receives there are. While this goes on, only when the sender may have used half of those that it knows of.
+    fn grant(&mut self, goes_on: bool) {
         let count = match &self.receives {
-            None if self.available > 0 && self.available >= self.granted => {
+            None if self.available > 0 && (self.available >= self.granted || !goes_on) => {
                 std::mem::take(&mut self.available)
             }
             None => return,
@@ -229,7 +245,7 @@ impl NetworkInbox {
                 WANT => {
                     self.from += HEADER;
                     self.wanted = true;
-                    self.grant();
+                    self.grant(true);
                 }
                 kind => return Err(broken(format_args!("a frame of kind {kind}"))),
             }
@@ -282,7 +298,7 @@ impl NetworkInbox {
 impl Inbox for NetworkInbox {
     fn post(&mut self, count: u64) {
         self.available += count;
-        self.grant();
+        self.grant(is_in_progress());
     }
 
     fn peek(&mut self) -> Result<Option<Fragment>> {
@@ -332,15 +348,20 @@ impl Inbox for NetworkInbox {
             }
             self.within_message = current.fragment.more;
             self.from = current.data() + current.fragment.len;
-            self.grant();
+            self.grant(true);
         }
     }
 
     fn peer(&mut self) -> Peer {
+        // Without receives nothing else looks, and the sender may have ended.
+        if self.readable && self.current.is_none() && self.peek().is_err() {
+            self.end = Some(Peer::Lost);
+        }
         self.end.unwrap_or(Peer::Present)
     }
 
     fn arm(&mut self) {
+        self.grant(false);
         self.flush();
     }
 
@@ -349,7 +370,9 @@ impl Inbox for NetworkInbox {
 
 impl Drop for NetworkInbox {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take() {
+        if let Some(stream) = self.stream.take()
+            && self.end != Some(Peer::Lost)
+        {
             self.output.close(stream);
         }
     }
@@ -470,6 +493,8 @@ impl Outbox for NetworkOutbox {
             return true;
         }
         if self.credits == 0 {
+            // Outside of progress the engine has not looked at the socket.
+            self.readable |= !is_in_progress();
             self.look();
         }
         if self.credits > 0 {
@@ -560,7 +585,10 @@ impl Outbox for NetworkOutbox {
 
 impl Drop for NetworkOutbox {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take() {
+        let is_lost = self.peer() == Peer::Lost;
+        if let Some(stream) = self.stream.take()
+            && !is_lost
+        {
             self.output.close(stream);
         }
     }

@@ -5,7 +5,7 @@
 //! sleep meanwhile. The connection to the agent stays open: its end is the other process's end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::credits::{ReceivePool, SharedReceives, Slot};
@@ -100,8 +100,10 @@ struct Offer {
     wake: Arc<EventFd>,
     /// The sender's eventfd on its way to the receiver.
     sender: Mutex<Option<OwnedFd>>,
-    /// The connection of a sender on another machine, on its way to the receiver.
-    network: Mutex<Option<Stream>>,
+    /// The connection of a sender on another machine, on its way to the receiver, and the receives that it was told of.
+    network: Mutex<Option<(Stream, u64)>>,
+    /// Receives that were posted before a sender came, when they are this connection's alone.
+    posted: AtomicU64,
     state: AtomicU32,
     /// The sender's process has hung up.
     gone: AtomicBool,
@@ -162,7 +164,9 @@ impl Offer {
         let offer = Arc::clone(self);
         Ok(Box::new(move |stream| {
             let mut slot = offer.network.lock().unwrap_or_else(PoisonError::into_inner);
-            *slot = Some(stream);
+            // The sender need not wait until the receiver's program makes progress.
+            let granted = super::network::grant(&stream, offer.posted.load(Ordering::Relaxed));
+            *slot = Some((stream, granted));
             drop(slot);
             offer.state.store(CONNECTED, Ordering::Release);
             offer.wake.ring();
@@ -205,6 +209,7 @@ impl SharedInbox {
             wake: Arc::clone(wake),
             sender: Mutex::new(None),
             network: Mutex::new(None),
+            posted: AtomicU64::new(0),
             state: AtomicU32::new(OPEN),
             gone: AtomicBool::new(false),
         });
@@ -229,7 +234,7 @@ impl SharedInbox {
 
     /// The connection of a sender on another machine that has taken up the offer.
     #[inline]
-    pub(crate) fn take_stream(&self) -> Option<Stream> {
+    pub(crate) fn take_stream(&self) -> Option<(Stream, u64)> {
         if self.attached || self.offer.state.load(Ordering::Relaxed) != CONNECTED {
             return None;
         }
@@ -291,6 +296,9 @@ impl Inbox for SharedInbox {
         self.attach();
         // With a pool, the ring only wakes the sender.
         let count = if self.slot.is_some() { 0 } else { count };
+        if !self.attached {
+            self.offer.posted.fetch_add(count, Ordering::Relaxed);
+        }
         self.ring.post(count);
     }
 
