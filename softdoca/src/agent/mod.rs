@@ -21,6 +21,8 @@ pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
 pub(crate) use limits::Limits;
+#[cfg(test)]
+pub(crate) use network::stream_pair;
 pub(crate) use network::{
     Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
     call, close_gently, expose, send_patiently, serve, uses_network,

@@ -133,7 +133,7 @@ impl Imported {
                 rights,
                 segments,
                 validity: None,
-                region: Region::Network(region),
+                region: Region::Network(Box::new(region)),
             });
         }
         let (mut position, end) = (descriptor.addr, descriptor.addr + descriptor.len);

@@ -9,7 +9,7 @@ pub(super) enum Region {
     /// Through the agent of a process of this machine.
     Agent(RemoteRegion),
     /// Over the network.
-    Network(NetworkRegion),
+    Network(Box<NetworkRegion>),
 }
 
 impl Region {

@@ -38,6 +38,10 @@ pub(super) enum Word {
 
 /// What a look at the socket found.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
 pub(super) enum Heard {
     Nothing,
     Word(Word),

@@ -25,6 +25,8 @@ pub(crate) use lane::Lane;
 pub(crate) use link::{Link, close_gently};
 pub(crate) use offer::{NetworkOffer, Route};
 pub(crate) use region::NetworkRegion;
+#[cfg(test)]
+pub(crate) use stream::pair as stream_pair;
 pub(crate) use stream::{Piece, Stream};
 
 use super::waiting::Deadline;

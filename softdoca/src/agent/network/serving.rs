@@ -48,6 +48,9 @@ fn wait(stream: &Stream) -> Result<()> {
     }
 }
 
+/// Where bytes of an export lie, by address and length.
+type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
+
 /// A reply that is to be sent.
 struct Reply {
     header: [u8; ReplyHeader::SIZE],
@@ -346,10 +349,7 @@ impl Serving<'_> {
                 let mut of_connection = None;
                 let sent = exposed.with(|memory| {
                     self.send_run(Some((index, &|addr, len| memory.pointer(addr, len))))
-                        .map_err(|error| {
-                            of_connection = Some(error);
-                            error
-                        })
+                        .inspect_err(|error| of_connection = Some(*error))
                 });
                 match (sent, of_connection) {
                     (Ok(sent), _) => Ok(sent),
@@ -395,10 +395,7 @@ impl Serving<'_> {
     }
 
     /// Sends replies up to the first with memory of another export than this.
-    fn send_run(
-        &self,
-        export: Option<(usize, &dyn Fn(u64, u64) -> Option<*mut u8>)>,
-    ) -> Result<usize> {
+    fn send_run(&self, export: Option<(usize, &PointerTo<'_>)>) -> Result<usize> {
         let none = Piece {
             start: std::ptr::null_mut(),
             len: 0,

@@ -250,6 +250,18 @@ pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr)> {
     Ok((fd, bound))
 }
 
+/// Two connected ends.
+#[cfg(test)]
+pub(crate) fn pair() -> (Stream, Stream) {
+    let (listener, address) = listen((std::net::Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    let here = Stream::connect(address, Deadline::after(Duration::from_secs(60)));
+    let there = rustix::net::accept_with(&listener, SocketFlags::NONBLOCK).expect("a peer");
+    (
+        here.expect("a connection"),
+        Stream::accepted(there).expect("a connection"),
+    )
+}
+
 fn socket_for(address: SocketAddr) -> Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
