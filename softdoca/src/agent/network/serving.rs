@@ -346,18 +346,13 @@ impl Serving<'_> {
             None => self.send_run(None),
             Some(index) => {
                 let exposed = Arc::clone(&self.exports[index].1);
-                let mut of_connection = None;
                 let sent = exposed.with(|memory| {
                     self.send_run(Some((index, &|addr, len| memory.pointer(addr, len))))
-                        .inspect_err(|error| of_connection = Some(*error))
                 });
-                match (sent, of_connection) {
-                    (Ok(sent), _) => Ok(sent),
-                    (_, Some(Error::InvalidValue)) | (Err(Error::NotFound), None) => {
-                        return self.fail_first(index);
-                    }
-                    (_, Some(error)) | (Err(error), None) => Err(error),
+                if let Err(error @ (Error::InvalidValue | Error::NotFound)) = sent {
+                    return self.fail_first(index, error);
                 }
+                sent
             }
         };
         self.sent += sent?;
@@ -375,7 +370,7 @@ impl Serving<'_> {
     }
 
     /// The memory of the first reply that has any, of this export, is not there any more.
-    fn fail_first(&mut self, index: usize) -> Result<()> {
+    fn fail_first(&mut self, index: usize, error: Error) -> Result<()> {
         let place = self
             .replies
             .iter()
@@ -385,7 +380,7 @@ impl Serving<'_> {
             Some(0) if self.sent > 0 => Err(Error::ConnectionReset),
             Some(place) => {
                 self.replies[place] = Reply {
-                    header: header(Err(Error::NotFound)),
+                    header: header(Err(error)),
                     memory: None,
                 };
                 Ok(())
@@ -412,7 +407,7 @@ impl Serving<'_> {
                         Some(start) => Some(Piece { start, len }),
                         // What is before it goes first.
                         None if count > 0 => break,
-                        None => return Err(Error::InvalidValue),
+                        None => return Err(Error::NotFound),
                     }
                 }
                 _ => break,
