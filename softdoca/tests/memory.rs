@@ -523,3 +523,23 @@ fn descriptors_of_other_machines_and_garbage_are_refused() {
     }
     process::run(NAME, main, &[]);
 }
+
+/// Exports for RDMA, own ones and those of imported maps, are then reached over TCP.
+#[test]
+fn all_of_this_passes_over_the_network() {
+    const SKIPPED: [&str; 3] = [
+        "all_of_this_passes_over_the_network",
+        // About which pages are mapped.
+        "unaligned_ranges_are_reached_whole",
+        "one_range_can_be_mapped_and_exported_twice",
+    ];
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(SKIPPED.map(|name| ["--skip", name]).as_flattened())
+        .env("SOFTDOCA_ADDRESS", "127.0.0.1")
+        .env("SOFTDOCA_TRANSPORT", "tcp")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(!text.contains(" 0 passed"), "{text}");
+}

@@ -56,15 +56,20 @@ impl AgentAddress {
     /// # Errors
     /// [`Error::NotSupported`].
     pub fn check(&self) -> Result<()> {
-        let here = BootId::current()?;
-        if self.boot != here {
-            return Err(Error::NotSupported.because(format_args!(
-                "the descriptor was made on another machine or before a restart (boot id {:?}, here {here:?}); softdoca \
-                 connects processes of one machine",
-                self.boot
-            )));
+        if self.is_of_this_machine()? {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::NotSupported.because(format_args!(
+            "the descriptor was made on another machine or before a restart (boot id {:?}, here {:?}), and offers no connection \
+             over the network: set SOFTDOCA_ADDRESS on both machines",
+            self.boot,
+            BootId::current()?
+        )))
+    }
+
+    /// Whether the process is one of this machine, since it was started.
+    pub(crate) fn is_of_this_machine(&self) -> Result<bool> {
+        Ok(self.boot == BootId::current()?)
     }
 
     pub(super) fn socket_name(&self) -> String {

@@ -2,13 +2,14 @@
 //!
 //! It hands out the shared memory behind exports, copies what cannot be shared, performs atomics there, and passes calls (RDMA
 //! connects) to whoever published a service. It runs while there is anything to serve, on one socket in the runtime
-//! directory, and leaves nothing behind.
+//! directory, and leaves nothing behind. Peers on other machines reach the same over TCP, when the environment says so: `network`.
 
 mod address;
 mod answer;
 mod client;
 mod export;
 mod limits;
+mod network;
 mod protocol;
 mod registry;
 mod server;
@@ -20,8 +21,14 @@ pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
 pub(crate) use limits::Limits;
+#[cfg(test)]
+pub(crate) use network::stream_pair;
+pub(crate) use network::{
+    Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
+    call, close_gently, expose, send_patiently, serve, uses_network,
+};
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};
 pub use registry::{ExportGuard, PublishGuard, export, publish};
 pub use server::{ConnectionId, Handler, OnClose, Reply, Request};
-pub(crate) use waiting::{WaitScope, is_held_up};
+pub(crate) use waiting::{WaitScope, is_held_up, is_in_progress};

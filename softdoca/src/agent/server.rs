@@ -413,7 +413,7 @@ pub(super) fn shielded<T>(action: impl FnOnce() -> T) -> Option<T> {
         .ok()
 }
 
-fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
+pub(super) fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are initialised by the calls before they are read.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());

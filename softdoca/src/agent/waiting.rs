@@ -12,7 +12,7 @@ use crate::error::Result;
 
 /// When a wait is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deadline(Instant);
+pub(in crate::agent) struct Deadline(Instant);
 
 impl Deadline {
     pub(super) fn after(time: Duration) -> Deadline {
@@ -41,6 +41,8 @@ struct Waited {
 const OPEN: u8 = 1;
 /// [`ENOUGH`] was waited in it.
 const HELD_UP: u8 = 2;
+/// It is that of a submission outside of a call of progress.
+const LONE: u8 = 4;
 
 thread_local! {
     /// Looked at for every event and submission: a byte, and apart from what only copies need.
@@ -73,7 +75,9 @@ impl WaitScope {
         if FLAGS.get() & OPEN != 0 {
             return WaitScope { outer: None };
         }
-        WaitScope::of_progress()
+        WaitScope {
+            outer: Some((FLAGS.replace(OPEN | LONE), take_waited())),
+        }
     }
 }
 
@@ -110,6 +114,12 @@ pub(crate) fn is_held_up() -> bool {
     FLAGS.get() & HELD_UP != 0
 }
 
+/// Whether this thread is in a call of progress, which goes on after whatever is done now.
+#[inline]
+pub(crate) fn is_in_progress() -> bool {
+    FLAGS.get() & (OPEN | LONE) == OPEN
+}
+
 /// Waits for an agent until a copy of `len` bytes is done or was given up: `action` gets the deadline.
 pub(super) fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
     let limits = Limits::get()?;
@@ -122,7 +132,7 @@ pub(super) fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Resul
         let time = before.map_or(Duration::ZERO, |waited| waited.time) + begin.elapsed();
         set_waited(Some(Waited { deadline, time }));
         if time >= ENOUGH {
-            FLAGS.set(OPEN | HELD_UP);
+            FLAGS.set(FLAGS.get() | HELD_UP);
         }
     }
     result

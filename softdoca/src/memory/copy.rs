@@ -3,6 +3,7 @@
 use super::imported::{Imported, Piece};
 use super::mmap::Mmap;
 use super::move_bytes::move_bytes;
+use super::region::Region;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
@@ -171,7 +172,7 @@ impl Mmap {
         }
     }
 
-    pub(super) fn region(&self) -> Result<&crate::agent::RemoteRegion> {
+    pub(super) fn region(&self) -> Result<&Region> {
         self.imported()
             .map(Imported::region)
             .ok_or(Error::Unexpected)

@@ -1,9 +1,10 @@
 //! Export descriptors: what one process gives another so that it can reach a memory map.
 //!
-//! Little endian, [`Descriptor::SIZE`] bytes: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
-//! (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none).
+//! Little endian: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
+//! (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none). Version 1 ends
+//! here; in version 2, which is for RDMA only, an offer to the network follows ([`NetworkOffer`]).
 
-use crate::agent::AgentAddress;
+use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
@@ -42,19 +43,32 @@ pub(super) struct Descriptor {
     pub key: Key,
     /// Set on an export for PCI of memory that RDMA peers may use, too: the importer may export it again for RDMA.
     pub onward: Option<Key>,
+    /// How peers on other machines reach it.
+    pub network: Option<NetworkOffer>,
 }
 
 const MAGIC: [u8; 8] = *b"SOFTDOCA";
-const VERSION: u16 = 1;
+/// Without and with an offer to the network.
+const VERSIONS: [u16; 2] = [1, 2];
 const NO_KEY: [u8; Key::SIZE] = [0; Key::SIZE];
 
 impl Descriptor {
+    /// Encoded size in bytes without an offer to the network.
     pub const SIZE: usize = 96;
 
-    pub fn encode(&self) -> [u8; Descriptor::SIZE] {
-        let mut bytes = [0; Descriptor::SIZE];
+    /// How the memory is reached from here.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for another machine's that is not reached over the network.
+    pub fn route(&self) -> Result<Route> {
+        self.agent.route(self.network.as_ref())
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; Descriptor::SIZE];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let version = VERSIONS[usize::from(self.network.is_some())];
+        bytes[8..10].copy_from_slice(&version.to_le_bytes());
         bytes[10] = self.kind as u8;
         bytes[12..16].copy_from_slice(&self.permissions.bits().to_le_bytes());
         bytes[16..24].copy_from_slice(&self.addr.to_le_bytes());
@@ -62,6 +76,9 @@ impl Descriptor {
         bytes[32..64].copy_from_slice(&self.agent.encode());
         bytes[64..80].copy_from_slice(&self.key.to_bytes());
         bytes[80..96].copy_from_slice(&self.onward.map_or(NO_KEY, Key::to_bytes));
+        if let Some(network) = &self.network {
+            bytes.extend_from_slice(&network.encode());
+        }
         bytes
     }
 
@@ -81,14 +98,21 @@ impl Descriptor {
             )));
         }
         let version = field.take().map(u16::from_le_bytes);
-        if version != Some(VERSION) {
+        let Some(version) = version.filter(|version| VERSIONS.contains(version)) else {
             return Err(Error::UnsupportedVersion.because(format_args!(
-                "the export descriptor has version {version:?}, expected {VERSION}; use one softdoca in all processes"
+                "the export descriptor has version {version:?}, expected one of {VERSIONS:?}; use one softdoca in all processes"
             )));
-        }
-        if bytes.len() != Descriptor::SIZE {
+        };
+        let offer = bytes
+            .get(Descriptor::SIZE..)
+            .filter(|offer| !offer.is_empty());
+        let network = offer.and_then(NetworkOffer::decode);
+        if bytes.len() < Descriptor::SIZE
+            || (version == VERSIONS[1]) != offer.is_some()
+            || offer.is_some() != network.is_some()
+        {
             return Err(invalid(format_args!(
-                "it has {} bytes, expected {}",
+                "it has {} bytes, expected {}, and an offer to the network in version 2",
                 bytes.len(),
                 Descriptor::SIZE
             )));
@@ -112,6 +136,7 @@ impl Descriptor {
                 && addr
                     .checked_add(len)
                     .is_some_and(|end| usize::try_from(end).is_ok())
+                && (network.is_none() || kind == ExportKind::Rdma)
                 && (onward.is_none()
                     || kind == ExportKind::Pci && permissions.intersects(Permissions::RDMA));
             sane.then_some(Descriptor {
@@ -122,6 +147,7 @@ impl Descriptor {
                 agent,
                 key,
                 onward,
+                network,
             })
         };
         let mut checked = checked;
@@ -131,7 +157,7 @@ impl Descriptor {
 
 /// What a descriptor that is accepted is written as.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
-    Descriptor::decode(bytes).map(|descriptor| descriptor.encode().to_vec())
+    Descriptor::decode(bytes).map(|descriptor| descriptor.encode())
 }
 
 /// Descriptors of nothing that exists, which are accepted all the same.
@@ -145,13 +171,18 @@ pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
         agent: AgentAddress::local()?,
         key,
         onward: Some(key),
+        network: None,
     };
     let rdma = Descriptor {
         kind: ExportKind::Rdma,
         onward: None,
         ..pci.clone()
     };
-    Ok([pci, rdma].map(|it| it.encode().to_vec()).into())
+    let remote = Descriptor {
+        network: Some(NetworkOffer::example()),
+        ..rdma.clone()
+    };
+    Ok([pci, rdma, remote].map(|it| it.encode()).into())
 }
 
 /// Takes fixed-size fields off the front.
@@ -182,6 +213,7 @@ mod tests {
             agent: AgentAddress::local().unwrap(),
             key: Key::random().unwrap(),
             onward: Some(Key::random().unwrap()),
+            network: None,
         }
     }
 
@@ -197,21 +229,32 @@ mod tests {
             onward: None,
             ..descriptor
         };
-        assert_eq!(Descriptor::decode(&rdma.encode()), Ok(rdma));
+        assert_eq!(Descriptor::decode(&rdma.encode()), Ok(rdma.clone()));
+        let remote = Descriptor {
+            network: Some(NetworkOffer::example()),
+            ..rdma
+        };
+        assert_eq!(Descriptor::decode(&remote.encode()), Ok(remote.clone()));
+        let pci = Descriptor {
+            kind: ExportKind::Pci,
+            ..remote
+        };
+        assert_eq!(Descriptor::decode(&pci.encode()), Err(Error::InvalidValue));
         // Programs have buffers of that size for it.
-        const { assert!(Descriptor::SIZE <= 512) };
+        const { assert!(Descriptor::SIZE + NetworkOffer::LONGEST <= 512) };
     }
 
     #[test]
     fn every_field_is_checked() {
         let good = example().encode();
         let changed = |index: usize, values: &[u8]| {
-            let mut bytes = good;
+            let mut bytes = good.clone();
             bytes[index..index + values.len()].copy_from_slice(values);
             Descriptor::decode(&bytes).map(|_| ())
         };
         assert_eq!(changed(0, b"s"), Err(Error::InvalidValue));
-        assert_eq!(changed(8, &[2]), Err(Error::UnsupportedVersion));
+        assert_eq!(changed(8, &[3]), Err(Error::UnsupportedVersion));
+        assert_eq!(changed(8, &[2]), Err(Error::InvalidValue), "no offer");
         assert_eq!(changed(10, &[3]), Err(Error::InvalidValue), "kind");
         assert_eq!(changed(11, &[1]), Err(Error::InvalidValue), "reserved");
         assert_eq!(

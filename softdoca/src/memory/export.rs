@@ -9,7 +9,10 @@ use super::descriptor::{Descriptor, ExportKind};
 use super::mmap::{Mmap, Setup};
 use super::permissions::Permissions;
 use super::validity::Validity;
-use crate::agent::{self, AgentAddress, Backing, Export, ExportGuard, Rights, Segment};
+use crate::agent::{
+    self, AgentAddress, Backing, Export, ExportGuard, Memory, NetworkGuard, NetworkOffer, Rights,
+    Segment,
+};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
@@ -20,8 +23,10 @@ pub(super) struct Exported {
     descriptor: Arc<[u8]>,
     /// Absent, as the guard, for an imported map. It goes first: peers that have the memory mapped stop using it.
     _validity: Option<Validity>,
-    /// Absent for an imported map: the original exporter serves it.
+    /// Absent for an imported map: the original exporter serves it on this machine.
     _guard: Option<ExportGuard>,
+    /// Absent for PCI, and when this process does not use the network.
+    _network: Option<NetworkGuard>,
 }
 
 impl Mmap {
@@ -100,11 +105,13 @@ impl Mmap {
                 let mut descriptor = imported.descriptor.clone();
                 (descriptor.kind, descriptor.key, descriptor.onward) =
                     (ExportKind::Rdma, key, None);
+                let network = self.offer_onward(setup, &mut descriptor)?;
                 (
                     Exported {
                         descriptor: descriptor.encode().into(),
                         _validity: None,
                         _guard: None,
+                        _network: network,
                     },
                     key,
                 )
@@ -132,8 +139,19 @@ impl Mmap {
             segments,
             validity: Some(validity.shared().clone()),
         };
-        let guard = agent::export(key, export)?;
         let (addr, len) = self.range();
+        let network = match kind {
+            ExportKind::Pci => None,
+            ExportKind::Rdma => {
+                let memory = Export {
+                    rights,
+                    segments: export.segments.clone(),
+                    validity: None,
+                };
+                agent::expose(key, rights, (addr, len), Box::new(memory))?
+            }
+        };
+        let guard = agent::export(key, export)?;
         let (permissions, agent) = (self.permissions(), AgentAddress::local()?);
         let descriptor = Descriptor {
             kind,
@@ -143,15 +161,65 @@ impl Mmap {
             agent,
             key,
             onward,
+            network: match network {
+                Some(_) => NetworkOffer::of(key)?,
+                None => None,
+            },
         };
         Ok((
             Exported {
                 descriptor: descriptor.encode().into(),
                 _validity: Some(validity),
                 _guard: Some(guard),
+                _network: network,
             },
             key,
         ))
+    }
+
+    /// Lets peers on other machines reach an imported map through this process, which has its pages: its owner may not use the network.
+    /// The import that is made for it has the rights that the owner gives to RDMA peers, and ends when the owner stops the map.
+    fn offer_onward(
+        &self,
+        setup: &Setup,
+        descriptor: &mut Descriptor,
+    ) -> Result<Option<NetworkGuard>> {
+        descriptor.network = None;
+        let key = Key::random()?;
+        let Some(offer) = NetworkOffer::of(key)? else {
+            return Ok(None);
+        };
+        let device = setup.devices.first().ok_or(Error::Unexpected)?;
+        let onward = Mmap::import(&descriptor.encode(), device)?;
+        let (range, rights) = (onward.range(), descriptor.permissions.rdma_rights());
+        let guard = agent::expose(key, rights, range, Box::new(onward))?;
+        descriptor.network = Some(offer);
+        Ok(guard)
+    }
+}
+
+/// An imported map that is offered to the network.
+impl Memory for Mmap {
+    fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        self.local_ptr(addr, len)
+    }
+
+    unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.read_into(addr, to, len) }
+    }
+
+    unsafe fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_from(addr, from, len) }
+    }
+
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        Mmap::fetch_add(self, addr, value)
+    }
+
+    fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
+        Mmap::compare_swap(self, addr, expected, new)
     }
 }
 

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, ExportKind};
-use crate::agent::{Limits, RemoteBacking, RemoteRegion, RemoteSegment, Rights};
+use super::region::Region;
+use crate::agent::{
+    Limits, NetworkRegion, RemoteBacking, RemoteRegion, RemoteSegment, Rights, Route,
+};
 use crate::error::{Error, Result};
 use crate::runtime::sealed_memory_len;
 
@@ -18,7 +21,7 @@ pub(super) struct Imported {
     segments: Box<[Segment]>,
     /// The exporter's word about the export; `None` when nothing is mapped, as its agent knows then.
     validity: Option<Validity>,
-    region: RemoteRegion,
+    region: Region,
 }
 
 #[derive(Debug)]
@@ -117,6 +120,22 @@ impl Imported {
                 descriptor.len
             )));
         }
+        if let Route::Network(offer) = descriptor.route()? {
+            let range = (descriptor.addr, descriptor.len);
+            let region = NetworkRegion::open(&offer, range, rights)?;
+            let segments = Box::new([Segment {
+                start: descriptor.addr,
+                end: descriptor.addr + descriptor.len,
+                mapping: None,
+            }]);
+            return Ok(Imported {
+                descriptor,
+                rights,
+                segments,
+                validity: None,
+                region: Region::Network(Box::new(region)),
+            });
+        }
         let (mut position, end) = (descriptor.addr, descriptor.addr + descriptor.len);
         let mut segments = Vec::new();
         let region = RemoteRegion::open(&descriptor.agent, descriptor.key, rights, |segment| {
@@ -143,7 +162,7 @@ impl Imported {
             rights,
             segments,
             validity,
-            region,
+            region: Region::Agent(region),
         })
     }
 
@@ -190,7 +209,7 @@ impl Imported {
     }
 
     /// The way to what is not mapped.
-    pub fn region(&self) -> &RemoteRegion {
+    pub fn region(&self) -> &Region {
         &self.region
     }
 }

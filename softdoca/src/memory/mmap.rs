@@ -8,8 +8,9 @@ use super::descriptor::ExportKind;
 use super::export::Exported;
 use super::imported::Imported;
 use super::permissions::Permissions;
+use super::region::Region;
 use super::sharing;
-use crate::agent::Segment;
+use crate::agent::{NetworkOffer, Segment};
 use crate::check::{self, Mistake};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -439,6 +440,14 @@ impl Mmap {
             // Given as a pointer by the program, and at most as wide.
             None => Some(std::ptr::with_exposed_provenance_mut(addr as usize)),
             Some(imported) => imported.pointer(addr, len),
+        }
+    }
+
+    /// How the memory is reached over the network, when it is another machine's.
+    pub(crate) fn network_offer(&self) -> Option<&NetworkOffer> {
+        match self.imported.as_ref()?.region() {
+            Region::Network(region) => Some(region.offer()),
+            Region::Agent(_) => None,
         }
     }
 

@@ -15,6 +15,7 @@ mod mmap;
 mod move_bytes;
 mod permissions;
 mod prefetch;
+mod region;
 mod sharing;
 #[cfg(test)]
 mod tests;

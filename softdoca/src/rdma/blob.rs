@@ -7,18 +7,19 @@
 //!   12  u32 permissions (`doca_access_flag`) of the exporting instance
 //!   16  address of the exporter's agent (boot id, key)
 //!   48  key of the connection
+//!   64  in version 2: offer to the network ([`NetworkOffer`])
 //! ```
 //!
-//! Integers are big endian. There is no process id and no address in it: knowing the key is the permission to connect.
+//! Integers are big endian. There is no process id in it: knowing the key is the permission to connect.
 
-use crate::agent::AgentAddress;
+use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
 const MAGIC: [u8; 6] = *b"SDRDMA";
-/// Of this layout and of the protocol that connects; other versions refuse each other.
-const VERSION: u16 = 1;
-/// Shared memory between processes of one machine. Others will have other numbers.
+/// Without and with an offer to the network.
+const VERSIONS: [u16; 2] = [1, 2];
+/// Rings: in shared memory, or as frames over TCP with the same meaning.
 const SHARED_MEMORY: u16 = 1;
 
 /// Connection details of one connection of one instance.
@@ -32,11 +33,23 @@ pub(super) struct ConnectionDetails {
     pub agent: AgentAddress,
     /// What it asks for; given away once.
     pub key: Key,
+    /// How a peer on another machine asks.
+    pub network: Option<NetworkOffer>,
 }
 
 impl ConnectionDetails {
-    /// Encoded size in bytes. Programs have buffers of 512.
+    /// Encoded size in bytes without an offer to the network.
     pub(super) const SIZE: usize = 16 + AgentAddress::SIZE + Key::SIZE;
+    /// Largest encoded size in bytes. Programs have buffers of 512.
+    pub(super) const LONGEST: usize = Self::SIZE + NetworkOffer::LONGEST;
+
+    /// How the peer is reached from here.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for another machine's that is not reached over the network.
+    pub(super) fn route(&self) -> Result<Route> {
+        self.agent.route(self.network.as_ref())
+    }
 
     pub(super) fn example() -> Result<Self> {
         Ok(Self {
@@ -44,18 +57,23 @@ impl ConnectionDetails {
             permissions: 7,
             agent: AgentAddress::local()?,
             key: Key::from_bytes([7; Key::SIZE]),
+            network: None,
         })
     }
 
-    pub(super) fn encode(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; Self::SIZE];
         bytes[0..6].copy_from_slice(&MAGIC);
-        bytes[6..8].copy_from_slice(&VERSION.to_be_bytes());
+        let version = VERSIONS[usize::from(self.network.is_some())];
+        bytes[6..8].copy_from_slice(&version.to_be_bytes());
         bytes[8..10].copy_from_slice(&SHARED_MEMORY.to_be_bytes());
         bytes[10..12].copy_from_slice(&self.transport_type.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.permissions.to_be_bytes());
         bytes[16..16 + AgentAddress::SIZE].copy_from_slice(&self.agent.encode());
         bytes[16 + AgentAddress::SIZE..].copy_from_slice(&self.key.to_bytes());
+        if let Some(network) = &self.network {
+            bytes.extend_from_slice(&network.encode());
+        }
         bytes
     }
 
@@ -75,9 +93,9 @@ impl ConnectionDetails {
             )));
         };
         let version = u16::from_be_bytes([head[6], head[7]]);
-        if version != VERSION {
+        if !VERSIONS.contains(&version) {
             return Err(Error::UnsupportedVersion.because(format_args!(
-                "the RDMA connection details are of version {version}, expected {VERSION}: run the same softdoca on both sides"
+                "the RDMA connection details are of version {version}, expected one of {VERSIONS:?}: run the same softdoca on both sides"
             )));
         }
         let transport = u16::from_be_bytes([head[8], head[9]]);
@@ -86,36 +104,54 @@ impl ConnectionDetails {
                 "the peer offers RDMA transport {transport}, expected {SHARED_MEMORY} (shared memory)"
             )));
         }
-        let whole = |_| {
+        let whole = |()| {
             Error::InvalidValue.because(format_args!(
-                "expected RDMA connection details of {} bytes, got {}",
+                "expected RDMA connection details of {} bytes, and an offer to the network in version 2, got {} bytes",
                 Self::SIZE,
                 bytes.len()
             ))
         };
+        let (rest, offer) = rest
+            .split_at_checked(Self::SIZE - head.len())
+            .unwrap_or((rest, &[]));
+        let network = match version == VERSIONS[1] {
+            true => Some(
+                NetworkOffer::decode(offer)
+                    .ok_or(())
+                    .map_err(|()| whole(()))?,
+            ),
+            false if offer.is_empty() => None,
+            false => return Err(whole(())),
+        };
         let (agent, key) = rest
             .split_at_checked(AgentAddress::SIZE)
             .unwrap_or((rest, &[]));
-        let agent = AgentAddress::decode(agent.try_into().map_err(whole)?);
-        let key = Key::from_bytes(key.try_into().map_err(whole)?);
-        agent.check()?;
+        let agent = AgentAddress::decode(agent.try_into().map_err(|_| whole(()))?);
+        let key = Key::from_bytes(key.try_into().map_err(|_| whole(()))?);
+        agent.route(network.as_ref())?;
         Ok(Self {
             transport_type: u16::from_be_bytes([head[10], head[11]]),
             permissions: u32::from_be_bytes([head[12], head[13], head[14], head[15]]),
             agent,
             key,
+            network,
         })
     }
 }
 
 /// What connection details that are accepted are written as.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
-    ConnectionDetails::decode(bytes).map(|details| details.encode().to_vec())
+    ConnectionDetails::decode(bytes).map(|details| details.encode())
 }
 
 /// Details of a connection that does not exist, which are accepted all the same.
 pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
-    Ok(vec![ConnectionDetails::example()?.encode().to_vec()])
+    let local = ConnectionDetails::example()?;
+    let remote = ConnectionDetails {
+        network: Some(NetworkOffer::example()),
+        ..local
+    };
+    Ok(vec![local.encode(), remote.encode()])
 }
 
 #[cfg(test)]
@@ -130,6 +166,7 @@ mod tests {
             permissions: 0x0000_0007,
             agent: AgentAddress::local().expect("an address"),
             key: Key::from_bytes([7; Key::SIZE]),
+            network: None,
         }
     }
 
@@ -137,15 +174,26 @@ mod tests {
     fn details_round_trip_and_fit_into_programs_buffers() {
         let bytes = details().encode();
         assert_eq!(ConnectionDetails::decode(&bytes), Ok(details()));
-        const { assert!(ConnectionDetails::SIZE <= 512) };
+        const { assert!(ConnectionDetails::LONGEST <= 512) };
+        let remote = ConnectionDetails {
+            network: Some(NetworkOffer::example()),
+            ..details()
+        };
+        let mut bytes = remote.encode();
+        assert_eq!(ConnectionDetails::decode(&bytes), Ok(remote));
+        bytes[17] ^= 1;
+        let elsewhere = ConnectionDetails::decode(&bytes).expect("it is reached over the network");
+        assert!(matches!(elsewhere.route(), Ok(Route::Network(_))));
+        bytes.pop();
+        assert_eq!(ConnectionDetails::decode(&bytes), Err(Error::InvalidValue));
     }
 
     #[test]
     fn wrong_details_are_told_apart() {
         let bytes = details().encode();
         let changed = |at: usize| {
-            let mut bytes = bytes;
-            bytes[at] ^= 1;
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 4;
             ConnectionDetails::decode(&bytes)
         };
         assert_eq!(changed(0), Err(Error::InvalidValue));

@@ -1,6 +1,7 @@
 //! Lists of bufs as sources and destinations: local memory in pieces, remote memory in one.
 
-use crate::buffer::Buf;
+use crate::agent::{Lane, NetworkOffer, Piece};
+use crate::buffer::{Buf, BufHandle};
 use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap, Permissions, copy};
 
@@ -237,6 +238,129 @@ pub(super) fn write_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     }
     destination.set_data_len(destination.data_len() + done)?;
     Ok(done)
+}
+
+/// A read or write of memory on another machine, whose bufs have been checked.
+pub(super) struct RemoteAccess {
+    pub(super) offer: NetworkOffer,
+    pub(super) len: usize,
+    addr: u64,
+    source: BufHandle,
+    destination: BufHandle,
+    is_read: bool,
+}
+
+/// As [`read_remote`], of memory on another machine; `None` for other memory.
+pub(super) fn remote_read(
+    source: BufHandle,
+    destination: BufHandle,
+) -> Result<Option<RemoteAccess>> {
+    let (remote, len) = (source.mmap()?, source.data_len());
+    check_remote(&remote, Permissions::RDMA_READ)?;
+    let Some(offer) = remote.network_offer().copied() else {
+        return Ok(None);
+    };
+    check_range(&remote, source.data(), len)?;
+    if destination.list_tail_len() < len {
+        return Err(Error::TooBig);
+    }
+    let mut left = len;
+    for segment in destination.tail_segments() {
+        let part = segment.len.min(left);
+        check_local(&segment.mmap)?;
+        if !segment.mmap.is_writable() {
+            return Err(Error::NotPermitted);
+        }
+        if segment.mmap.local_ptr(segment.addr, part as u64).is_none() {
+            return Ok(None);
+        }
+        left -= part;
+        if left == 0 {
+            break;
+        }
+    }
+    let addr = source.data();
+    Ok((len > 0).then_some(RemoteAccess {
+        offer,
+        len,
+        addr,
+        source,
+        destination,
+        is_read: true,
+    }))
+}
+
+/// As [`write_remote`], to memory on another machine; `None` for other memory.
+pub(super) fn remote_write(
+    source: BufHandle,
+    destination: BufHandle,
+) -> Result<Option<RemoteAccess>> {
+    let (remote, len) = (destination.mmap()?, source.list_data_len());
+    check_remote(&remote, Permissions::RDMA_WRITE)?;
+    let Some(offer) = remote.network_offer().copied() else {
+        return Ok(None);
+    };
+    if destination.tail_len() < len {
+        return Err(Error::TooBig);
+    }
+    let addr = destination.data() + destination.data_len() as u64;
+    check_range(&remote, addr, len)?;
+    for segment in source.data_segments() {
+        check_local(&segment.mmap)?;
+        let pointer = segment.mmap.local_ptr(segment.addr, segment.len as u64);
+        if pointer.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok((len > 0).then_some(RemoteAccess {
+        offer,
+        len,
+        addr,
+        source,
+        destination,
+        is_read: false,
+    }))
+}
+
+fn check_range(remote: &Mmap, addr: u64, len: usize) -> Result<()> {
+    if remote.contains(addr, len as u64) {
+        Ok(())
+    } else {
+        Err(Error::InvalidValue)
+    }
+}
+
+impl RemoteAccess {
+    /// Queues the request.
+    ///
+    /// # Safety
+    /// The bufs and their memory stay as they are until the reply, or until the lane is dropped.
+    pub(super) unsafe fn send(&self, lane: &mut Lane) {
+        let piece = |mmap: &Mmap, addr: u64, len: usize| Piece {
+            // It was there when the access was checked, just now; no memory at 0 fails the request.
+            start: mmap
+                .local_ptr(addr, len as u64)
+                .unwrap_or(std::ptr::null_mut()),
+            len,
+        };
+        if self.is_read {
+            let mut left = self.len;
+            let pieces = self.destination.tail_segments().map_while(|segment| {
+                let part = segment.len.min(left);
+                left -= part;
+                (part > 0).then(|| piece(&segment.mmap, segment.addr, part))
+            });
+            // SAFETY: the caller's promise; the pieces have room for `len` bytes.
+            unsafe { lane.read(self.offer.key, self.addr, pieces) };
+        } else {
+            let pieces = self
+                .source
+                .data_segments()
+                .map(|segment| piece(&segment.mmap, segment.addr, segment.len));
+            // SAFETY: the caller's promise.
+            unsafe { lane.write(self.offer.key, self.addr, pieces) };
+        }
+    }
 }
 
 /// Bytes that an atomic operation works on.

@@ -8,10 +8,9 @@ use super::blob::ConnectionDetails;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
 use super::pending::Watched;
-use super::transport::Inbox as _;
-use super::transport::Outbox;
-use super::transport::shared_memory::SharedOutbox;
-use crate::agent::AgentAddress;
+use super::transport::network::NetworkOutbox;
+use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _};
+use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Urgency};
 
@@ -54,12 +53,13 @@ impl Rdma {
             permissions: self.config.permissions.get(),
             agent: AgentAddress::local()?,
             key: inbox.key(),
+            network: NetworkOffer::of(inbox.key())?,
         };
         let connection = Rc::new(Connection::new(
             state.next_id,
             ctx,
             &details,
-            Box::new(inbox),
+            Box::new(ConnectionInbox::Shared(inbox)),
             self.pools.work_limit(),
             by_address,
         ));
@@ -114,12 +114,16 @@ impl Rdma {
     }
 
     /// The sending end of a connection whose details a peer has given.
-    pub(super) fn claim(&self, details: &ConnectionDetails) -> Result<SharedOutbox> {
-        let claimed = self
-            .state
-            .borrow()
-            .transport()?
-            .claim(&details.agent, details.key);
+    pub(super) fn claim(&self, details: &ConnectionDetails) -> Result<ConnectionOutbox> {
+        let claimed = match details.route()? {
+            Route::Local => self
+                .state
+                .borrow()
+                .transport()?
+                .claim(&details.agent, details.key)
+                .map(ConnectionOutbox::Shared),
+            Route::Network(offer) => NetworkOutbox::connect(&offer).map(ConnectionOutbox::Network),
+        };
         claimed.map_err(|error| match error {
             Error::AlreadyExist => error.because(
                 "the RDMA connection details were used already: each connection needs an export of its own",
@@ -135,12 +139,18 @@ impl Rdma {
         &self,
         ctx: &Ctx,
         connection: &Rc<Connection>,
-        outbox: SharedOutbox,
+        outbox: ConnectionOutbox,
         permissions: u32,
     ) -> Result<()> {
         let pe = ctx.pe()?;
         let token = Watched::Liveness.token(connection.id);
         pe.watch(outbox.liveness(), ctx, token, Urgency::Liveness)?;
+        if let ConnectionOutbox::Network(outbox) = &outbox
+            && let Some(socket) = outbox.socket()
+        {
+            let token = Watched::Outbox.token(connection.id);
+            pe.watch(socket, ctx, token, Urgency::Message)?;
+        }
         connection.connect(Box::new(outbox), permissions);
         let callback = self.config.callbacks.get().established;
         self.call_later(ctx, connection, callback);
@@ -222,6 +232,7 @@ impl Rdma {
 
     pub(super) fn unwatch(&self, ctx: &Ctx, connection: &Connection) {
         drop(self.stop_shaking(ctx, connection));
+        connection.unwatch_sockets();
         let parts = connection.parts.borrow();
         if let (Some(outbox), Ok(pe)) = (&parts.outbox, ctx.pe()) {
             pe.unwatch(outbox.liveness(), Urgency::Liveness);

@@ -9,10 +9,11 @@ use doca_abi::doca_data;
 
 use super::address::Address;
 use super::blob::ConnectionDetails;
+use super::over_network::Remote;
 use super::pending::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
-use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Outbox as _, Peer};
+use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Peer};
 use crate::agent::is_held_up;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
@@ -42,7 +43,7 @@ pub(crate) struct Connection {
     user_data: Cell<doca_data>,
     state: Cell<State>,
     /// What was exported; the program reads it through a pointer.
-    details: [u8; ConnectionDetails::SIZE],
+    details: Box<[u8]>,
     /// The address that it was made to, which is let go at its end: the program may destroy it then. Or the address of the peer that
     /// has asked for it, which stays.
     address: RefCell<Option<Arc<Address>>>,
@@ -66,6 +67,17 @@ pub(super) struct Parts {
     pub(super) broken: bool,
     /// A task of this side failed because the peer has gone.
     failed: bool,
+    /// Requests to memory on another machine.
+    pub(super) remote: Remote,
+}
+
+/// What became of a task of this side.
+pub(super) enum Attempt {
+    /// It has to wait.
+    Waits,
+    /// Its request was sent: it completes with the reply.
+    Issued,
+    Done(Result<()>),
 }
 
 /// What one look at a connection found.
@@ -99,7 +111,7 @@ impl Connection {
             ctx: NonNull::from(ctx),
             user_data: Cell::new(doca_data { u64: 0 }),
             state: Cell::new(state),
-            details: details.encode(),
+            details: details.encode().into(),
             address: RefCell::default(),
             handshake: RefCell::default(),
             parts: RefCell::new(Parts {
@@ -110,6 +122,7 @@ impl Connection {
                 assembly: None,
                 broken: false,
                 failed: false,
+                remote: Remote::default(),
             }),
         }
     }
@@ -174,18 +187,21 @@ impl Connection {
         let parts = &mut *parts;
         let task = NonNull::from(task);
         // Nobody looks at the queue of a connection that has ended.
-        let waits =
-            work.operation.copies() && (!done.is_empty() || is_held_up()) && !self.has_ended();
+        let waits = work.operation.copies()
+            && (!done.is_empty() || is_held_up())
+            && !self.has_ended()
+            && !parts.is_remote();
         if waits {
             super::buffers::prefetch(work.source.get().as_deref());
         }
-        if !waits
-            && parts.queue.is_empty()
-            && let Some(result) = self.attempt(work, parts)
-        {
-            done.push_back((task, result));
-        } else {
+        if waits || !parts.queue.is_empty() {
             parts.queue.push_back(task);
+            return;
+        }
+        match self.attempt(task, work, parts) {
+            Attempt::Done(result) => done.push_back((task, result)),
+            Attempt::Waits => parts.queue.push_back(task),
+            Attempt::Issued => {}
         }
     }
 
@@ -194,14 +210,21 @@ impl Connection {
         while let Some(&head) = parts.queue.front() {
             // SAFETY: tasks in the queue are in flight, and such are not freed.
             let task = unsafe { head.as_ref() };
-            let (result, copies) = match task.downcast::<Work>() {
+            let (attempt, copies) = match task.downcast::<Work>() {
                 Some(work) => (
-                    self.attempt(&work.body, parts),
+                    self.attempt(head, &work.body, parts),
                     work.body.operation.copies(),
                 ),
-                None => (Some(Err(Error::Unexpected)), false),
+                None => (Attempt::Done(Err(Error::Unexpected)), false),
             };
-            let Some(result) = result else { return };
+            let result = match attempt {
+                Attempt::Waits => return,
+                Attempt::Issued => {
+                    parts.queue.pop_front();
+                    continue;
+                }
+                Attempt::Done(result) => result,
+            };
             parts.queue.pop_front();
             done.push_back((head, result));
             if copies {
@@ -210,28 +233,33 @@ impl Connection {
         }
     }
 
-    /// Runs a task of this side, if nothing is before it; `None` when it has to wait.
+    /// Runs a task of this side, if nothing is before it.
     #[inline]
-    fn attempt(&self, work: &Work, parts: &mut Parts) -> Option<Result<()>> {
+    pub(super) fn attempt(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
         if self.state.get() == State::Ended {
-            return Some(Err(Error::ConnectionReset));
+            return Attempt::Done(Err(Error::ConnectionReset));
         }
         if parts.broken {
-            return None;
+            return Attempt::Waits;
         }
-        let outbox = &mut **parts.outbox.as_mut()?;
+        let Some(outbox) = parts.outbox.as_deref_mut() else {
+            return Attempt::Waits;
+        };
         if outbox.peer() != Peer::Present {
             parts.failed = true;
-            return Some(Err(Error::ConnectionReset));
+            return Attempt::Done(Err(Error::ConnectionReset));
         }
+        let ConnectionOutbox::Shared(outbox) = outbox else {
+            return self.attempt_remote(task, work, parts);
+        };
         match super::sending::run(work, outbox, parts.peer_permissions) {
-            Err(Error::Again) => None,
+            Err(Error::Again) => Attempt::Waits,
             Err(error) if work.stage.get() == Stage::Sending => {
                 // The peer waits for the rest, and would take the next message for it.
                 parts.broken = true;
-                Some(Err(error))
+                Attempt::Done(Err(error))
             }
-            result => Some(result),
+            result => Attempt::Done(result),
         }
     }
 
@@ -246,10 +274,19 @@ impl Connection {
         }
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
+        if let Some(ConnectionInbox::Shared(inbox)) = parts.inbox.as_deref()
+            && let Some(stream) = inbox.take_stream()
+            && self.adopt(parts, stream, receives.len()).is_err()
+        {
+            return News::Lost;
+        }
         match super::receiving::receive(self, parts, receives) {
             Ok(Some(received)) => return News::Received(received),
             Ok(None) => {}
             Err(_) => return News::Lost,
+        }
+        if parts.is_remote() && self.take_replies(parts, done).is_err() {
+            parts.broken = true;
         }
         if !parts.queue.is_empty() {
             self.run(parts, done);
@@ -272,7 +309,8 @@ impl Connection {
         let assembly = parts.assembly.take().map(|assembly| assembly.task);
         // The connection is kept for its handle, the room of its queue is not.
         let queue = std::mem::take(&mut parts.queue);
-        let tasks = assembly.into_iter().chain(queue);
+        let outstanding = parts.remote.give_up();
+        let tasks = assembly.into_iter().chain(outstanding).chain(queue);
         done.extend(tasks.map(|task| (task, Err(error))));
         parts.failed || done.len() > before
     }
@@ -283,6 +321,7 @@ impl Parts {
     fn peer(&mut self, can_receive: bool) -> News {
         let sender = self.inbox.as_mut().map(|inbox| inbox.peer());
         let receiver = self.outbox.as_ref().map(|outbox| outbox.peer());
+        let receiver = self.end_of_sender(receiver);
         let news = match (sender, receiver) {
             (Some(Peer::Closed), _) | (_, Some(Peer::Closed)) => News::Closed,
             (Some(Peer::Lost), _) | (_, Some(Peer::Lost)) => News::Lost,

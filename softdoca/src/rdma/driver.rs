@@ -14,9 +14,9 @@ use super::connection::{Connection, Done, News};
 use super::pending::{Reception, Watched};
 use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
+use super::transport::Inbox as _;
 use super::transport::shared_memory::SharedMemory;
-use super::transport::{Inbox as _, Outbox as _};
-use crate::agent::is_held_up;
+use crate::agent::{is_held_up, is_in_progress, uses_network};
 use crate::buffer::BufHandle;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -50,11 +50,21 @@ pub(super) struct Instance {
     pub(super) reception: Reception,
     /// The last connection has failed.
     pub(super) broken: bool,
+    /// There may be a connection to another machine: what is queued there is to be sent.
+    pub(super) uses_network: bool,
     /// Which connection is looked at first, so that none starves the others.
     turn: usize,
 }
 
 impl Instance {
+    /// Sends what is queued for peers on other machines.
+    #[cold]
+    fn send_queued(&mut self) {
+        for connection in &self.connections {
+            connection.send_queued(&mut connection.parts.borrow_mut());
+        }
+    }
+
     pub(super) fn transport(&self) -> Result<&SharedMemory> {
         self.transport.as_ref().ok_or(Error::BadState)
     }
@@ -235,6 +245,7 @@ impl Driver for Rdma {
         // Connections of the last run have kept their handles until here.
         *state = Instance {
             transport: Some(transport),
+            uses_network: uses_network()?,
             // Nothing is allocated on the data path.
             receives: VecDeque::with_capacity(receives),
             done: VecDeque::with_capacity(receives + self.pools.work_limit()),
@@ -251,16 +262,27 @@ impl Driver for Rdma {
             work.body.check_lists(self.config.send_list_len.get())?;
             let connection = work.body.connection().ok_or(Error::Unexpected)?;
             connection.submit(task, &work.body, &mut state.done);
+            if state.uses_network && !is_in_progress() {
+                state.send_queued();
+            }
             return Ok(());
         }
         let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
         receive.check_list(self.config.receive_list_len.get())?;
+        if state.uses_network {
+            for connection in &state.connections {
+                connection.adopt_waiting(state.receives.len());
+            }
+        }
         state.receives.push_back(NonNull::from(task));
         state.transport()?.post();
         for connection in &state.connections {
             if let Some(inbox) = &mut connection.parts.borrow_mut().inbox {
                 inbox.post(1);
             }
+        }
+        if state.uses_network && !is_in_progress() {
+            state.send_queued();
         }
         Ok(())
     }
@@ -274,7 +296,13 @@ impl Driver for Rdma {
             return received;
         }
         // Tasks of this side, and ends of connections, are pending now.
-        self.take_pending()
+        if let pending @ Some(_) = self.take_pending() {
+            return pending;
+        }
+        if self.state.borrow().uses_network {
+            self.state.borrow_mut().send_queued();
+        }
+        None
     }
 
     fn flush(&self, ctx: &Ctx) {
@@ -302,7 +330,11 @@ impl Driver for Rdma {
     fn on_ready(&self, ctx: &Ctx, token: u32) {
         let (watched, number) = Watched::of(token);
         match watched {
-            Watched::Liveness | Watched::Handshake => {}
+            Watched::Liveness
+            | Watched::Handshake
+            | Watched::Inbox
+            | Watched::Outbox
+            | Watched::Lane => {}
             Watched::Port => return self.on_port(ctx, number),
             Watched::Caller => return self.on_caller(ctx, number),
         }
@@ -314,12 +346,15 @@ impl Driver for Rdma {
             .find(|connection| connection.id == number)
             .cloned();
         let Some(connection) = found else { return };
-        if watched == Watched::Handshake {
-            self.on_handshake(ctx, &connection);
-        } else {
-            // It hangs up for good: one report is enough.
-            self.unwatch(ctx, &connection);
-            connection.parts.borrow_mut().broken = true;
+        match watched {
+            Watched::Handshake => self.on_handshake(ctx, &connection),
+            Watched::Inbox | Watched::Outbox | Watched::Lane => connection.on_socket(watched),
+            _ => {
+                connection.on_socket(watched);
+                // It hangs up for good: one report is enough.
+                self.unwatch(ctx, &connection);
+                connection.parts.borrow_mut().broken = true;
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::runtime::Socket;
 const MAGIC: [u8; 6] = *b"SDRDCM";
 const VERSION: u16 = 2;
 const HEAD: usize = 10;
-const LONGEST: usize = HEAD + ConnectionDetails::SIZE + u8::MAX as usize;
+const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
 
 /// A message.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +38,10 @@ pub(super) enum Word {
 
 /// What a look at the socket found.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
 pub(super) enum Heard {
     Nothing,
     Word(Word),
@@ -169,6 +173,7 @@ mod tests {
             permissions: 7,
             agent: AgentAddress::local().expect("an address"),
             key: Key::from_bytes([3; Key::SIZE]),
+            network: None,
         }
     }
 

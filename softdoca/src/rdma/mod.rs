@@ -5,10 +5,10 @@
 //! * [`task`] holds the bodies of tasks; `sending` and `receiving` run them.
 //! * [`blob`] is what programs carry from one peer to the other; [`handshake`] is how two instances exchange it by themselves,
 //!   when one of them listens to a port (`listening`) and the other connects to its [`Address`] (`by_address`).
-//! * [`transport`] moves messages between processes.
+//! * [`transport`] moves messages between processes; `over_network` is what differs when they are on different machines.
 //!
-//! Reads and writes are done by the side that submits them, in the memory that its peer has exported, and need no progress
-//! by the peer.
+//! Reads and writes need no progress by the peer: on one machine the side that submits them does them itself, in the memory that its peer
+//! has exported; over the network a thread of the peer's agent does.
 
 mod address;
 mod blob;
@@ -21,6 +21,7 @@ mod driver;
 mod gid;
 mod handshake;
 mod listening;
+mod over_network;
 mod pending;
 mod pools;
 mod receiving;

@@ -1,7 +1,7 @@
 //! Connections by address that are being made, and what an instance waits for meanwhile.
 
 use super::blob::ConnectionDetails;
-use super::transport::shared_memory::SharedOutbox;
+use super::transport::ConnectionOutbox;
 use crate::runtime::{Listener, Socket};
 
 /// What is watched for an instance; the rest of the token says which one.
@@ -15,23 +15,32 @@ pub(super) enum Watched {
     Port = 2,
     /// Somebody who has come to a port and not yet said what he wants.
     Caller = 3,
+    /// The socket over which a peer on another machine sends.
+    Inbox = 4,
+    /// That over which this side sends to it.
+    Outbox = 5,
+    /// That over which this side reaches its memory.
+    Lane = 6,
 }
 
 impl Watched {
     /// Numbers are below this.
-    pub(super) const NUMBERS: u32 = 1 << 30;
+    pub(super) const NUMBERS: u32 = 1 << 29;
 
     pub(super) fn token(self, number: u32) -> u32 {
-        (self as u32) << 30 | number
+        (self as u32) << 29 | number
     }
 
     /// What a token stands for, and its number.
     pub(super) fn of(token: u32) -> (Watched, u32) {
-        let watched = match token >> 30 {
+        let watched = match token >> 29 {
             0 => Watched::Liveness,
             1 => Watched::Handshake,
             2 => Watched::Port,
-            _ => Watched::Caller,
+            3 => Watched::Caller,
+            4 => Watched::Inbox,
+            5 => Watched::Outbox,
+            _ => Watched::Lane,
         };
         (watched, token % Watched::NUMBERS)
     }
@@ -44,7 +53,7 @@ pub(super) enum Handshake {
     /// The peer has asked, and the program has not answered yet.
     Requested(Socket, ConnectionDetails),
     /// The program has accepted; the peer is connecting.
-    Accepted(Socket, Box<SharedOutbox>, u32),
+    Accepted(Socket, Box<ConnectionOutbox>, u32),
 }
 
 impl Handshake {

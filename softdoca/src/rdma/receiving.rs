@@ -22,7 +22,7 @@ pub(super) struct Assembly {
 }
 
 /// Immediate data as it travels: a message's is the value as the sender gave it (4 bytes), a remote write's is
-/// followed by the number of bytes written (u32, in the machine's order: both ends are on one machine).
+/// followed by the number of bytes written (u32, in the order of the machines: both ends have the same).
 pub(super) const SEND_IMMEDIATE: usize = 4;
 pub(super) const WRITE_IMMEDIATE: usize = 8;
 

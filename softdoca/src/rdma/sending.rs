@@ -4,7 +4,7 @@ use doca_abi::{
     DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE,
 };
 
-use super::buffers;
+use super::buffers::{self, RemoteAccess};
 use super::config::limits;
 use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
 use super::task::{Operation, Stage, Work};
@@ -156,6 +156,38 @@ fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
             let old = event.add(work.operand.get())?;
             buffers::put_result(&result, room, old)
         }
+    }
+}
+
+/// The request for a read or write of memory on another machine; `None` for everything else, and when local memory is not mapped here.
+pub(super) fn remote_access(work: &Work, peer_permissions: u32) -> Result<Option<RemoteAccess>> {
+    let Some(source) = work.source.get() else {
+        return Ok(None);
+    };
+    let is_read = match work.operation {
+        Operation::Read => true,
+        Operation::Write | Operation::WriteImmediate => false,
+        _ => return Ok(None),
+    };
+    let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+    if is_read {
+        expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
+        check_len(source.data_len())?;
+        buffers::remote_read(source, destination)
+    } else {
+        expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_WRITE)?;
+        check_len(source.list_data_len())?;
+        buffers::remote_write(source, destination)
+    }
+}
+
+/// The reply has come: the bufs tell of `len` bytes.
+pub(super) fn finish_access(work: &Work, len: usize) -> Result<()> {
+    let destination = work.destination.get().ok_or(Error::Unexpected)?;
+    work.set_progress(len);
+    match work.operation {
+        Operation::Read => destination.append(len),
+        _ => destination.set_data_len(destination.data_len() + len),
     }
 }
 

@@ -117,6 +117,18 @@ impl RuntimeDir {
         &self.path
     }
 
+    /// Device and inode: the same for all processes that have opened the directory.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn identity(&self) -> Result<[u8; 16]> {
+        let stat = rustix::fs::fstat(&*self.fd)?;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(stat.st_dev as u64).to_le_bytes());
+        bytes[8..].copy_from_slice(&(stat.st_ino as u64).to_le_bytes());
+        Ok(bytes)
+    }
+
     pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }

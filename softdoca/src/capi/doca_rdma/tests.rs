@@ -5,6 +5,7 @@ mod addresses;
 mod connections;
 mod hostile;
 mod messages;
+mod over_network;
 mod processes;
 mod properties;
 mod remote_events;

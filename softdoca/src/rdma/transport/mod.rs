@@ -1,12 +1,12 @@
 //! What carries messages between two connected instances.
 //!
-//! Each direction stands alone: the receiving instance makes an [`Inbox`], its peer reaches it with an [`Outbox`]. There is
-//! one transport, [`shared_memory`], for processes of one machine; another one implements the two traits and gets a
-//! number in the connection details.
+//! Each direction stands alone: the receiving instance makes an [`Inbox`], its peer reaches it with an [`Outbox`]. There are two
+//! transports: [`shared_memory`] for processes of one machine, [`network`] for others. An instance offers both, and the peer chooses.
 //!
 //! Reading and writing remote memory is no part of this: an imported mmap knows how to reach its exporter.
 
 mod credits;
+pub(super) mod network;
 pub(super) mod shared_memory;
 #[cfg(test)]
 mod tests;
@@ -15,10 +15,96 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 
-/// What connections have of it. There is one transport, so nothing is dispatched; with a second one, these become enums over both.
-pub(super) type ConnectionInbox = shared_memory::SharedInbox;
-/// See [`ConnectionInbox`].
-pub(super) type ConnectionOutbox = shared_memory::SharedOutbox;
+use network::{NetworkInbox, NetworkOutbox};
+use shared_memory::{SharedInbox, SharedOutbox};
+
+/// The receiving end of a connection.
+pub(super) enum ConnectionInbox {
+    /// Of a ring, or of an offer that no peer has taken up yet.
+    Shared(SharedInbox),
+    /// Of a peer on another machine.
+    Network(NetworkInbox),
+}
+
+/// The sending end of a connection.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the frequent one is the large one, and they are boxed"
+)]
+pub(super) enum ConnectionOutbox {
+    Shared(SharedOutbox),
+    /// To a peer on another machine.
+    Network(NetworkOutbox),
+}
+
+macro_rules! either {
+    ($end:ident, $self:ident, $inner:ident => $call:expr) => {
+        match $self {
+            $end::Shared($inner) => $call,
+            $end::Network($inner) => $call,
+        }
+    };
+}
+
+impl Inbox for ConnectionInbox {
+    #[inline]
+    fn post(&mut self, count: u64) {
+        either!(ConnectionInbox, self, inbox => inbox.post(count));
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Result<Option<Fragment>> {
+        either!(ConnectionInbox, self, inbox => inbox.peek())
+    }
+
+    fn read_immediate(&self, to: &mut [u8]) {
+        either!(ConnectionInbox, self, inbox => inbox.read_immediate(to));
+    }
+
+    #[inline]
+    unsafe fn read(&self, from: usize, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { either!(ConnectionInbox, self, inbox => inbox.read(from, dst, len)) };
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        either!(ConnectionInbox, self, inbox => inbox.advance());
+    }
+
+    #[inline]
+    fn peer(&mut self) -> Peer {
+        either!(ConnectionInbox, self, inbox => inbox.peer())
+    }
+
+    fn arm(&mut self) {
+        either!(ConnectionInbox, self, inbox => inbox.arm());
+    }
+
+    fn disarm(&mut self) {
+        either!(ConnectionInbox, self, inbox => inbox.disarm());
+    }
+}
+
+impl ConnectionOutbox {
+    #[inline]
+    pub(super) fn peer(&self) -> Peer {
+        either!(ConnectionOutbox, self, outbox => outbox.peer())
+    }
+
+    /// Can be read, or hangs up, when the receiver has died.
+    pub(super) fn liveness(&self) -> BorrowedFd<'_> {
+        either!(ConnectionOutbox, self, outbox => outbox.liveness())
+    }
+
+    pub(super) fn arm(&mut self) {
+        either!(ConnectionOutbox, self, outbox => outbox.arm());
+    }
+
+    pub(super) fn disarm(&mut self) {
+        either!(ConnectionOutbox, self, outbox => outbox.disarm());
+    }
+}
 
 /// What is known of the process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,14 @@
 //! sleep meanwhile. The connection to the agent stays open: its end is the other process's end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::credits::{ReceivePool, SharedReceives, Slot};
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
-use crate::agent::{self, AgentAddress, AgentConnection, PublishGuard, Reply, Request};
+use crate::agent::{
+    self, AgentAddress, AgentConnection, NetworkGuard, PublishGuard, Reply, Request, Stream,
+};
 use crate::error::{Error, Result};
 use crate::ring::{EventFd, Geometry, Message, RingConsumer, RingProducer};
 use crate::runtime::Key;
@@ -98,6 +100,10 @@ struct Offer {
     wake: Arc<EventFd>,
     /// The sender's eventfd on its way to the receiver.
     sender: Mutex<Option<OwnedFd>>,
+    /// The connection of a sender on another machine, on its way to the receiver, and the receives that it was told of.
+    network: Mutex<Option<(Stream, u64)>>,
+    /// Receives that were posted before a sender came, when they are this connection's alone.
+    posted: AtomicU64,
     state: AtomicU32,
     /// The sender's process has hung up.
     gone: AtomicBool,
@@ -106,6 +112,10 @@ struct Offer {
 /// Values of [`Offer::state`].
 const OPEN: u32 = 0;
 const CLAIMED: u32 = 1;
+/// A sender on another machine takes it up.
+const RESERVED: u32 = 2;
+/// [`Offer::network`] is there.
+const CONNECTED: u32 = 3;
 
 impl Offer {
     fn claim(self: &Arc<Self>, mut request: Request<'_>) -> Result<Reply> {
@@ -142,6 +152,28 @@ impl Offer {
     }
 }
 
+impl Offer {
+    /// Gives the offer to a sender on another machine.
+    fn reserve(self: &Arc<Self>) -> Result<agent::Deliver> {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state.load(Ordering::Relaxed) != OPEN {
+            return Err(Error::AlreadyExist);
+        }
+        self.state.store(RESERVED, Ordering::Release);
+        drop(sender);
+        let offer = Arc::clone(self);
+        Ok(Box::new(move |stream| {
+            let mut slot = offer.network.lock().unwrap_or_else(PoisonError::into_inner);
+            // The sender need not wait until the receiver's program makes progress.
+            let granted = super::network::grant(&stream, offer.posted.load(Ordering::Relaxed));
+            *slot = Some((stream, granted));
+            drop(slot);
+            offer.state.store(CONNECTED, Ordering::Release);
+            offer.wake.ring();
+        }))
+    }
+}
+
 fn duplicate(fd: &impl AsFd) -> Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
@@ -158,6 +190,8 @@ pub(crate) struct SharedInbox {
     attached: bool,
     /// Last: the ring is marked as closed before the sender's connection to the agent ends.
     publication: PublishGuard,
+    /// Absent when this process does not use the network.
+    _network: Option<NetworkGuard>,
 }
 
 impl SharedInbox {
@@ -174,6 +208,8 @@ impl SharedInbox {
             receives,
             wake: Arc::clone(wake),
             sender: Mutex::new(None),
+            network: Mutex::new(None),
+            posted: AtomicU64::new(0),
             state: AtomicU32::new(OPEN),
             gone: AtomicBool::new(false),
         });
@@ -182,6 +218,8 @@ impl SharedInbox {
             Key::random()?,
             Arc::new(move |request: Request<'_>| handler.claim(request)),
         )?;
+        let handler = Arc::clone(&offer);
+        let network = agent::serve(publication.key(), Arc::new(move || handler.reserve()))?;
         Ok(Self {
             ring,
             current: None,
@@ -190,7 +228,35 @@ impl SharedInbox {
             offer,
             attached: false,
             publication,
+            _network: network,
         })
+    }
+
+    /// The connection of a sender on another machine that has taken up the offer.
+    #[inline]
+    pub(crate) fn take_stream(&self) -> Option<(Stream, u64)> {
+        if self.attached || self.offer.state.load(Ordering::Relaxed) != CONNECTED {
+            return None;
+        }
+        let network = &self.offer.network;
+        network
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// The pool of receives as this connection's sender sees it, if there is one.
+    pub(super) fn shared_receives(&self) -> Result<Option<SharedReceives>> {
+        let open =
+            |slot: &Slot| SharedReceives::open(duplicate(&slot.pool().memfd())?, &slot.encode());
+        self.slot.as_ref().map(open).transpose()
+    }
+
+    /// A message has come that has taken a receive of the pool.
+    pub(super) fn count_message(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.count_message();
+        }
     }
 
     /// What the sender has to know.
@@ -230,6 +296,9 @@ impl Inbox for SharedInbox {
         self.attach();
         // With a pool, the ring only wakes the sender.
         let count = if self.slot.is_some() { 0 } else { count };
+        if !self.attached {
+            self.offer.posted.fetch_add(count, Ordering::Relaxed);
+        }
         self.ring.post(count);
     }
 

@@ -4,8 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::network::NetworkInbox;
 use super::shared_memory::{SharedInbox, SharedMemory, SharedOutbox};
-use super::{Inbox, Outbox, Peer};
+use super::{Fragment, Inbox, Outbox, Peer};
 use crate::agent::{self, AgentAddress};
 use crate::error::{Error, Result};
 use crate::ring::EventFd;
@@ -164,4 +165,90 @@ fn a_broken_count_of_receives_gives_none() {
     let (_connection, fds) = steal(&other);
     rustix::io::pwrite(&fds[2], &0_u64.to_ne_bytes(), 64).expect("a writable memfd");
     assert!(!outbox.reserve_receive());
+}
+
+/// What becomes of a receiver with one posted receive that gets these bytes from another machine.
+fn over_the_network(bytes: &[u8]) -> (Result<Option<Fragment>>, Peer) {
+    let receiver = transport(1);
+    let (here, there) = crate::agent::stream_pair();
+    let offered = Box::new(receiver.offer(0).expect("a ring"));
+    let mut inbox = NetworkInbox::new(offered, (here, 0), 1).expect("a receiver");
+    inbox.flush();
+    assert_eq!(there.send_from(bytes), Ok(bytes.len()));
+    there.shut_down_output();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        inbox.set_readable();
+        match inbox.peek() {
+            Ok(None) if inbox.peer() == Peer::Present => {
+                assert!(Instant::now() < deadline, "nothing came");
+                std::thread::yield_now();
+            }
+            found => return (found, inbox.peer()),
+        }
+    }
+}
+
+#[test]
+fn frames_of_another_machine_are_checked() {
+    let whole = [1, 1, 0, 0, 3, 0, 0, 0, b'a', b'b', b'c'];
+    let fragment = Fragment {
+        len: 3,
+        immediate_len: None,
+        more: false,
+    };
+    assert_eq!(over_the_network(&whole).0, Ok(Some(fragment)));
+    let immediate = [1, 5, 4, 0, 0, 0, 0, 0, 9, 9, 9, 9];
+    let fragment = Fragment {
+        len: 0,
+        immediate_len: Some(4),
+        more: false,
+    };
+    assert_eq!(over_the_network(&immediate).0, Ok(Some(fragment)));
+    assert_eq!(
+        over_the_network(&[2, 0, 0, 0, 0, 0, 0, 0]),
+        (Ok(None), Peer::Closed)
+    );
+    // Broken off.
+    assert_eq!(over_the_network(&whole[..10]), (Ok(None), Peer::Lost));
+    assert_eq!(over_the_network(&[]), (Ok(None), Peer::Lost));
+    for bytes in [
+        // A fragment in the middle of no message, unknown flags, and a byte that is always 0.
+        [1, 0, 0, 0, 3, 0, 0, 0],
+        [1, 9, 0, 0, 3, 0, 0, 0],
+        [1, 1, 0, 1, 3, 0, 0, 0],
+        // Immediate data without its flag, its flag without it, and too much of it.
+        [1, 1, 4, 0, 0, 0, 0, 0],
+        [1, 5, 0, 0, 0, 0, 0, 0],
+        [1, 5, 9, 0, 0, 0, 0, 0],
+        // More data than a fragment has.
+        [1, 1, 0, 0, 1, 0x80, 0, 0],
+        [1, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        // No frame of a sender.
+        [0, 0, 0, 0, 0, 0, 0, 0],
+        [4, 0, 0, 0, 1, 0, 0, 0],
+        [0xff; 8],
+    ] {
+        assert_eq!(
+            over_the_network(&bytes).0,
+            Err(Error::ConnectionAborted),
+            "{bytes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_from_another_machine_needs_a_receive() {
+    let receiver = transport(1);
+    let (here, there) = crate::agent::stream_pair();
+    let offered = Box::new(receiver.offer(0).expect("a ring"));
+    let mut inbox = NetworkInbox::new(offered, (here, 0), 0).expect("a receiver");
+    let message = [1, 1, 0, 0, 1, 0, 0, 0, b'a'];
+    assert_eq!(there.send_from(&message), Ok(message.len()));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while inbox.peek() == Ok(None) {
+        inbox.set_readable();
+        assert!(Instant::now() < deadline, "nothing came");
+    }
+    assert_eq!(inbox.peek(), Err(Error::ConnectionAborted));
 }

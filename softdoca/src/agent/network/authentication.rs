@@ -1,0 +1,299 @@
+//! How two processes prove to each other that they have the key of the deployment, before anything else is said.
+//!
+//! ```text
+//! server  "SDTCP\0", u16 version, 32 random bytes
+//! client  32 random bytes, u64 purpose, 16 bytes process, 16 bytes key, HMAC of all of the above
+//! server  u32 result, u32 0, HMAC of all of the above
+//! ```
+//!
+//! HMAC-SHA256 with the shared key; each side's text begins with its own label, so that what one side has said is worth nothing for the
+//! other. Integers are little endian. The client goes first: a stranger gets random bytes, and the end of the connection. The bytes that
+//! follow are neither encrypted nor authenticated: this keeps strangers out, not those who can change packets under way.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+const MAGIC: [u8; 6] = *b"SDTCP\0";
+const VERSION: u16 = 1;
+const NONCE: usize = 32;
+const TAG: usize = 32;
+
+/// Bytes that only the processes of a deployment know.
+#[derive(Clone)]
+pub(super) struct SharedKey(Vec<u8>);
+
+impl SharedKey {
+    pub(super) fn new(bytes: Vec<u8>) -> SharedKey {
+        SharedKey(bytes)
+    }
+}
+
+/// Logs are no place for secrets.
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedKey")
+    }
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Purpose {
+    /// To know that the process lives.
+    Liveness = 1,
+    /// To reach its memory.
+    Memory = 2,
+    /// To be connected with a service.
+    Service = 3,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) purpose: Purpose,
+    /// The process that it means: another one may have its port by now.
+    pub(super) process: Key,
+    /// Of the service.
+    pub(super) key: Key,
+}
+
+pub(super) const SERVER_HELLO: usize = 8 + NONCE;
+pub(super) const CLIENT_HELLO: usize = NONCE + 8 + 2 * Key::SIZE + TAG;
+pub(super) const SERVER_ANSWER: usize = 8 + TAG;
+
+/// One side of a handshake, after the server's first words.
+pub(super) struct Handshake<'a> {
+    key: &'a [u8],
+    said: Vec<u8>,
+}
+
+/// What a server begins with.
+pub(super) fn greet() -> Result<[u8; SERVER_HELLO]> {
+    let mut hello = [0; SERVER_HELLO];
+    hello[..6].copy_from_slice(&MAGIC);
+    hello[6..8].copy_from_slice(&VERSION.to_le_bytes());
+    fill(&mut hello[8..])?;
+    Ok(hello)
+}
+
+fn fill(bytes: &mut [u8]) -> Result<()> {
+    getrandom::fill(bytes).map_err(|error| {
+        Error::OperatingSystem.because(format_args!("no random numbers from the kernel: {error}"))
+    })
+}
+
+impl<'a> Handshake<'a> {
+    /// Either side, with what the server has begun with.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for something else, [`Error::UnsupportedVersion`].
+    pub(super) fn new(key: Option<&'a SharedKey>, hello: &[u8; SERVER_HELLO]) -> Result<Self> {
+        if hello[..6] != MAGIC {
+            return Err(Error::InvalidValue);
+        }
+        if hello[6..8] != VERSION.to_le_bytes() {
+            return Err(Error::UnsupportedVersion);
+        }
+        Ok(Handshake {
+            // Without a key both sides have this one: only the form is the same.
+            key: key.map_or(&[], |key| &key.0),
+            said: hello.to_vec(),
+        })
+    }
+
+    fn mac(&self, label: &[u8]) -> Result<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key).map_err(|_| Error::Unexpected)?;
+        mac.update(label);
+        mac.update(&self.said);
+        Ok(mac)
+    }
+
+    fn tag(&self, label: &[u8]) -> Result<[u8; TAG]> {
+        Ok(self.mac(label)?.finalize().into_bytes().into())
+    }
+
+    /// The client's turn.
+    pub(super) fn ask(&mut self, wish: &Wish) -> Result<[u8; CLIENT_HELLO]> {
+        let mut bytes = [0; CLIENT_HELLO];
+        fill(&mut bytes[..NONCE])?;
+        bytes[32..40].copy_from_slice(&(wish.purpose as u64).to_le_bytes());
+        bytes[40..56].copy_from_slice(&wish.process.to_bytes());
+        bytes[56..72].copy_from_slice(&wish.key.to_bytes());
+        self.said.extend_from_slice(&bytes[..CLIENT_HELLO - TAG]);
+        bytes[CLIENT_HELLO - TAG..].copy_from_slice(&self.tag(CLIENT)?);
+        Ok(bytes)
+    }
+
+    /// What a client asks for, once it has proved that it has the key.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`]; [`Error::InvalidValue`] for a purpose that there is not.
+    pub(super) fn hear(&mut self, bytes: &[u8; CLIENT_HELLO]) -> Result<Wish> {
+        let (text, tag) = bytes.split_at(CLIENT_HELLO - TAG);
+        self.said.extend_from_slice(text);
+        // Takes the same time wherever they differ.
+        self.mac(CLIENT)?
+            .verify_slice(tag)
+            .map_err(|_| Error::Authentication)?;
+        let word = |at| Key::from_bytes(*text[at..].first_chunk().unwrap_or(&[0; Key::SIZE]));
+        let purpose = match text[32..40] {
+            [1, 0, 0, 0, 0, 0, 0, 0] => Purpose::Liveness,
+            [2, 0, 0, 0, 0, 0, 0, 0] => Purpose::Memory,
+            [3, 0, 0, 0, 0, 0, 0, 0] => Purpose::Service,
+            _ => return Err(Error::InvalidValue),
+        };
+        Ok(Wish {
+            purpose,
+            process: word(40),
+            key: word(56),
+        })
+    }
+
+    /// The server's answer to a client that has proved itself.
+    pub(super) fn answer(&mut self, result: Result<()>) -> Result<[u8; SERVER_ANSWER]> {
+        let mut bytes = [0; SERVER_ANSWER];
+        let code = result.map_or_else(Error::code, |()| 0);
+        bytes[..4].copy_from_slice(&code.to_le_bytes());
+        self.said.extend_from_slice(&bytes[..8]);
+        bytes[8..].copy_from_slice(&self.tag(SERVER)?);
+        Ok(bytes)
+    }
+
+    /// What the server has answered.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`] when it has not the key, and whatever it has answered.
+    pub(super) fn conclude(&mut self, bytes: &[u8; SERVER_ANSWER]) -> Result<()> {
+        let (text, tag) = bytes.split_at(8);
+        self.said.extend_from_slice(text);
+        self.mac(SERVER)?
+            .verify_slice(tag)
+            .map_err(|_| Error::Authentication)?;
+        match u32::from_le_bytes([text[0], text[1], text[2], text[3]]) {
+            0 => Ok(()),
+            code => Err(Error::from_code(code).unwrap_or(Error::Unknown)),
+        }
+    }
+}
+
+const CLIENT: &[u8] = b"softdoca client";
+const SERVER: &[u8] = b"softdoca server";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: Wish = Wish {
+        purpose: Purpose::Service,
+        process: Key::from_bytes([1; 16]),
+        key: Key::from_bytes([2; 16]),
+    };
+
+    fn shared(byte: u8) -> SharedKey {
+        SharedKey::new(vec![byte; 32])
+    }
+
+    /// What the server hears, and what the client concludes.
+    fn shake(
+        client: Option<&SharedKey>,
+        server: Option<&SharedKey>,
+        result: Result<()>,
+        change: impl Fn(&mut [u8], &mut [u8]),
+    ) -> (Result<Wish>, Result<()>) {
+        let hello = greet().unwrap();
+        let mut ours = Handshake::new(client, &hello).unwrap();
+        let mut theirs = Handshake::new(server, &hello).unwrap();
+        let mut ask = ours.ask(&WISH).unwrap();
+        change(&mut ask, &mut []);
+        let heard = theirs.hear(&ask);
+        let mut answer = theirs.answer(result).unwrap();
+        change(&mut [], &mut answer);
+        (heard, ours.conclude(&answer))
+    }
+
+    #[test]
+    fn those_who_have_the_key_understand_each_other() {
+        for key in [Some(&shared(1)), None] {
+            let good = shake(key, key, Ok(()), |_, _| {});
+            assert_eq!(good, (Ok(WISH), Ok(())));
+            let refused = shake(key, key, Err(Error::NotFound), |_, _| {});
+            assert_eq!(refused, (Ok(WISH), Err(Error::NotFound)));
+        }
+    }
+
+    #[test]
+    fn another_key_is_no_key() {
+        let (one, other) = (shared(1), shared(2));
+        for (client, server) in [
+            (Some(&one), Some(&other)),
+            (None, Some(&one)),
+            (Some(&one), None),
+        ] {
+            let (heard, concluded) = shake(client, server, Ok(()), |_, _| {});
+            assert_eq!(heard, Err(Error::Authentication));
+            assert_eq!(concluded, Err(Error::Authentication));
+        }
+    }
+
+    #[test]
+    fn every_byte_counts() {
+        let key = shared(1);
+        for at in 0..CLIENT_HELLO {
+            let (heard, _) = shake(Some(&key), Some(&key), Ok(()), |ask, _| {
+                if let Some(byte) = ask.get_mut(at) {
+                    *byte ^= 1;
+                }
+            });
+            assert_eq!(heard, Err(Error::Authentication), "byte {at} of the client");
+        }
+        for at in 0..SERVER_ANSWER {
+            let (_, concluded) = shake(Some(&key), Some(&key), Ok(()), |_, answer| {
+                if let Some(byte) = answer.get_mut(at) {
+                    *byte ^= 1;
+                }
+            });
+            assert_eq!(
+                concluded,
+                Err(Error::Authentication),
+                "byte {at} of the server"
+            );
+        }
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_connection_and_one_direction() {
+        let key = shared(1);
+        let hello = greet().unwrap();
+        let ask = Handshake::new(Some(&key), &hello)
+            .unwrap()
+            .ask(&WISH)
+            .unwrap();
+        let mut again = Handshake::new(Some(&key), &greet().unwrap()).unwrap();
+        assert_eq!(again.hear(&ask), Err(Error::Authentication));
+        let mut client = Handshake::new(Some(&key), &hello).unwrap();
+        let ask = client.ask(&WISH).unwrap();
+        let mut reflected = [0; SERVER_ANSWER];
+        reflected[8..].copy_from_slice(&ask[CLIENT_HELLO - TAG..]);
+        assert_eq!(client.conclude(&reflected), Err(Error::Authentication));
+    }
+
+    #[test]
+    fn other_versions_and_protocols_are_told_apart() {
+        let mut hello = greet().unwrap();
+        hello[6] += 1;
+        assert_eq!(
+            Handshake::new(None, &hello).err(),
+            Some(Error::UnsupportedVersion)
+        );
+        hello[0] = b'H';
+        assert_eq!(
+            Handshake::new(None, &hello).err(),
+            Some(Error::InvalidValue)
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! The sockets at which peers on other machines come in.
+//!
+//! One thread accepts. Each connection has a thread of its own, which lets the peer prove that it has the key, and then serves its memory
+//! requests, answers that this process lives, or hands the connection to a service and ends. The sockets are opened when something is
+//! first offered to the network, and stay until the process ends.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::super::export::Rights;
+use super::super::limits::Limits;
+use super::super::server::{lock, shielded, with_signals_blocked};
+use super::super::waiting::Deadline;
+use super::authentication::{self, CLIENT_HELLO, Handshake, Purpose, Wish};
+use super::exposed::{Exposed, Memory};
+use super::serving;
+use super::settings::Settings;
+use super::stream::{self, Stream};
+use crate::error::{Error, Result};
+use crate::log::{self, Limited};
+use crate::runtime::Key;
+
+/// Time that a peer has to prove itself.
+const PROOF: Duration = Duration::from_secs(2);
+/// Connections at a time that have not proved themselves.
+const MOST_UNPROVEN: usize = 64;
+/// How long nothing is accepted when the process is out of descriptors or threads.
+const BACK_OFF: Duration = Duration::from_millis(100);
+const STACK: usize = 256 * 1024;
+
+/// Takes a connection over, in the thread of the connection.
+pub(crate) type Deliver = Box<dyn FnOnce(Stream) + Send>;
+/// A service: says whether it takes a peer, before that is told so. It must not wait.
+pub(crate) type Service = Arc<dyn Fn() -> Result<Deliver> + Send + Sync>;
+
+/// What this process offers to the network.
+pub(super) struct Door {
+    process: Key,
+    settings: Settings,
+    limits: Limits,
+    addresses: Vec<SocketAddr>,
+    exposed: Mutex<HashMap<Key, Arc<Exposed>>>,
+    services: Mutex<HashMap<Key, Service>>,
+    connections: AtomicUsize,
+    unproven: AtomicUsize,
+    complaints: Mutex<Limited>,
+}
+
+/// Counts a connection while it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn below(counter: &'a AtomicUsize, most: usize) -> Option<Counted<'a>> {
+        if counter.fetch_add(1, Ordering::Relaxed) < most {
+            return Some(Counted(counter));
+        }
+        counter.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Door {
+    /// That of this process; `None` when it does not use the network.
+    ///
+    /// # Errors
+    /// When the network is configured wrongly, or its addresses cannot be listened at.
+    pub(super) fn get() -> Result<Option<Arc<Door>>> {
+        static DOOR: OnceLock<Result<Option<Arc<Door>>>> = OnceLock::new();
+        DOOR.get_or_init(|| {
+            let Some(settings) = Settings::get()? else {
+                return Ok(None);
+            };
+            Door::open(settings.clone(), Limits::get()?.clone()).map(Some)
+        })
+        .clone()
+    }
+
+    pub(super) fn open(settings: Settings, limits: Limits) -> Result<Arc<Door>> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for ip in &settings.addresses {
+            let (fd, address) = stream::listen(SocketAddr::new(*ip, 0)).map_err(|error| {
+                error.because(format_args!(
+                    "cannot listen at {ip}, which {} names: is it an address of this machine?",
+                    super::settings::ADDRESS
+                ))
+            })?;
+            listeners.push(fd);
+            addresses.push(address);
+        }
+        let door = Arc::new(Door {
+            process: Key::random()?,
+            settings,
+            limits,
+            addresses,
+            exposed: Mutex::default(),
+            services: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            unproven: AtomicUsize::new(0),
+            complaints: Mutex::new(Limited::new(1)),
+        });
+        let in_thread = Arc::clone(&door);
+        spawn("softdoca-door", move || in_thread.accept(&listeners))?;
+        Ok(door)
+    }
+
+    pub(super) fn process(&self) -> Key {
+        self.process
+    }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.addresses.iter().copied()
+    }
+
+    fn accept(self: &Arc<Self>, listeners: &[OwnedFd]) {
+        loop {
+            let mut fds: Vec<_> = listeners
+                .iter()
+                .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .collect();
+            if let Err(errno) = rustix::event::poll(&mut fds, None)
+                && errno != Errno::INTR
+            {
+                log::error!("softdoca cannot wait for peers on the network any more: {errno}");
+                return;
+            }
+            for listener in listeners {
+                match rustix::net::accept_with(
+                    listener,
+                    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                ) {
+                    Ok(fd) => self.admit(fd),
+                    Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                    Err(errno) => {
+                        self.complain(format_args!("cannot take a connection: {errno}"));
+                        std::thread::sleep(BACK_OFF);
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, fd: OwnedFd) {
+        // Without a thread for each: there may be many.
+        if self.unproven.load(Ordering::Relaxed) >= MOST_UNPROVEN
+            || self.connections.load(Ordering::Relaxed) >= self.limits.connections
+        {
+            return self.complain(format_args!("too many connections: one is closed"));
+        }
+        let door = Arc::clone(self);
+        let spawned = spawn("softdoca-peer", move || {
+            let served = Stream::accepted(fd).and_then(|stream| door.meet(stream));
+            match served {
+                // Its end is no news.
+                Ok(()) | Err(Error::ConnectionReset) => {}
+                Err(error) => door.complain(format_args!("a connection is closed: {error}")),
+            }
+        });
+        if spawned.is_err() {
+            std::thread::sleep(BACK_OFF);
+        }
+    }
+
+    /// Lets a peer prove itself and serves it.
+    fn meet(self: &Arc<Self>, stream: Stream) -> Result<()> {
+        let Some(_connection) = Counted::below(&self.connections, self.limits.connections) else {
+            return Err(Error::Full);
+        };
+        let Some(unproven) = Counted::below(&self.unproven, MOST_UNPROVEN) else {
+            return Err(Error::Full);
+        };
+        let deadline = Deadline::after(PROOF);
+        let hello = authentication::greet()?;
+        stream.send_all(&hello, deadline)?;
+        let mut bytes = [0; CLIENT_HELLO];
+        stream.receive_all(&mut bytes, deadline)?;
+        let mut handshake = Handshake::new(self.settings.key.as_ref(), &hello)?;
+        // A stranger gets no answer at all.
+        let wish = handshake.hear(&bytes)?;
+        let found = self.find(&wish);
+        let result = found.as_ref().map(|_| ()).map_err(|error| *error);
+        stream.send_all(&handshake.answer(result)?, deadline)?;
+        drop(unproven);
+        match found? {
+            Found::Liveness => serving::liveness(&stream),
+            Found::Memory => serving::memory(self, stream),
+            Found::Service(deliver) => {
+                shielded(|| deliver(stream));
+                Ok(())
+            }
+        }
+    }
+
+    fn find(&self, wish: &Wish) -> Result<Found> {
+        if wish.process != self.process {
+            return Err(Error::NotFound);
+        }
+        match wish.purpose {
+            Purpose::Liveness => Ok(Found::Liveness),
+            Purpose::Memory => Ok(Found::Memory),
+            Purpose::Service => {
+                let service = lock(&self.services).get(&wish.key).cloned();
+                let service = service.ok_or(Error::NotFound)?;
+                let taken = shielded(|| service()).unwrap_or(Err(Error::Unexpected));
+                taken.map(Found::Service)
+            }
+        }
+    }
+
+    pub(super) fn exposed(&self, key: Key) -> Result<Arc<Exposed>> {
+        lock(&self.exposed)
+            .get(&key)
+            .cloned()
+            .ok_or(Error::NotFound)
+    }
+
+    /// Peers can cause these as fast as they like.
+    fn complain(&self, what: fmt::Arguments<'_>) {
+        let mut complaints = self
+            .complaints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = complaints.admit(Instant::now()) {
+            log::warn!("network: {what}{suppressed}");
+        }
+    }
+}
+
+enum Found {
+    Liveness,
+    Memory,
+    Service(Deliver),
+}
+
+/// A thread that the program does not know of: its signal handlers are not to run there.
+pub(super) fn spawn(name: &str, action: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK);
+    with_signals_blocked(|| thread.spawn(action))
+        .map(|_| ())
+        .map_err(|error| {
+            Error::OperatingSystem.because(format_args!("cannot start the thread {name}: {error}"))
+        })
+}
+
+/// Withdraws what is offered to the network when dropped: no access is under way afterwards.
+pub(crate) struct NetworkGuard {
+    door: Arc<Door>,
+    key: Key,
+}
+
+impl fmt::Debug for NetworkGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NetworkGuard").field(&self.key).finish()
+    }
+}
+
+impl Drop for NetworkGuard {
+    fn drop(&mut self) {
+        let exposed = lock(&self.door.exposed).remove(&self.key);
+        if let Some(exposed) = exposed {
+            exposed.withdraw();
+        }
+        let service = lock(&self.door.services).remove(&self.key);
+        drop(service);
+    }
+}
+
+/// Lets peers on other machines reach memory under `key`; `None` when this process does not use the network.
+///
+/// # Errors
+/// As [`Door::get`].
+pub(crate) fn expose(
+    key: Key,
+    rights: Rights,
+    range: (u64, u64),
+    memory: Box<dyn Memory>,
+) -> Result<Option<NetworkGuard>> {
+    Ok(Door::get()?.map(|door| door.expose(key, Exposed::new(rights, range, memory))))
+}
+
+/// Lets one peer on another machine have a connection with `service`; `None` when this process does not use the network.
+///
+/// # Errors
+/// As [`Door::get`].
+pub(crate) fn serve(key: Key, service: Service) -> Result<Option<NetworkGuard>> {
+    Ok(Door::get()?.map(|door| {
+        lock(&door.services).insert(key, service);
+        NetworkGuard { door, key }
+    }))
+}
+
+impl Door {
+    pub(super) fn expose(self: Arc<Self>, key: Key, exposed: Exposed) -> NetworkGuard {
+        lock(&self.exposed).insert(key, Arc::new(exposed));
+        NetworkGuard { door: self, key }
+    }
+}

@@ -1,0 +1,110 @@
+//! Memory of this process that peers reach over the network.
+
+use std::sync::{PoisonError, RwLock};
+
+use super::super::export::{self, Export, Rights};
+use crate::error::{Error, Result};
+
+/// Memory that a thread of this process reaches for a peer. Ranges have been checked.
+pub(crate) trait Memory: Send + Sync {
+    /// The `len` bytes at `addr`, if they lie in one run in this process; then they are read and written by system calls only.
+    fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8>;
+
+    /// Copies bytes that lie elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when their owner has ended or withdrawn them.
+    ///
+    /// # Safety
+    /// The `len` bytes at `to` are the caller's to write.
+    unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()>;
+
+    /// Copies to bytes that lie elsewhere, as [`Memory::read`].
+    ///
+    /// # Safety
+    /// The `len` bytes at `from` can be read.
+    unsafe fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()>;
+
+    /// Adds to the u64 at `addr`; the old value.
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64>;
+
+    /// Replaces the u64 at `addr` if it is `expected`; the old value.
+    fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64>;
+}
+
+/// What the program has registered: all of it is in this process.
+impl Memory for Export {
+    fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        Export::pointer(self, addr, len).ok()
+    }
+
+    unsafe fn read(&self, _: u64, _: *mut u8, _: usize) -> Result<()> {
+        Err(Error::Unexpected)
+    }
+
+    unsafe fn write(&self, _: u64, _: *const u8, _: usize) -> Result<()> {
+        Err(Error::Unexpected)
+    }
+
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        self.atomic(addr, export::fetch_add(value))
+    }
+
+    fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
+        self.atomic(addr, export::compare_swap(expected, new))
+    }
+}
+
+/// A range of memory under one key.
+pub(super) struct Exposed {
+    rights: Rights,
+    addr: u64,
+    len: u64,
+    memory: Box<dyn Memory>,
+    /// Held for reading by each access, so that none goes on when the withdrawal returns.
+    withdrawn: RwLock<bool>,
+}
+
+impl Exposed {
+    pub(super) fn new(rights: Rights, (addr, len): (u64, u64), memory: Box<dyn Memory>) -> Exposed {
+        Exposed {
+            rights,
+            addr,
+            len,
+            memory,
+            withdrawn: RwLock::new(false),
+        }
+    }
+
+    pub(super) fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// Ends all access, waiting for that which has begun: a system call that does not block, at most.
+    pub(super) fn withdraw(&self) {
+        *self
+            .withdrawn
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Checks a range.
+    pub(super) fn check(&self, addr: u64, len: u64) -> Result<()> {
+        addr.checked_sub(self.addr)
+            .filter(|offset| *offset <= self.len && len <= self.len - *offset)
+            .map(|_| ())
+            .ok_or(Error::InvalidValue)
+    }
+
+    /// Uses the memory, which stays as long as `action` runs: it must not wait.
+    pub(super) fn with<T>(&self, action: impl FnOnce(&dyn Memory) -> Result<T>) -> Result<T> {
+        let withdrawn = self
+            .withdrawn
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *withdrawn {
+            return Err(Error::NotFound);
+        }
+        action(&*self.memory)
+    }
+}

@@ -1,0 +1,261 @@
+//! Processes on other machines: how this one connects to them, and how it notices that one is gone.
+//!
+//! A [`Link`] is a connection to a process over which both say that they live, for as long as anything here uses that process. The kernel
+//! notices a machine that is gone; only an answer tells that a process is not stopped.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::super::limits::Limits;
+use super::super::server::lock;
+use super::super::waiting::Deadline;
+use super::authentication::{Handshake, Purpose, SERVER_ANSWER, SERVER_HELLO, Wish};
+use super::door::spawn;
+use super::offer::{NetworkOffer, not_configured};
+use super::settings::Settings;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::ring::EventFd;
+use crate::runtime::Key;
+
+/// How often a process is asked whether it lives.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Questions in a row without an answer after which it is gone: with the last one, 2.25 s.
+const MOST_UNANSWERED: u32 = 8;
+/// A process that has ended is given so long for what it sent before to come.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long a closed connection is kept for its peer to read what was sent.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A process on another machine.
+#[derive(Debug)]
+pub(crate) struct Link {
+    process: Key,
+    gone: AtomicBool,
+    /// Can be read once the process is gone.
+    bell: EventFd,
+}
+
+/// Links by process. Those that nothing uses have ended.
+static LINKS: Mutex<Option<HashMap<Key, Weak<Link>>>> = Mutex::new(None);
+
+impl Link {
+    /// The link to the process of an offer, made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the process has ended, [`Error::NotConnected`] or [`Error::TimeOut`] when its machine is not reached,
+    /// [`Error::Authentication`] when it has another key, [`Error::NotSupported`] when this process does not use the network.
+    pub(crate) fn to(offer: &NetworkOffer) -> Result<Arc<Link>> {
+        if let Some(link) = Link::known(offer.process) {
+            return Ok(link);
+        }
+        let stream = open(offer, Purpose::Liveness)?;
+        let link = Link::unwatched(offer.process)?;
+        let watched = Arc::downgrade(&link);
+        spawn("softdoca-link", move || watch(&stream, &watched))?;
+        lock(&LINKS)
+            .get_or_insert_default()
+            .insert(offer.process, Arc::downgrade(&link));
+        Ok(link)
+    }
+
+    pub(super) fn unwatched(process: Key) -> Result<Arc<Link>> {
+        Ok(Arc::new(Link {
+            process,
+            gone: AtomicBool::new(false),
+            bell: EventFd::new()?,
+        }))
+    }
+
+    fn known(process: Key) -> Option<Arc<Link>> {
+        let mut links = lock(&LINKS);
+        let links = links.get_or_insert_default();
+        links.retain(|_, link| link.strong_count() > 0);
+        links
+            .get(&process)
+            .and_then(Weak::upgrade)
+            .filter(|link| !link.is_gone())
+    }
+
+    pub(crate) fn process(&self) -> Key {
+        self.process
+    }
+
+    /// Whether the process has ended, is stopped, or its machine is not reached any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// A descriptor of the caller's own that can be read once the process is gone.
+    pub(crate) fn bell(&self) -> Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(self.bell.as_fd(), 0)?)
+    }
+}
+
+/// Asks until there is no answer, or nothing uses the link.
+fn watch(stream: &Stream, link: &Weak<Link>) {
+    let mut unanswered = 0;
+    let ended = loop {
+        let Some(link) = link.upgrade() else { return };
+        drop(link);
+        match ask(stream) {
+            Ok(true) => unanswered = 0,
+            // Counted, not timed: this process may have been stopped itself.
+            Ok(false) if unanswered < MOST_UNANSWERED => unanswered += 1,
+            Ok(false) => break "does not answer",
+            Err(_) => {
+                // What it has sent over other connections before comes first.
+                std::thread::sleep(LAST_WORDS);
+                break "has ended, or its machine is not reached";
+            }
+        }
+    };
+    if let Some(link) = link.upgrade() {
+        log::info!("a process on another machine {ended}");
+        link.gone.store(true, Ordering::Release);
+        link.bell.ring();
+    }
+}
+
+/// Whether the peer has said anything in one interval.
+fn ask(stream: &Stream) -> Result<bool> {
+    match stream.send_from(&[1]) {
+        // Its buffers are full of questions.
+        Ok(_) | Err(Error::Again) => {}
+        Err(error) => return Err(error),
+    }
+    let begin = Instant::now();
+    let mut bytes = [0; 64];
+    let mut answered = false;
+    loop {
+        match stream.receive_into(&mut bytes) {
+            Ok(0) => return Err(Error::ConnectionReset),
+            Ok(_) => answered = true,
+            Err(Error::Again) => {
+                let left = INTERVAL.saturating_sub(begin.elapsed());
+                if left.is_zero() {
+                    return Ok(answered);
+                }
+                match stream.wait_readable(Deadline::after(left)) {
+                    Ok(()) | Err(Error::TimeOut) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Connects to the process of an offer, at the first of its addresses where it is, and proves to it that this one belongs to the deployment.
+///
+/// # Errors
+/// As [`Link::to`].
+pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
+    let settings = Settings::get()?.ok_or_else(not_configured)?;
+    let deadline = Deadline::after(Limits::get()?.request);
+    let wish = Wish {
+        purpose,
+        process: offer.process,
+        key: offer.key,
+    };
+    let mut addresses: Vec<_> = offer.addresses().collect();
+    let mut result = Err(Error::NotFound);
+    while !addresses.is_empty() {
+        let address = addresses.remove(0);
+        settings.check(address.ip())?;
+        let part = deadline.left() / (addresses.len() as u32 + 1);
+        result = Stream::connect(address, Deadline::after(part)).and_then(|stream| {
+            introduce(&stream, settings, &wish, Deadline::after(part)).map(|()| stream)
+        });
+        match &result {
+            // Another process has the port by now, or another machine the address.
+            Err(
+                Error::NotFound | Error::NotConnected | Error::TimeOut | Error::ConnectionReset,
+            ) => {
+                log::info!("a peer is not reached at {address}: {result:?}");
+            }
+            _ => return result,
+        }
+    }
+    result.map_err(|error| match error {
+        Error::NotConnected | Error::ConnectionReset => Error::NotFound,
+        error => error,
+    })
+}
+
+pub(super) fn introduce(
+    stream: &Stream,
+    settings: &Settings,
+    wish: &Wish,
+    deadline: Deadline,
+) -> Result<()> {
+    let mut hello = [0; SERVER_HELLO];
+    stream.receive_all(&mut hello, deadline)?;
+    let mut handshake = Handshake::new(settings.key.as_ref(), &hello)?;
+    stream.send_all(&handshake.ask(wish)?, deadline)?;
+    let mut answer = [0; SERVER_ANSWER];
+    let answered = stream.receive_all(&mut answer, deadline);
+    let refused = || {
+        Error::Authentication.because(
+            "a peer on another machine does not have the key of this process: the file of SOFTDOCA_KEY_FILE has the same content on all \
+             machines",
+        )
+    };
+    match answered.and_then(|()| handshake.conclude(&answer)) {
+        // Said by closing: strangers get no answer.
+        Err(Error::ConnectionReset | Error::Authentication) => Err(refused()),
+        result => result,
+    }
+}
+
+/// Closes a connection over which something was sent just now. Closing a socket with unread data at once would have the kernel take back
+/// what the peer has not received.
+pub(crate) fn close_gently(stream: Stream) {
+    static LINGERING: OnceLock<std::sync::mpsc::Sender<(Instant, Stream)>> = OnceLock::new();
+    stream.shut_down_output();
+    let mut rest = [0; 4096];
+    loop {
+        match stream.receive_into(&mut rest) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(Error::Again) => break,
+            Err(_) => return,
+        }
+    }
+    let sender = LINGERING.get_or_init(|| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // Without the thread, what is sent to it is closed at once.
+        let _ = spawn("softdoca-linger", move || linger(&receiver));
+        sender
+    });
+    let _ = sender.send((Instant::now() + LINGER, stream));
+}
+
+fn linger(receiver: &std::sync::mpsc::Receiver<(Instant, Stream)>) {
+    let mut streams: Vec<(Instant, Stream)> = Vec::new();
+    let mut rest = [0; 4096];
+    loop {
+        let next = if streams.is_empty() {
+            receiver.recv().ok()
+        } else {
+            receiver.recv_timeout(Duration::from_millis(10)).ok()
+        };
+        streams.extend(next);
+        let now = Instant::now();
+        streams.retain(|(until, stream)| {
+            let ended = loop {
+                match stream.receive_into(&mut rest) {
+                    Ok(0) => break true,
+                    Ok(_) => {}
+                    Err(Error::Again) => break false,
+                    Err(_) => break true,
+                }
+            };
+            !ended && now < *until
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! The agent's side to the network: how processes of different machines reach each other's memory and services, over TCP.
+//!
+//! * `settings` is what the environment says; without it nothing listens and nothing connects.
+//! * `door` accepts peers, `authentication` lets them prove that they belong to the deployment, `serving` does what they ask for.
+//! * [`NetworkOffer`] is the part of a blob that says how its owner is reached.
+//! * [`Link`] tells whether a process lives; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one after the other.
+//! * `stream` is the socket.
+
+mod authentication;
+mod door;
+mod exposed;
+mod lane;
+mod link;
+mod offer;
+mod region;
+mod serving;
+mod settings;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use door::{Deliver, NetworkGuard, expose, serve};
+pub(crate) use exposed::Memory;
+pub(crate) use lane::Lane;
+pub(crate) use link::{Link, close_gently};
+pub(crate) use offer::{NetworkOffer, Route};
+pub(crate) use region::NetworkRegion;
+#[cfg(test)]
+pub(crate) use stream::pair as stream_pair;
+pub(crate) use stream::{Piece, Stream};
+
+use super::waiting::Deadline;
+use crate::error::Result;
+
+/// Whether this process uses the network at all.
+///
+/// # Errors
+/// When the network is configured wrongly.
+pub(crate) fn uses_network() -> Result<bool> {
+    Ok(settings::Settings::get()?.is_some())
+}
+
+/// A connection with the service of an offer.
+///
+/// # Errors
+/// As [`Link::to`], and whatever the service answers.
+pub(crate) fn call(offer: &NetworkOffer) -> Result<Stream> {
+    link::open(offer, authentication::Purpose::Service)
+}
+
+/// Sends all of it, waiting at most so long.
+///
+/// # Errors
+/// [`Error::TimeOut`](crate::error::Error::TimeOut), and [`Error::ConnectionReset`](crate::error::Error::ConnectionReset).
+pub(crate) fn send_patiently(
+    stream: &Stream,
+    bytes: &[u8],
+    patience: std::time::Duration,
+) -> Result<()> {
+    stream.send_all(bytes, Deadline::after(patience))
+}

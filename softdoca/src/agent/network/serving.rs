@@ -1,0 +1,459 @@
+//! What a thread of this process does for a peer on another machine, whatever the program is doing.
+//!
+//! Requests and replies are those of the agent (`protocol`), one after the other. The payload of a write goes from the socket to its
+//! place, and that of a read from its place to the socket, by system calls: memory that the program has unmapped fails the request, and
+//! is no crash. Replies are collected until no request waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::protocol::{Operation, ReplyHeader, RequestHeader};
+use super::super::waiting::Deadline;
+use super::door::Door;
+use super::exposed::Exposed;
+use super::stream::{MOST_PIECES, Piece, Stream};
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+/// Longest payload of a request: the longest RDMA message.
+const LONGEST: u64 = 2 << 30;
+/// Bytes that are moved at a time when they do not lie in one run.
+const BOUNCE: usize = 64 * 1024;
+/// Replies that are collected.
+const MOST_REPLIES: usize = 32;
+/// Exports that a connection remembers.
+const MOST_EXPORTS: usize = 64;
+/// How long a peer may say nothing: the kernel notices one that is gone.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// How often an empty socket is looked at before the thread sleeps.
+const LOOKS: u32 = 4;
+
+/// Answers each byte with the same.
+pub(super) fn liveness(stream: &Stream) -> Result<()> {
+    let mut bytes = [0; 16];
+    loop {
+        match stream.receive_into(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(len) => stream.send_all(&bytes[..len], Deadline::after(FOREVER))?,
+            Err(Error::Again) => wait(stream)?,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn wait(stream: &Stream) -> Result<()> {
+    match stream.wait_readable(Deadline::after(FOREVER)) {
+        Err(Error::TimeOut) => Ok(()),
+        waited => waited,
+    }
+}
+
+/// Where bytes of an export lie, by address and length.
+type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
+
+/// A reply that is to be sent.
+struct Reply {
+    header: [u8; ReplyHeader::SIZE],
+    /// Memory that follows: index of its export, address and length.
+    memory: Option<(usize, u64, usize)>,
+}
+
+struct Serving<'a> {
+    door: &'a Door,
+    stream: Stream,
+    exports: Vec<(Key, Arc<Exposed>)>,
+    /// The next request, and how much of it has come.
+    head: [u8; RequestHeader::SIZE],
+    have: usize,
+    replies: Vec<Reply>,
+    /// Bytes of the first reply that have been sent.
+    sent: usize,
+    bounce: Vec<u8>,
+}
+
+/// Serves memory requests until the peer closes the connection.
+///
+/// # Errors
+/// [`Error::ConnectionReset`] when the peer is gone, [`Error::InvalidValue`] when it does not follow the protocol.
+pub(super) fn memory(door: &Door, stream: Stream) -> Result<()> {
+    let mut serving = Serving {
+        door,
+        stream,
+        exports: Vec::new(),
+        head: [0; RequestHeader::SIZE],
+        have: 0,
+        replies: Vec::with_capacity(MOST_REPLIES),
+        sent: 0,
+        bounce: Vec::new(),
+    };
+    while let Some(request) = serving.next_request()? {
+        serving.serve(&request)?;
+        if serving.replies.len() >= MOST_REPLIES {
+            serving.flush()?;
+        }
+    }
+    serving.flush()
+}
+
+impl Serving<'_> {
+    fn next_request(&mut self) -> Result<Option<RequestHeader>> {
+        let mut looks = 0;
+        while self.have < self.head.len() {
+            match self.stream.receive_into(&mut self.head[self.have..]) {
+                Ok(0) if self.have == 0 => return Ok(None),
+                Ok(0) => return Err(Error::ConnectionReset),
+                Ok(received) => self.have += received,
+                Err(Error::Again) if !self.replies.is_empty() => self.flush()?,
+                Err(Error::Again) if looks < LOOKS => {
+                    looks += 1;
+                    std::thread::yield_now();
+                }
+                Err(Error::Again) => wait(&self.stream)?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.have = 0;
+        let request = RequestHeader::decode(&self.head)?;
+        if request.len > LONGEST {
+            return Err(Error::InvalidValue);
+        }
+        Ok(Some(request))
+    }
+
+    fn serve(&mut self, request: &RequestHeader) -> Result<()> {
+        let export = self.export(request.key)?;
+        match request.operation {
+            Operation::Write => self.write(export, request),
+            Operation::Read => self.read(export, request),
+            operation => {
+                let value = export.and_then(|(_, exposed)| on_word(&exposed, operation, request));
+                self.reply(value);
+                Ok(())
+            }
+        }
+    }
+
+    /// The export and its index, or the error that the request gets.
+    #[allow(
+        clippy::type_complexity,
+        reason = "the outer result ends the connection, the inner one is answered"
+    )]
+    fn export(&mut self, key: Key) -> Result<Result<(usize, Arc<Exposed>)>> {
+        if let Some(index) = self.exports.iter().position(|(known, _)| *known == key) {
+            return Ok(Ok((index, Arc::clone(&self.exports[index].1))));
+        }
+        let exposed = match self.door.exposed(key) {
+            Ok(exposed) => exposed,
+            Err(error) => return Ok(Err(error)),
+        };
+        if self.exports.len() >= MOST_EXPORTS {
+            self.flush()?;
+            self.exports.clear();
+        }
+        self.exports.push((key, Arc::clone(&exposed)));
+        Ok(Ok((self.exports.len() - 1, exposed)))
+    }
+
+    fn reply(&mut self, result: Result<u64>) {
+        self.replies.push(Reply {
+            header: header(result),
+            memory: None,
+        });
+    }
+
+    /// Takes the payload of a write, wherever it belongs.
+    fn write(
+        &mut self,
+        export: Result<(usize, Arc<Exposed>)>,
+        request: &RequestHeader,
+    ) -> Result<()> {
+        let checked = export.and_then(|(_, exposed)| {
+            if !exposed.rights().write {
+                return Err(Error::NotPermitted);
+            }
+            exposed.check(request.addr, request.len)?;
+            Ok(exposed)
+        });
+        // It fits: at most 2 GiB.
+        let len = request.len as usize;
+        let mut done = 0;
+        let mut result = checked.as_ref().map(|_| 0).map_err(|error| *error);
+        while done < len {
+            let received = match (&checked, &result) {
+                (Ok(exposed), Ok(_)) => {
+                    let exposed = Arc::clone(exposed);
+                    self.place(&exposed, request.addr + done as u64, len - done)
+                }
+                _ => Ok(Err(Error::Skipped)),
+            };
+            match received {
+                Ok(Ok(received)) => {
+                    if received > len - done {
+                        self.have = received - (len - done);
+                    }
+                    done += received.min(len - done);
+                }
+                // The rest is thrown away.
+                Ok(Err(error)) => {
+                    if result.is_ok() {
+                        result = Err(error);
+                    }
+                    match self.discard(len - done) {
+                        Ok(received) => done += received,
+                        Err(Error::Again) => self.wait_for_payload()?,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(Error::Again) => self.wait_for_payload()?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.reply(result);
+        Ok(())
+    }
+
+    /// Receives some of the `len` bytes for `addr`, and the next request behind them. The inner error is the request's.
+    fn place(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<Result<usize>> {
+        let (stream, head) = (&self.stream, Piece::of_mut(&mut self.head));
+        let mut of_connection = None;
+        let placed = exposed.with(|memory| {
+            let Some(start) = memory.pointer(addr, len as u64) else {
+                return Ok(None);
+            };
+            // SAFETY: inside of a range that the program registered as writable by its peers and keeps valid while it is exported, which
+            // it is while this runs; `head` is a field of this.
+            match unsafe { stream.receive(&[Piece { start, len }, head]) } {
+                Ok(0) => of_connection = Some(Error::ConnectionReset),
+                Ok(received) => return Ok(Some(received)),
+                Err(error @ Error::InvalidValue) => return Err(error),
+                Err(error) => of_connection = Some(error),
+            }
+            Ok(Some(0))
+        });
+        if let Some(error) = of_connection {
+            return Err(error);
+        }
+        match placed {
+            Ok(Some(received)) => Ok(Ok(received)),
+            Ok(None) => {
+                let received = self.discard(len)?;
+                let from = self.bounce.as_ptr();
+                // SAFETY: `discard` has filled so many bytes of the buffer.
+                let written = exposed.with(|memory| unsafe { memory.write(addr, from, received) });
+                Ok(written.map(|()| received))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Receives at most `len` bytes of a payload into the bounce buffer.
+    fn discard(&mut self, len: usize) -> Result<usize> {
+        self.bounce.resize(BOUNCE, 0);
+        match self
+            .stream
+            .receive_into(&mut self.bounce[..len.min(BOUNCE)])
+        {
+            Ok(0) => Err(Error::ConnectionReset),
+            received => received,
+        }
+    }
+
+    fn wait_for_payload(&mut self) -> Result<()> {
+        self.flush()?;
+        wait(&self.stream)
+    }
+
+    fn read(
+        &mut self,
+        export: Result<(usize, Arc<Exposed>)>,
+        request: &RequestHeader,
+    ) -> Result<()> {
+        let len = request.len as usize;
+        let checked = export.and_then(|(index, exposed)| {
+            if !exposed.rights().read {
+                return Err(Error::NotPermitted);
+            }
+            exposed.check(request.addr, request.len)?;
+            let in_one_run =
+                exposed.with(|memory| Ok(memory.pointer(request.addr, request.len).is_some()))?;
+            Ok((index, exposed, in_one_run))
+        });
+        match checked {
+            Ok((index, _, true)) => {
+                self.replies.push(Reply {
+                    header: header(Ok(0)),
+                    memory: Some((index, request.addr, len)),
+                });
+                Ok(())
+            }
+            Ok((_, exposed, false)) => self.read_in_pieces(&exposed, request.addr, len),
+            Err(error) => {
+                self.reply(Err(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends memory that does not lie in one run. An error in the middle of it is the end of the connection.
+    fn read_in_pieces(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<()> {
+        self.bounce.resize(BOUNCE, 0);
+        let mut done = 0;
+        while done < len {
+            let part = BOUNCE.min(len - done);
+            let to = self.bounce.as_mut_ptr();
+            // SAFETY: the buffer has so many bytes.
+            let read = exposed.with(|memory| unsafe { memory.read(addr + done as u64, to, part) });
+            match read {
+                Ok(()) => {}
+                Err(error) if done == 0 => {
+                    self.reply(Err(error));
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+            let deadline = Deadline::after(FOREVER);
+            if done == 0 {
+                self.flush()?;
+                self.stream.send_all(&header(Ok(0)), deadline)?;
+            }
+            self.stream.send_all(&self.bounce[..part], deadline)?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Sends all replies.
+    fn flush(&mut self) -> Result<()> {
+        while !self.replies.is_empty() {
+            match self.send() {
+                Ok(()) => {}
+                Err(Error::Again) => {
+                    self.stream.wait_writable(false, Deadline::after(FOREVER))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some of the replies: those with memory of one export.
+    fn send(&mut self) -> Result<()> {
+        let export = self
+            .replies
+            .iter()
+            .find_map(|reply| reply.memory.map(|(index, ..)| index));
+        let sent = match export {
+            None => self.send_run(None),
+            Some(index) => {
+                let exposed = Arc::clone(&self.exports[index].1);
+                let sent = exposed.with(|memory| {
+                    self.send_run(Some((index, &|addr, len| memory.pointer(addr, len))))
+                });
+                if let Err(error @ (Error::InvalidValue | Error::NotFound)) = sent {
+                    return self.fail_first(index, error);
+                }
+                sent
+            }
+        };
+        self.sent += sent?;
+        let mut whole = 0;
+        for reply in &self.replies {
+            let len = reply.header.len() + reply.memory.map_or(0, |(.., len)| len);
+            if self.sent < len {
+                break;
+            }
+            self.sent -= len;
+            whole += 1;
+        }
+        self.replies.drain(..whole);
+        Ok(())
+    }
+
+    /// The memory of the first reply that has any, of this export, is not there any more.
+    fn fail_first(&mut self, index: usize, error: Error) -> Result<()> {
+        let place = self
+            .replies
+            .iter()
+            .position(|reply| matches!(reply.memory, Some((of, ..)) if of == index));
+        match place {
+            // Its header may have been sent.
+            Some(0) if self.sent > 0 => Err(Error::ConnectionReset),
+            Some(place) => {
+                self.replies[place] = Reply {
+                    header: header(Err(error)),
+                    memory: None,
+                };
+                Ok(())
+            }
+            None => Err(Error::Unexpected),
+        }
+    }
+
+    /// Sends replies up to the first with memory of another export than this.
+    fn send_run(&self, export: Option<(usize, &PointerTo<'_>)>) -> Result<usize> {
+        let none = Piece {
+            start: std::ptr::null_mut(),
+            len: 0,
+        };
+        let (mut pieces, mut count, mut skip) = ([none; MOST_PIECES], 0, self.sent);
+        for reply in &self.replies {
+            if count + 2 > MOST_PIECES {
+                break;
+            }
+            let memory = match (reply.memory, export) {
+                (None, _) => None,
+                (Some((index, addr, len)), Some((of, pointer))) if of == index => {
+                    match pointer(addr, len as u64) {
+                        Some(start) => Some(Piece { start, len }),
+                        // What is before it goes first.
+                        None if count > 0 => break,
+                        None => return Err(Error::NotFound),
+                    }
+                }
+                _ => break,
+            };
+            for piece in [Some(Piece::of(&reply.header)), memory]
+                .into_iter()
+                .flatten()
+            {
+                if skip >= piece.len {
+                    skip -= piece.len;
+                    continue;
+                }
+                pieces[count] = piece.skip(skip);
+                (count, skip) = (count + 1, 0);
+            }
+        }
+        self.stream.send(&pieces[..count])
+    }
+}
+
+fn header(result: Result<u64>) -> [u8; ReplyHeader::SIZE] {
+    ReplyHeader {
+        result: result.map(|_| ()),
+        value: result.unwrap_or(0),
+    }
+    .encode()
+}
+
+/// What is done in one step.
+fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> Result<u64> {
+    exposed.check(request.addr, request.len)?;
+    match operation {
+        Operation::Describe if exposed.rights().include(request.operands[0]) => Ok(0),
+        Operation::FetchAdd | Operation::CompareSwap if exposed.rights().atomic => {
+            exposed.check(request.addr, 8)?;
+            if !request.addr.is_multiple_of(8) {
+                return Err(Error::InvalidValue);
+            }
+            exposed.with(|memory| match operation {
+                Operation::FetchAdd => memory.fetch_add(request.addr, request.operands[0]),
+                _ => memory.compare_swap(request.addr, request.operands[0], request.operands[1]),
+            })
+        }
+        Operation::Describe | Operation::FetchAdd | Operation::CompareSwap => {
+            Err(Error::NotPermitted)
+        }
+        _ => Err(Error::NotSupported),
+    }
+}

@@ -1,0 +1,205 @@
+//! What the environment says about the network.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::authentication::SharedKey;
+use crate::error::{Error, Result};
+
+/// Addresses that this process listens at, so that peers on other machines reach it.
+pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
+/// The file with the key that all processes of a deployment have.
+const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
+/// `tcp`: also processes of this machine are reached over the network.
+const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
+/// Most addresses that are offered to a peer: blobs are small.
+pub(super) const MOST_ADDRESSES: usize = 4;
+/// Fewest bytes of a key: what is shorter can be guessed from a recorded connection.
+const SHORTEST_KEY: usize = 16;
+const LONGEST_KEY: usize = 4096;
+
+/// How this process uses the network.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) addresses: Vec<IpAddr>,
+    /// `None`: only peers on this machine.
+    pub(super) key: Option<SharedKey>,
+    /// Also processes of this machine are reached over the network, if they offer it.
+    pub(super) always: bool,
+}
+
+impl Settings {
+    /// Those of this process, read once; `None` when it does not use the network.
+    ///
+    /// # Errors
+    /// [`Error::BadConfig`] for a variable that makes no sense, [`Error::NotPermitted`] for a key that others can read.
+    pub(super) fn get() -> Result<Option<&'static Settings>> {
+        static SETTINGS: OnceLock<Result<Option<Settings>>> = OnceLock::new();
+        match SETTINGS.get_or_init(|| Settings::read(|name| std::env::var_os(name))) {
+            Ok(settings) => Ok(settings.as_ref()),
+            Err(error) => Err(*error),
+        }
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>> {
+        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        let Some(list) = variable(ADDRESS) else {
+            return Ok(None);
+        };
+        let addresses = addresses(&list.to_string_lossy())?;
+        let key = variable(KEY_FILE)
+            .map(|path| key(Path::new(&path)))
+            .transpose()?;
+        let always = match variable(TRANSPORT) {
+            None => false,
+            Some(value) if value == "auto" => false,
+            Some(value) if value == "tcp" => true,
+            Some(value) => {
+                return Err(Error::BadConfig.because(format_args!(
+                    "expected auto or tcp in the environment variable {TRANSPORT}, got {value:?}"
+                )));
+            }
+        };
+        let settings = Settings {
+            addresses,
+            key,
+            always,
+        };
+        for address in &settings.addresses {
+            settings.check(*address)?;
+        }
+        Ok(Some(settings))
+    }
+
+    /// Refuses an address outside of this machine when there is no key.
+    pub(super) fn check(&self, address: IpAddr) -> Result<()> {
+        if self.key.is_some() || address.is_loopback() {
+            return Ok(());
+        }
+        Err(Error::NotPermitted.because(format_args!(
+            "{address} is not a loopback address and there is no key: set {KEY_FILE} to a file of at least {SHORTEST_KEY} random \
+             bytes, with mode 0600, and the same content on all machines of the deployment"
+        )))
+    }
+}
+
+/// Addresses and host names, separated by commas.
+fn addresses(list: &str) -> Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let found = match name.parse() {
+            Ok(address) => vec![address],
+            Err(_) => (name, 0)
+                .to_socket_addrs()
+                .map(|found| found.map(|address: SocketAddr| address.ip()).collect())
+                .unwrap_or_default(),
+        };
+        if found.is_empty() || found.iter().any(IpAddr::is_unspecified) {
+            return Err(Error::BadConfig.because(format_args!(
+                "expected addresses of this machine, separated by commas, in the environment variable {ADDRESS}, such as \
+                 192.0.2.1,2001:db8::1; got {name:?}"
+            )));
+        }
+        addresses.extend(found);
+    }
+    addresses.dedup();
+    if addresses.len() > MOST_ADDRESSES {
+        return Err(Error::BadConfig.because(format_args!(
+            "expected at most {MOST_ADDRESSES} addresses in the environment variable {ADDRESS}, got {}",
+            addresses.len()
+        )));
+    }
+    Ok(addresses)
+}
+
+fn key(path: &Path) -> Result<SharedKey> {
+    let cannot = |error: std::io::Error| {
+        Error::BadConfig.because(format_args!(
+            "cannot read {}, which the environment variable {KEY_FILE} names: {error}",
+            path.display()
+        ))
+    };
+    let metadata = std::fs::metadata(path).map_err(cannot)?;
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.mode() & 0o077 != 0 || ![user, 0].contains(&metadata.uid()) {
+        return Err(Error::NotPermitted.because(format_args!(
+            "the key {} has mode {:03o} and belongs to user {}, expected 600 and user {user}: run chmod 600 on it",
+            path.display(),
+            metadata.mode() & 0o777,
+            metadata.uid()
+        )));
+    }
+    if !metadata.is_file() || metadata.len() > LONGEST_KEY as u64 {
+        return Err(Error::BadConfig.because(format_args!(
+            "expected a file of at most {LONGEST_KEY} bytes at {}",
+            path.display()
+        )));
+    }
+    let mut bytes = std::fs::read(path).map_err(cannot)?;
+    // Editors end files with a newline.
+    while bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    if bytes.len() < SHORTEST_KEY {
+        return Err(Error::BadConfig.because(format_args!(
+            "expected a key of at least {SHORTEST_KEY} bytes in {}, got {}",
+            path.display(),
+            bytes.len()
+        )));
+    }
+    Ok(SharedKey::new(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn read(address: Option<&str>, key: Option<&Path>) -> Result<Option<Settings>> {
+        Settings::read(|name| match name {
+            ADDRESS => address.map(Into::into),
+            KEY_FILE => key.map(Into::into),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn nothing_listens_by_default() {
+        assert!(read(None, None).unwrap().is_none());
+        assert!(read(Some(""), None).unwrap().is_none());
+    }
+
+    #[test]
+    fn addresses_outside_of_the_machine_need_a_key() {
+        let only = |list| read(Some(list), None).map(|settings| settings.unwrap().addresses.len());
+        assert_eq!(only("127.0.0.1, ::1"), Ok(2));
+        assert_eq!(only("192.0.2.1"), Err(Error::NotPermitted));
+        assert_eq!(only("127.0.0.1,192.0.2.1"), Err(Error::NotPermitted));
+        for list in ["0.0.0.0", "::", "no such host.invalid", ",", "127.0.0.1,"] {
+            assert_eq!(only(list), Err(Error::BadConfig), "{list:?}");
+        }
+        assert_eq!(
+            only("127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5"),
+            Err(Error::BadConfig)
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        std::fs::write(&path, "sixteen bytes at least\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let with_key = || read(Some("192.0.2.1"), Some(&path)).map(|settings| settings.is_some());
+        assert_eq!(with_key(), Ok(true));
+        for mode in [0o640, 0o604, 0o660] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(with_key(), Err(Error::NotPermitted), "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&path, "short\n").unwrap();
+        assert_eq!(with_key(), Err(Error::BadConfig));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(with_key(), Err(Error::BadConfig));
+    }
+}

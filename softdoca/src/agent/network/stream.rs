@@ -1,0 +1,319 @@
+//! A TCP socket that never blocks, notices a peer that is gone, and moves bytes between the network and memory in one copy.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+
+use super::super::waiting::Deadline;
+use crate::error::{Error, Result};
+
+/// A peer that acknowledges nothing for this long is gone: the kernel ends the connection.
+const USER_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// An idle connection is probed after this time, and then as often.
+const PROBE: Duration = Duration::from_secs(1);
+/// Most pieces of one system call.
+pub(super) const MOST_PIECES: usize = 64;
+
+/// Consecutive bytes of memory that the kernel reads or writes. It checks the addresses itself: memory that the program has unmapped
+/// fails the call and does not crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) start: *mut u8,
+    pub(crate) len: usize,
+}
+
+// SAFETY: an address is all that it is; whoever makes one promises what lies there.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    pub(super) fn of(bytes: &[u8]) -> Piece {
+        Piece {
+            start: bytes.as_ptr().cast_mut(),
+            len: bytes.len(),
+        }
+    }
+
+    pub(super) fn of_mut(bytes: &mut [u8]) -> Piece {
+        Piece {
+            start: bytes.as_mut_ptr(),
+            len: bytes.len(),
+        }
+    }
+
+    /// The bytes from `from` on.
+    pub(super) fn skip(self, from: usize) -> Piece {
+        Piece {
+            start: self.start.wrapping_add(from),
+            len: self.len.saturating_sub(from),
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    fd: OwnedFd,
+}
+
+impl Stream {
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// [`Error::TimeOut`], [`Error::NotConnected`] when nothing listens there, and what the operating system says.
+    pub(super) fn connect(address: SocketAddr, deadline: Deadline) -> Result<Stream> {
+        let fd = socket_for(address)?;
+        let stream = Stream { fd };
+        match rustix::net::connect(&stream.fd, &address) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS) => {
+                stream.wait(PollFlags::OUT, deadline)?;
+                sockopt::socket_error(&stream.fd)?.map_err(unreached)?;
+            }
+            Err(errno) => return Err(unreached(errno)),
+        }
+        stream.tune()?;
+        Ok(stream)
+    }
+
+    /// Takes over an accepted socket.
+    pub(super) fn accepted(fd: OwnedFd) -> Result<Stream> {
+        let stream = Stream { fd };
+        stream.tune()?;
+        Ok(stream)
+    }
+
+    fn tune(&self) -> Result<()> {
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
+        sockopt::set_socket_keepalive(&self.fd, true)?;
+        sockopt::set_tcp_keepidle(&self.fd, PROBE)?;
+        sockopt::set_tcp_keepintvl(&self.fd, PROBE)?;
+        sockopt::set_tcp_user_timeout(&self.fd, USER_TIMEOUT.as_millis() as u32)?;
+        Ok(())
+    }
+
+    /// Sends what fits; the number of bytes.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when nothing fits, [`Error::InvalidValue`] for memory that is not mapped when nothing was sent,
+    /// [`Error::ConnectionReset`] when the peer is gone.
+    pub(super) fn send(&self, pieces: &[Piece]) -> Result<usize> {
+        let mut parts = vectors(pieces);
+        let message = message_of(&mut parts, pieces.len());
+        loop {
+            // SAFETY: the kernel only reads the pieces, and checks each address.
+            let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
+            match usize::try_from(sent) {
+                Ok(sent) => return Ok(sent),
+                Err(_) => match last_errno() {
+                    Errno::INTR => {}
+                    Errno::FAULT => return Err(Error::InvalidValue),
+                    errno => return Err(ended(errno)),
+                },
+            }
+        }
+    }
+
+    /// Receives what has come into the pieces, in their order; the number of bytes, 0 at the end of the connection.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when nothing has come, [`Error::InvalidValue`] for memory that is not mapped when nothing was received,
+    /// [`Error::ConnectionReset`] when the peer is gone.
+    ///
+    /// # Safety
+    /// The pieces are the caller's to write, or not mapped at all.
+    pub(super) unsafe fn receive(&self, pieces: &[Piece]) -> Result<usize> {
+        let mut parts = vectors(pieces);
+        let mut message = message_of(&mut parts, pieces.len());
+        loop {
+            // SAFETY: the kernel writes to memory that the caller vouches for, and checks each address.
+            let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &mut message, 0) };
+            match usize::try_from(received) {
+                Ok(received) => return Ok(received),
+                Err(_) => match last_errno() {
+                    Errno::INTR => {}
+                    Errno::FAULT => return Err(Error::InvalidValue),
+                    errno => return Err(ended(errno)),
+                },
+            }
+        }
+    }
+
+    /// Receives into a buffer, as [`Stream::receive`].
+    pub(crate) fn receive_into(&self, buffer: &mut [u8]) -> Result<usize> {
+        // SAFETY: the buffer is borrowed mutably.
+        unsafe { self.receive(&[Piece::of_mut(buffer)]) }
+    }
+
+    /// Sends from a buffer, as [`Stream::send`].
+    pub(crate) fn send_from(&self, bytes: &[u8]) -> Result<usize> {
+        self.send(&[Piece::of(bytes)])
+    }
+
+    /// Sends all of it.
+    ///
+    /// # Errors
+    /// As [`Stream::send`], and [`Error::TimeOut`].
+    pub(super) fn send_all(&self, mut bytes: &[u8], deadline: Deadline) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.send_from(bytes) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Error::Again) => self.wait(PollFlags::OUT, deadline)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionReset`] at the end of the connection, [`Error::TimeOut`].
+    pub(super) fn receive_all(&self, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.receive_into(&mut buffer[done..]) {
+                Ok(0) => return Err(Error::ConnectionReset),
+                Ok(received) => done += received,
+                Err(Error::Again) => self.wait(PollFlags::IN, deadline)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something has come.
+    pub(super) fn wait_readable(&self, deadline: Deadline) -> Result<()> {
+        self.wait(PollFlags::IN, deadline)
+    }
+
+    /// Waits until something can be sent, or received if `also_input`.
+    pub(super) fn wait_writable(&self, also_input: bool, deadline: Deadline) -> Result<()> {
+        let mut flags = PollFlags::OUT;
+        flags.set(PollFlags::IN, also_input);
+        self.wait(flags, deadline)
+    }
+
+    fn wait(&self, what: PollFlags, deadline: Deadline) -> Result<()> {
+        loop {
+            let left = Timespec::try_from(deadline.left()).map_err(|_| Error::InvalidValue)?;
+            match rustix::event::poll(&mut [PollFd::new(&self.fd, what)], Some(&left)) {
+                Ok(0) => return Err(Error::TimeOut),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Whether the peer has closed its end or is gone; what it sent before may still be there to be received.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match rustix::event::poll(&mut fds, Some(&now)) {
+            Ok(0) | Err(Errno::INTR) => false,
+            Ok(_) => true,
+            Err(_) => true,
+        }
+    }
+
+    /// Sends nothing more, and lets the peer know.
+    pub(crate) fn shut_down_output(&self) {
+        // Not connected any more is what was asked for.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A listening socket at an address.
+pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr)> {
+    let fd = socket_for(address)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    rustix::net::bind(&fd, &address)?;
+    rustix::net::listen(&fd, 128)?;
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
+    Ok((fd, bound))
+}
+
+/// Two connected ends.
+#[cfg(test)]
+pub(crate) fn pair() -> (Stream, Stream) {
+    let (listener, address) = listen((std::net::Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    let here = Stream::connect(address, Deadline::after(Duration::from_secs(60)));
+    let there = rustix::net::accept_with(&listener, SocketFlags::NONBLOCK).expect("a peer");
+    (
+        here.expect("a connection"),
+        Stream::accepted(there).expect("a connection"),
+    )
+}
+
+fn socket_for(address: SocketAddr) -> Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}
+
+/// Errors of a connection that is not made.
+fn unreached(errno: Errno) -> Error {
+    match errno {
+        Errno::TIMEDOUT => Error::TimeOut,
+        Errno::NOMEM | Errno::NOBUFS => Error::NoMemory,
+        _ => Error::NotConnected,
+    }
+}
+
+/// Errors that mean the end of the connection are one.
+fn ended(errno: Errno) -> Error {
+    match errno {
+        Errno::AGAIN => Error::Again,
+        Errno::NOMEM | Errno::NOBUFS => Error::NoMemory,
+        _ => Error::ConnectionReset,
+    }
+}
+
+fn vectors(pieces: &[Piece]) -> [libc::iovec; MOST_PIECES] {
+    let mut parts = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; MOST_PIECES];
+    for (part, piece) in parts.iter_mut().zip(pieces) {
+        part.iov_base = piece.start.cast();
+        part.iov_len = piece.len;
+    }
+    parts
+}
+
+fn message_of(parts: &mut [libc::iovec; MOST_PIECES], len: usize) -> libc::msghdr {
+    // SAFETY: all zero is a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = len.min(MOST_PIECES) as _;
+    message
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

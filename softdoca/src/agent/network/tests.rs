@@ -1,0 +1,382 @@
+//! A door in this process, and peers that come to it.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::export::{Backing, Export, Rights, Segment};
+use super::super::limits::Limits;
+use super::super::protocol::{ReplyHeader, RequestHeader};
+use super::super::waiting::Deadline;
+use super::authentication::{CLIENT_HELLO, Purpose, SERVER_ANSWER, SERVER_HELLO, SharedKey, Wish};
+use super::door::{Door, NetworkGuard};
+use super::exposed::Exposed;
+use super::lane::Lane;
+use super::link::{Link, introduce};
+use super::settings::Settings;
+use super::stream::{Piece, Stream};
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ALL: Rights = Rights {
+    read: true,
+    write: true,
+    atomic: true,
+};
+
+fn settings(byte: u8) -> Settings {
+    Settings {
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        key: Some(SharedKey::new(vec![byte; 32])),
+        always: false,
+    }
+}
+
+fn door(connections: usize) -> Arc<Door> {
+    let limits = Limits {
+        connections,
+        ..Limits::get().unwrap().clone()
+    };
+    Door::open(settings(1), limits).unwrap()
+}
+
+fn address(door: &Door) -> SocketAddr {
+    door.addresses().next().unwrap()
+}
+
+fn connect(door: &Door, byte: u8, purpose: Purpose) -> Result<Stream> {
+    let deadline = Deadline::after(PATIENCE);
+    let stream = Stream::connect(address(door), deadline)?;
+    let wish = Wish {
+        purpose,
+        process: door.process(),
+        key: Key::from_bytes([0; 16]),
+    };
+    introduce(&stream, &settings(byte), &wish, deadline)?;
+    Ok(stream)
+}
+
+fn lane(door: &Door) -> Lane {
+    let stream = connect(door, 1, Purpose::Memory).unwrap();
+    Lane::over(stream, Link::unwatched(door.process()).unwrap())
+}
+
+/// Memory on the heap that a door exposes.
+struct Memory {
+    bytes: Vec<u64>,
+    key: Key,
+    guard: Option<NetworkGuard>,
+}
+
+impl Memory {
+    fn new(door: &Arc<Door>, len: usize, rights: Rights) -> Memory {
+        let mut bytes = vec![0; len / 8];
+        let addr = bytes.as_mut_ptr().expose_provenance() as u64;
+        let key = Key::random().unwrap();
+        let guard = expose(door, key, rights, addr, len as u64);
+        Memory {
+            bytes,
+            key,
+            guard: Some(guard),
+        }
+    }
+
+    fn addr(&self) -> u64 {
+        self.bytes.as_ptr().addr() as u64
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        // SAFETY: inside of the vector; no peer writes at this time.
+        unsafe { self.bytes.as_ptr().cast::<u8>().add(at).read_volatile() }
+    }
+}
+
+fn expose(door: &Arc<Door>, key: Key, rights: Rights, addr: u64, len: u64) -> NetworkGuard {
+    let export = Export {
+        rights,
+        segments: vec![Segment {
+            addr,
+            len,
+            backing: Backing::Private,
+        }],
+        validity: None,
+    };
+    Arc::clone(door).expose(key, Exposed::new(rights, (addr, len), Box::new(export)))
+}
+
+/// Waits for so many replies.
+fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut replies = Vec::new();
+    while replies.len() < count {
+        lane.flush().unwrap();
+        lane.set_readable();
+        while let Some(reply) = lane.next_reply().unwrap() {
+            replies.push(reply);
+        }
+        assert!(Instant::now() < deadline, "{replies:?}");
+        std::thread::yield_now();
+    }
+    replies
+}
+
+#[test]
+fn requests_are_answered_in_order_and_placed() {
+    let door = door(8);
+    let memory = Memory::new(&door, 1 << 20, ALL);
+    let mut lane = lane(&door);
+    // Payloads of one byte up to more than a socket takes, in one and in several pieces.
+    let source: Vec<u8> = (0..300_000)
+        .map(|at: usize| (at * 7 + at / 251) as u8)
+        .collect();
+    for (round, len) in [1, 55, 56, 57, 4096, 70_000, 300_000]
+        .into_iter()
+        .enumerate()
+    {
+        let addr = memory.addr() + round as u64;
+        let halves = source[..len].split_at(len / 3);
+        let mut copies = [vec![0_u8; len], vec![0_u8; len]];
+        for copy in &mut copies {
+            let (first, second) = copy.split_at_mut(len / 2);
+            let from = [Piece::of(halves.0), Piece::of(halves.1)];
+            let to = [Piece::of_mut(first), Piece::of_mut(second)];
+            // SAFETY: the buffers live until the replies have come.
+            unsafe {
+                lane.write(memory.key, addr, from.into_iter());
+                lane.read(memory.key, addr, to.into_iter());
+            }
+        }
+        assert_eq!(replies(&mut lane, 4), [Ok(0); 4]);
+        for copy in &copies {
+            assert!(copy == &source[..len], "{len} bytes");
+        }
+    }
+    assert_eq!(lane.outstanding(), 0);
+}
+
+#[test]
+fn many_requests_at_a_time() {
+    let door = door(8);
+    let memory = Memory::new(&door, 4096 * 256, ALL);
+    let mut lane = lane(&door);
+    let blocks: Vec<Vec<u8>> = (0..256).map(|at| vec![at as u8; 4096]).collect();
+    for (at, block) in blocks.iter().enumerate() {
+        let addr = memory.addr() + at as u64 * 4096;
+        // SAFETY: the blocks live until the replies have come.
+        unsafe { lane.write(memory.key, addr, std::iter::once(Piece::of(block))) };
+    }
+    assert_eq!(replies(&mut lane, 256), [Ok(0); 256]);
+    for at in 0..256 {
+        assert_eq!(memory.byte(at * 4096 + 4095), at as u8);
+    }
+}
+
+#[test]
+fn what_was_not_given_is_not_reached() {
+    let door = door(8);
+    let read = Memory::new(
+        &door,
+        4096,
+        Rights {
+            write: false,
+            atomic: false,
+            ..ALL
+        },
+    );
+    let write = Memory::new(
+        &door,
+        4096,
+        Rights {
+            read: false,
+            atomic: false,
+            ..ALL
+        },
+    );
+    let mut lane = lane(&door);
+    let mut buffer = vec![7_u8; 5000];
+    let (addr, end) = (read.addr(), read.addr() + 4096);
+    let mut ask = |key: Key, addr: u64, len: usize, is_write: bool| {
+        let piece = std::iter::once(Piece::of_mut(&mut buffer[..len]));
+        // SAFETY: the buffer lives until the reply has come.
+        unsafe {
+            match is_write {
+                true => lane.write(key, addr, piece),
+                false => lane.read(key, addr, piece),
+            }
+        }
+        replies(&mut lane, 1)[0]
+    };
+    let stranger = Key::random().unwrap();
+    assert_eq!(ask(stranger, addr, 8, true), Err(Error::NotFound));
+    assert_eq!(ask(stranger, addr, 8, false), Err(Error::NotFound));
+    assert_eq!(ask(read.key, addr, 8, true), Err(Error::NotPermitted));
+    assert_eq!(
+        ask(write.key, write.addr(), 8, false),
+        Err(Error::NotPermitted)
+    );
+    for (addr, len) in [
+        (addr - 1, 8),
+        (end - 7, 8),
+        (end, 1),
+        (addr, 4097),
+        (u64::MAX - 3, 8),
+    ] {
+        assert_eq!(
+            ask(read.key, addr, len, false),
+            Err(Error::InvalidValue),
+            "{addr:#x}"
+        );
+    }
+    for (addr, len) in [
+        (write.addr() - 1, 8),
+        (write.addr() + 4089, 8),
+        (u64::MAX, 4096),
+    ] {
+        assert_eq!(
+            ask(write.key, addr, len, true),
+            Err(Error::InvalidValue),
+            "{addr:#x}"
+        );
+    }
+    // The connection goes on.
+    assert_eq!(ask(read.key, addr, 4096, false), Ok(0));
+    assert_eq!(ask(write.key, write.addr(), 4096, true), Ok(0));
+    assert_eq!(write.byte(4095), 0, "what was read");
+}
+
+#[test]
+fn withdrawn_and_unmapped_memory_fails_the_request() {
+    let door = door(8);
+    let mut memory = Memory::new(&door, 4096, ALL);
+    let mut lane = lane(&door);
+    let mut buffer = vec![7_u8; 4096];
+    let mut both = |lane: &mut Lane, key: Key, addr: u64| {
+        // SAFETY: the buffer lives until the replies have come.
+        unsafe {
+            lane.write(key, addr, std::iter::once(Piece::of(&buffer)));
+            lane.read(key, addr, std::iter::once(Piece::of_mut(&mut buffer)));
+        }
+        replies(lane, 2)
+    };
+    assert_eq!(both(&mut lane, memory.key, memory.addr()), [Ok(0), Ok(0)]);
+    memory.guard = None;
+    memory.bytes.fill(0);
+    assert_eq!(
+        both(&mut lane, memory.key, memory.addr()),
+        [Err(Error::NotFound); 2]
+    );
+    assert_eq!(memory.byte(0), 0);
+    // The program has unmapped what it exports.
+    let key = Key::random().unwrap();
+    let _guard = expose(&door, key, ALL, 0x1000, 4096);
+    let answers = both(&mut lane, key, 0x1000);
+    assert_eq!(answers[0], Err(Error::InvalidValue));
+    assert!(answers[1].is_err());
+}
+
+/// What is sent to a stranger before the end of the connection.
+fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = Vec::new();
+    // A reset is an end as well.
+    let ended = stranger.read_to_end(&mut bytes);
+    assert!(
+        ended.is_ok_and(|_| true) || !bytes.is_empty(),
+        "no end in time"
+    );
+    bytes
+}
+
+#[test]
+fn strangers_get_random_bytes_and_the_end() {
+    let door = door(8);
+    assert_eq!(
+        connect(&door, 2, Purpose::Memory).err(),
+        Some(Error::Authentication)
+    );
+    for garbage in [vec![0; CLIENT_HELLO], vec![0xff; CLIENT_HELLO]] {
+        let mut stranger = TcpStream::connect(address(&door)).unwrap();
+        stranger.write_all(&garbage).unwrap();
+        assert_eq!(sent_to(stranger).len(), SERVER_HELLO);
+    }
+    // One that says nothing is sent away.
+    let begin = Instant::now();
+    let silent = TcpStream::connect(address(&door)).unwrap();
+    assert_eq!(sent_to(silent).len(), SERVER_HELLO);
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    let good = connect(&door, 1, Purpose::Memory);
+    assert!(good.is_ok(), "{good:?}");
+}
+
+#[test]
+fn a_peer_with_the_key_is_told_what_is_wrong() {
+    let door = door(8);
+    assert_eq!(
+        connect(&door, 1, Purpose::Service).err(),
+        Some(Error::NotFound)
+    );
+    let stream = Stream::connect(address(&door), Deadline::after(PATIENCE)).unwrap();
+    let wish = Wish {
+        purpose: Purpose::Memory,
+        process: Key::from_bytes([5; 16]),
+        key: Key::from_bytes([0; 16]),
+    };
+    let another = introduce(&stream, &settings(1), &wish, Deadline::after(PATIENCE));
+    assert_eq!(another, Err(Error::NotFound), "another process");
+    const { assert!(SERVER_ANSWER == 40) };
+}
+
+#[test]
+fn connections_are_bounded() {
+    let door = door(3);
+    let held: Vec<_> = (0..3)
+        .map(|_| connect(&door, 1, Purpose::Memory).unwrap())
+        .collect();
+    for _ in 0..5 {
+        assert!(connect(&door, 1, Purpose::Memory).is_err());
+    }
+    drop(held);
+    let deadline = Instant::now() + PATIENCE;
+    while connect(&door, 1, Purpose::Memory).is_err() {
+        assert!(Instant::now() < deadline, "no room again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn malformed_requests_end_the_connection_alone() {
+    let door = door(8);
+    let memory = Memory::new(&door, 4096, ALL);
+    let header = |len: u64| RequestHeader {
+        operation: super::super::protocol::Operation::Write,
+        key: memory.key,
+        addr: memory.addr(),
+        len,
+        operands: [0; 2],
+    };
+    let mut unknown = header(8).encode();
+    unknown[6] = 99;
+    for bytes in [
+        vec![0; 56],
+        unknown.to_vec(),
+        header(u64::MAX).encode().to_vec(),
+    ] {
+        let stream = connect(&door, 1, Purpose::Memory).unwrap();
+        let deadline = Deadline::after(PATIENCE);
+        stream.send_all(&bytes, deadline).unwrap();
+        let ended = stream.receive_all(&mut [0; ReplyHeader::SIZE], deadline);
+        assert_eq!(ended, Err(Error::ConnectionReset));
+    }
+    let mut lane = lane(&door);
+    // SAFETY: the bytes are constant.
+    unsafe {
+        lane.write(
+            memory.key,
+            memory.addr(),
+            std::iter::once(Piece::of(b"good")),
+        )
+    };
+    assert_eq!(replies(&mut lane, 1), [Ok(0)]);
+}

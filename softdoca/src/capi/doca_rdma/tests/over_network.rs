@@ -1,0 +1,43 @@
+//! The tests of this module once more, with all connections over TCP although the processes are on one machine.
+
+use std::process::Command;
+
+/// What is otherwise over the network, as SEMANTICS.md says, or about rings and agents.
+const NOT_OVER_THE_NETWORK: [&str; 10] = [
+    "capi::doca_rdma::tests::hostile",
+    "capi::doca_rdma::tests::over_network",
+    // A copy is done when its submission returns.
+    "copies_that_wait_for_progress_end_with_their_context",
+    "the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order",
+    // A message takes a receive that several connections share without progress of the receiver.
+    "receives_belong_to_whoever_sends_and_tell_who_it_was",
+    "the_end_of_one_connection_leaves_the_others",
+    "several_clients_connect_to_one_port",
+    "a_client_asks_and_the_server_accepts",
+    "a_target_that_has_not_connected_is_sent_to",
+    // The end of a process is told as CONNECTION_RESET.
+    "an_event_goes_across_pcie_and_its_end_ends_waits",
+];
+
+#[test]
+fn all_tests_of_rdma_pass_over_the_network() {
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.arg("capi::doca_rdma::tests");
+    for name in NOT_OVER_THE_NETWORK {
+        command.args(["--skip", name]);
+    }
+    let output = command
+        .env("SOFTDOCA_ADDRESS", "127.0.0.1")
+        .env("SOFTDOCA_TRANSPORT", "tcp")
+        .output()
+        .expect("this executable again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    // A filter that finds nothing passes as well.
+    let passed = text
+        .split("test result: ok. ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|count| count.parse::<u32>().ok());
+    assert!(passed > Some(50), "{text}");
+}

@@ -1,0 +1,352 @@
+//! Connections to peers on other machines: what differs from those of one machine.
+//!
+//! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply; several may be
+//! outstanding, and complete in order. Every other task of the connection waits for them: what is sent after a write is seen after it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use super::connection::{Attempt, Connection, Done, Parts};
+use super::pending::Watched;
+use super::sending;
+use super::task::{Operation, Stage, Work};
+use super::transport::network::{NetworkInbox, NetworkOutbox};
+use super::transport::{ConnectionInbox, ConnectionOutbox, Outbox as _, Peer};
+use crate::agent::{Lane, Stream};
+use crate::error::{Error, Result};
+use crate::progress::{Task, Urgency};
+
+/// Parts of requests that wait before they are sent without waiting for more.
+const ENOUGH: usize = 48;
+
+/// Requests to memory on another machine.
+#[derive(Default)]
+pub(super) struct Remote {
+    lane: Option<Lane>,
+    /// Outstanding, in order.
+    sent: VecDeque<Sent>,
+    /// The last one must complete before anything else begins: it is still at the head of the connection's queue.
+    barrier: bool,
+    /// Which sockets are watched for output: the sender's and the lane's.
+    blocked: [bool; 2],
+}
+
+struct Sent {
+    task: NonNull<Task>,
+    /// Bytes of its payload.
+    len: usize,
+}
+
+impl Remote {
+    /// The tasks of outstanding requests, which are given up.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = NonNull<Task>> {
+        // Nothing is placed any more once it is closed.
+        self.lane = None;
+        let is_queued = std::mem::take(&mut self.barrier);
+        let mut sent = std::mem::take(&mut self.sent);
+        if is_queued {
+            sent.pop_back();
+        }
+        sent.into_iter().map(|sent| sent.task)
+    }
+}
+
+impl Parts {
+    /// Whether the peer is on another machine.
+    #[inline]
+    pub(super) fn is_remote(&self) -> bool {
+        matches!(self.outbox.as_deref(), Some(ConnectionOutbox::Network(_)))
+    }
+
+    fn network_inbox(&mut self) -> Option<&mut NetworkInbox> {
+        match self.inbox.as_deref_mut() {
+            Some(ConnectionInbox::Network(inbox)) => Some(inbox),
+            _ => None,
+        }
+    }
+
+    fn network_outbox(&mut self) -> Option<&mut NetworkOutbox> {
+        match self.outbox.as_deref_mut() {
+            Some(ConnectionOutbox::Network(outbox)) => Some(outbox),
+            _ => None,
+        }
+    }
+
+    /// The peer ends both directions, and what it has sent comes over one of them: that counts.
+    pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
+        match (receiver, self.network_inbox()) {
+            (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,
+            (receiver, _) => receiver,
+        }
+    }
+}
+
+impl Connection {
+    /// The peer that has taken up the offer is on another machine.
+    #[cold]
+    pub(super) fn adopt(
+        &self,
+        parts: &mut Parts,
+        stream: (Stream, u64),
+        posted: usize,
+    ) -> Result<()> {
+        let Some(inbox) = parts.inbox.take() else {
+            return Ok(());
+        };
+        let ConnectionInbox::Shared(offered) = *inbox else {
+            return Err(Error::Unexpected);
+        };
+        let inbox = NetworkInbox::new(Box::new(offered), stream, posted)?;
+        let ctx = self.ctx();
+        if let Some(socket) = inbox.socket() {
+            let token = Watched::Inbox.token(self.id);
+            ctx.pe()?.watch(socket, ctx, token, Urgency::Message)?;
+        }
+        parts.inbox = Some(Box::new(ConnectionInbox::Network(inbox)));
+        Ok(())
+    }
+
+    /// Takes up a peer that has come, before another receive is posted to the `posted` ones.
+    pub(super) fn adopt_waiting(&self, posted: usize) {
+        let mut parts = self.parts.borrow_mut();
+        let parts = &mut *parts;
+        if let Some(ConnectionInbox::Shared(inbox)) = parts.inbox.as_deref()
+            && let Some(stream) = inbox.take_stream()
+            && self.adopt(parts, stream, posted).is_err()
+        {
+            parts.broken = true;
+        }
+    }
+
+    /// Runs a task of this side, as [`attempt`](Connection::attempt).
+    #[inline(never)]
+    pub(super) fn attempt_remote(
+        &self,
+        task: NonNull<Task>,
+        work: &Work,
+        parts: &mut Parts,
+    ) -> Attempt {
+        if parts.remote.barrier {
+            return Attempt::Waits;
+        }
+        let permissions = parts.peer_permissions;
+        if work.stage.get() == Stage::Waiting {
+            match self.issue(task, work, parts, permissions) {
+                Ok(true) => return Attempt::Issued,
+                Ok(false) => {}
+                Err(Error::Again) => return Attempt::Waits,
+                // Its completion waits for those before it.
+                Err(_) if !parts.remote.sent.is_empty() => return Attempt::Waits,
+                Err(error) => return Attempt::Done(Err(error)),
+            }
+        }
+        if !parts.remote.sent.is_empty() {
+            return Attempt::Waits;
+        }
+        let Some(outbox) = parts.network_outbox() else {
+            return Attempt::Waits;
+        };
+        match sending::run(work, outbox, permissions) {
+            Err(Error::Again) => Attempt::Waits,
+            Err(error) => {
+                // The peer waits for the rest of a message, and would take the next one for it.
+                parts.broken |= work.stage.get() == Stage::Sending;
+                Attempt::Done(Err(error))
+            }
+            Ok(()) => Attempt::Done(Ok(())),
+        }
+    }
+
+    /// Sends a request for a read or write of memory on another machine; false for any other task.
+    fn issue(
+        &self,
+        task: NonNull<Task>,
+        work: &Work,
+        parts: &mut Parts,
+        permissions: u32,
+    ) -> Result<bool> {
+        let Some(access) = sending::remote_access(work, permissions)? else {
+            return Ok(false);
+        };
+        let has_immediate = work.operation == Operation::WriteImmediate;
+        if has_immediate {
+            if !parts.remote.sent.is_empty() {
+                return Err(Error::Again);
+            }
+            // As hardware does: nothing is written before the peer can take the immediate.
+            if !parts
+                .network_outbox()
+                .is_some_and(|outbox| outbox.reserve_receive())
+            {
+                return Err(Error::Again);
+            }
+        }
+        let remote = &mut parts.remote;
+        if let Some(lane) = &remote.lane
+            && !access.offer.is_of(lane.process())
+        {
+            // Memory of another process than that of the requests before.
+            if !remote.sent.is_empty() {
+                return Err(Error::Again);
+            }
+            self.close_lane(remote);
+        }
+        if remote.lane.is_none() {
+            let lane = Lane::open(&access.offer).map_err(|error| match error {
+                Error::ConnectionReset => Error::NotFound,
+                error => error,
+            })?;
+            let ctx = self.ctx();
+            let token = Watched::Lane.token(self.id);
+            ctx.pe()?
+                .watch(lane.as_fd(), ctx, token, Urgency::Message)?;
+            remote.lane = Some(lane);
+        }
+        let lane = remote.lane.as_mut().ok_or(Error::Unexpected)?;
+        // SAFETY: the task is in flight until the reply or the end of the lane, and so are its bufs.
+        unsafe { access.send(lane) };
+        remote.sent.push_back(Sent {
+            task,
+            len: access.len,
+        });
+        if has_immediate {
+            remote.barrier = true;
+            // It stays in the queue for its message.
+            return Err(Error::Again);
+        }
+        if lane.unsent() >= ENOUGH {
+            // Its error is that of the next reply.
+            let _ = lane.flush();
+        }
+        Ok(true)
+    }
+
+    fn close_lane(&self, remote: &mut Remote) {
+        if let (Some(lane), Ok(pe)) = (remote.lane.take(), self.ctx().pe()) {
+            pe.unwatch(lane.as_fd(), Urgency::Message);
+        }
+    }
+
+    /// Takes replies. An error is the end of the connection.
+    pub(super) fn take_replies(&self, parts: &mut Parts, done: &mut VecDeque<Done>) -> Result<()> {
+        let remote = &mut parts.remote;
+        let Some(lane) = &mut remote.lane else {
+            return Ok(());
+        };
+        while let Some(reply) = lane.next_reply()? {
+            let Some(sent) = remote.sent.pop_front() else {
+                return Err(Error::Unexpected);
+            };
+            // SAFETY: tasks with outstanding requests are in flight, and such are not freed.
+            let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
+            let work = &work.ok_or(Error::Unexpected)?.body;
+            let result = reply.and_then(|_| sending::finish_access(work, sent.len));
+            if work.operation == Operation::WriteImmediate {
+                remote.barrier = false;
+                if result.is_ok() {
+                    work.stage.set(Stage::Written);
+                    continue;
+                }
+                parts.queue.pop_front();
+            }
+            done.push_back((sent.task, result));
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued, and has the sockets watched that are full.
+    pub(super) fn send_queued(&self, parts: &mut Parts) {
+        if let Some(inbox) = parts.network_inbox() {
+            inbox.flush();
+        }
+        let mut blocked = [false; 2];
+        if let Some(outbox) = parts.network_outbox() {
+            blocked[0] = !outbox.flush();
+        }
+        if let Some(lane) = &mut parts.remote.lane {
+            // Its error is that of the next reply.
+            blocked[1] = !lane.flush().unwrap_or(true);
+        }
+        if blocked != parts.remote.blocked
+            && let Ok(pe) = self.ctx().pe()
+        {
+            let (ctx, before) = (self.ctx(), parts.remote.blocked);
+            let socket = parts.network_outbox().and_then(|outbox| outbox.socket());
+            if let (Some(socket), true) = (socket, blocked[0] != before[0]) {
+                pe.watch_output(socket, ctx, Watched::Outbox.token(self.id), blocked[0]);
+            }
+            if let (Some(lane), true) = (&parts.remote.lane, blocked[1] != before[1]) {
+                pe.watch_output(lane.as_fd(), ctx, Watched::Lane.token(self.id), blocked[1]);
+            }
+            parts.remote.blocked = blocked;
+        }
+    }
+
+    /// A socket of the connection has something, or room, or its end.
+    pub(super) fn on_socket(&self, watched: Watched) {
+        let mut parts = self.parts.borrow_mut();
+        let parts = &mut *parts;
+        let pe = self.ctx().pe();
+        // Its end would be reported again and again.
+        let unwatch = |socket: Option<BorrowedFd<'_>>| {
+            if let (Ok(pe), Some(socket)) = (&pe, socket) {
+                pe.unwatch(socket, Urgency::Message);
+            }
+        };
+        match watched {
+            Watched::Inbox => {
+                if let Some(inbox) = parts.network_inbox()
+                    && !inbox.set_readable()
+                {
+                    unwatch(inbox.socket());
+                }
+            }
+            Watched::Outbox => {
+                if let Some(outbox) = parts.network_outbox() {
+                    if !outbox.set_readable() {
+                        unwatch(outbox.socket());
+                    }
+                    outbox.look();
+                }
+            }
+            Watched::Lane => {
+                if let Some(lane) = &mut parts.remote.lane {
+                    lane.set_readable();
+                    // Without requests, nothing but its end comes.
+                    if lane.outstanding() == 0 && lane.is_closed() {
+                        self.close_lane(&mut parts.remote);
+                    }
+                }
+            }
+            _ => {
+                if let Some(inbox) = parts.network_inbox() {
+                    inbox.set_readable();
+                }
+                if let Some(outbox) = parts.network_outbox() {
+                    outbox.set_readable();
+                    outbox.look();
+                }
+            }
+        }
+        self.send_queued(parts);
+    }
+
+    /// Takes the sockets of a connection that ends out of the engine.
+    pub(super) fn unwatch_sockets(&self) {
+        let mut parts = self.parts.borrow_mut();
+        let parts = &mut *parts;
+        let Ok(pe) = self.ctx().pe() else { return };
+        let inbox = parts.network_inbox().and_then(|inbox| inbox.socket());
+        if let Some(socket) = inbox {
+            pe.unwatch(socket, Urgency::Message);
+        }
+        let outbox = parts.network_outbox().and_then(|outbox| outbox.socket());
+        if let Some(socket) = outbox {
+            pe.unwatch(socket, Urgency::Message);
+        }
+        if let Some(lane) = &parts.remote.lane {
+            pe.unwatch(lane.as_fd(), Urgency::Message);
+        }
+    }
+}

@@ -1,0 +1,609 @@
+//! The transport between processes of different machines: frames over a TCP connection per direction.
+//!
+//! The receiver offers the connection's key to the network, and the sender asks for it. Over the connection go, from the sender:
+//!
+//! ```text
+//!    0  u8 kind: 1 fragment, 2 the end, 3 a message waits for a receive
+//!    1  u8 flags of a fragment: 1 the first of its message, 2 others follow, 4 with immediate data
+//!    2  u16 bytes of immediate data
+//!    4  u32 bytes of data; immediate data and data follow
+//! ```
+//!
+//! and from the receiver, in the same form: 2 the end, 4 so many receives more (in place of the length). Integers are little endian. As on
+//! iWARP, messages are untagged and go to posted receives in their order; memory is read and written over other connections.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::credits::SharedReceives;
+use super::shared_memory::SharedInbox;
+use super::{Fill, Fragment, Inbox, Outbox, Peer};
+use crate::agent::{
+    Link, NetworkOffer, Stream, call, close_gently, is_in_progress, send_patiently,
+};
+use crate::error::{Error, Result};
+
+const HEADER: usize = 8;
+const FRAGMENT: u8 = 1;
+const END: u8 = 2;
+const WANT: u8 = 3;
+const CREDITS: u8 = 4;
+
+const FIRST: u8 = 1;
+const MORE: u8 = 2;
+const IMMEDIATE: u8 = 4;
+
+/// Most bytes of one fragment, immediate data included.
+const MOST: usize = 32 * 1024;
+/// Bytes of immediate data that a fragment may have.
+const MOST_IMMEDIATE: usize = 8;
+/// What a receiver has of the stream.
+const BUFFER: usize = 2 * (HEADER + MOST);
+/// A sender has no more than this in its own memory.
+const UNSENT: usize = 256 * 1024;
+/// At the end of a connection, what was sent is given so long to go.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+fn frame(kind: u8, flags: u8, immediate: usize, len: u32) -> [u8; HEADER] {
+    let [a, b, c, d] = len.to_le_bytes();
+    // At most 8.
+    [kind, flags, immediate as u8, 0, a, b, c, d]
+}
+
+/// Tells a sender that has just come of so many receives; the number that it was told of.
+pub(super) fn grant(stream: &Stream, count: u64) -> u64 {
+    let told = u32::try_from(count).unwrap_or(u32::MAX);
+    match stream.send_from(&frame(CREDITS, 0, 0, told)) {
+        Ok(HEADER) => u64::from(told),
+        // Nothing else was sent before: it has gone.
+        _ => 0,
+    }
+}
+
+fn broken(what: std::fmt::Arguments<'_>) -> Error {
+    Error::ConnectionAborted.because(format_args!(
+        "an RDMA peer on another machine broke the protocol: {what}"
+    ))
+}
+
+/// Bytes on their way out.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+    blocked: bool,
+}
+
+impl Output {
+    fn unsent(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Sends what fits.
+    fn flush(&mut self, stream: &Stream) -> Result<()> {
+        self.blocked = false;
+        while self.unsent() > 0 {
+            match stream.send_from(&self.bytes[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(Error::Again) => {
+                    self.blocked = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.unsent() == 0 {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent > UNSENT {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Sends the rest and the end, and closes the connection.
+    fn close(&mut self, stream: Stream) {
+        self.bytes.extend_from_slice(&frame(END, 0, 0, 0));
+        if send_patiently(&stream, &self.bytes[self.sent..], PATIENCE).is_ok() {
+            close_gently(stream);
+        }
+    }
+}
+
+/// A fragment in the buffer.
+#[derive(Clone, Copy)]
+struct Current {
+    fragment: Fragment,
+    /// Where its immediate data begins.
+    from: usize,
+}
+
+impl Current {
+    fn immediate_len(&self) -> usize {
+        self.fragment.immediate_len.unwrap_or(0)
+    }
+
+    fn data(&self) -> usize {
+        self.from + self.immediate_len()
+    }
+}
+
+/// Receives from a peer on another machine.
+pub(crate) struct NetworkInbox {
+    /// There is one until this is dropped.
+    stream: Option<Stream>,
+    buffer: Box<[u8]>,
+    from: usize,
+    to: usize,
+    current: Option<Current>,
+    within_message: bool,
+    readable: bool,
+    end: Option<Peer>,
+    /// Receives that the sender may not use yet.
+    available: u64,
+    /// Receives that the sender may use.
+    granted: u64,
+    /// The sender has a message and no receive.
+    wanted: bool,
+    /// Where receives are taken that several senders share.
+    receives: Option<SharedReceives>,
+    output: Output,
+    /// What was offered: it has the slot in the pool of receives, and keeps the key from being offered again.
+    offered: Box<SharedInbox>,
+}
+
+impl NetworkInbox {
+    /// The receiving end for a peer that has taken up an offer, and was told of so many receives. `posted` receives wait.
+    pub(crate) fn new(
+        offered: Box<SharedInbox>,
+        (stream, granted): (Stream, u64),
+        posted: usize,
+    ) -> Result<Self> {
+        let receives = offered.shared_receives()?;
+        let mut inbox = Self {
+            stream: Some(stream),
+            buffer: vec![0; BUFFER].into(),
+            from: 0,
+            to: 0,
+            current: None,
+            within_message: false,
+            readable: true,
+            end: None,
+            available: 0,
+            granted,
+            wanted: false,
+            receives,
+            output: Output::default(),
+            offered,
+        };
+        inbox.post((posted as u64).saturating_sub(granted));
+        Ok(inbox)
+    }
+
+    /// Says how many receives there are. While this goes on, only when the sender may have used half of those that it knows of.
+    fn grant(&mut self, goes_on: bool) {
+        let count = match &self.receives {
+            None if self.available > 0 && (self.available >= self.granted || !goes_on) => {
+                std::mem::take(&mut self.available)
+            }
+            None => return,
+            // Only for a message that waits: what one sender has, the others have not.
+            Some(receives) if self.wanted && receives.take() => {
+                self.wanted = false;
+                1
+            }
+            Some(_) => return,
+        };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.granted += u64::from(count);
+        let frame = frame(CREDITS, 0, 0, count);
+        self.output.bytes.extend_from_slice(&frame);
+    }
+
+    /// The fragment at the front of the buffer, if all of it is there.
+    fn parse(&mut self) -> Result<Option<Current>> {
+        while let Some(header) = self.buffer[self.from..self.to].first_chunk::<HEADER>() {
+            let [kind, flags, immediate, zero, a, b, c, d] = *header;
+            let (immediate, len) = (usize::from(immediate), u32::from_le_bytes([a, b, c, d]));
+            match kind {
+                FRAGMENT => {
+                    let (len, first) = (len as usize, flags & FIRST != 0);
+                    let has_immediate = flags & IMMEDIATE != 0;
+                    if flags & !(FIRST | MORE | IMMEDIATE) != 0
+                        || zero != 0
+                        || immediate > MOST_IMMEDIATE
+                        || (immediate > 0) != has_immediate
+                        || len > MOST - immediate
+                        || first == self.within_message
+                    {
+                        return Err(broken(format_args!("a fragment that makes no sense")));
+                    }
+                    if first && self.granted == 0 {
+                        return Err(broken(format_args!(
+                            "a message for which there is no receive"
+                        )));
+                    }
+                    if self.to - self.from < HEADER + immediate + len {
+                        return Ok(None);
+                    }
+                    return Ok(Some(Current {
+                        fragment: Fragment {
+                            len,
+                            immediate_len: has_immediate.then_some(immediate),
+                            more: flags & MORE != 0,
+                        },
+                        from: self.from + HEADER,
+                    }));
+                }
+                END => {
+                    self.from += HEADER;
+                    self.end = Some(Peer::Closed);
+                    return Ok(None);
+                }
+                WANT => {
+                    self.from += HEADER;
+                    self.wanted = true;
+                    self.grant(true);
+                }
+                kind => return Err(broken(format_args!("a frame of kind {kind}"))),
+            }
+        }
+        Ok(None)
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let stream = self.stream.as_ref().ok_or(Error::ConnectionReset)?;
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        } else if self.buffer.len() - self.from < HEADER + MOST + MOST_IMMEDIATE {
+            self.buffer.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        match stream.receive_into(&mut self.buffer[self.to..])? {
+            0 => Err(Error::ConnectionReset),
+            received => {
+                self.to += received;
+                Ok(())
+            }
+        }
+    }
+
+    /// The socket has something, or its end; false when that was known.
+    pub(crate) fn set_readable(&mut self) -> bool {
+        self.readable = true;
+        self.end.is_none()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Sends what is queued.
+    pub(crate) fn flush(&mut self) {
+        if let Some(stream) = &self.stream
+            && self.output.unsent() > 0
+            && self.output.flush(stream).is_err()
+        {
+            self.end.get_or_insert(Peer::Lost);
+        }
+    }
+
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+}
+
+impl Inbox for NetworkInbox {
+    fn post(&mut self, count: u64) {
+        self.available += count;
+        self.grant(is_in_progress());
+    }
+
+    fn peek(&mut self) -> Result<Option<Fragment>> {
+        loop {
+            if self.current.is_none() {
+                self.current = self.parse()?;
+            }
+            if let Some(current) = &self.current {
+                return Ok(Some(current.fragment));
+            }
+            if !self.readable || self.end.is_some() {
+                return Ok(None);
+            }
+            match self.receive() {
+                Ok(()) => {}
+                Err(Error::Again) => {
+                    self.readable = false;
+                    return Ok(None);
+                }
+                Err(_) => self.end = Some(Peer::Lost),
+            }
+        }
+    }
+
+    fn read_immediate(&self, to: &mut [u8]) {
+        if let Some(current) = &self.current {
+            let len = current.immediate_len().min(to.len());
+            to[..len].copy_from_slice(&self.buffer[current.from..][..len]);
+        }
+    }
+
+    unsafe fn read(&self, from: usize, dst: *mut u8, len: usize) {
+        if let Some(current) = &self.current
+            && let Some(bytes) = self.buffer.get(current.data() + from..)
+        {
+            let len = len.min(bytes.len());
+            // SAFETY: `dst` is writable by the caller's promise, and the buffer is this one's own.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, len) };
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Some(current) = self.current.take() {
+            if !self.within_message {
+                self.granted = self.granted.saturating_sub(1);
+                self.offered.count_message();
+            }
+            self.within_message = current.fragment.more;
+            self.from = current.data() + current.fragment.len;
+            self.grant(true);
+        }
+    }
+
+    fn peer(&mut self) -> Peer {
+        // Without receives nothing else looks, and the sender may have ended.
+        if self.readable && self.current.is_none() && self.peek().is_err() {
+            self.end = Some(Peer::Lost);
+        }
+        self.end.unwrap_or(Peer::Present)
+    }
+
+    fn arm(&mut self) {
+        self.grant(false);
+        self.flush();
+    }
+
+    fn disarm(&mut self) {}
+}
+
+impl Drop for NetworkInbox {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && self.end != Some(Peer::Lost)
+        {
+            self.output.close(stream);
+        }
+    }
+}
+
+/// Sends to a peer on another machine.
+pub(crate) struct NetworkOutbox {
+    /// There is one until this is dropped.
+    stream: Option<Stream>,
+    link: Arc<Link>,
+    bell: OwnedFd,
+    output: Output,
+    /// The next frame of the receiver, and how much of it has come.
+    input: [u8; HEADER],
+    have: usize,
+    readable: bool,
+    end: Option<Peer>,
+    credits: u64,
+    reserved: bool,
+    /// The receiver has been told that a message waits.
+    asked: bool,
+}
+
+impl NetworkOutbox {
+    /// The sending end for what a peer offers.
+    ///
+    /// # Errors
+    /// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it.
+    pub(crate) fn connect(offer: &NetworkOffer) -> Result<Self> {
+        let link = Link::to(offer)?;
+        Ok(Self {
+            stream: Some(call(offer)?),
+            bell: link.bell()?,
+            link,
+            output: Output::default(),
+            input: [0; HEADER],
+            have: 0,
+            readable: true,
+            end: None,
+            credits: 0,
+            reserved: false,
+            asked: false,
+        })
+    }
+
+    /// Learns what the receiver has said.
+    pub(crate) fn look(&mut self) {
+        while self.readable && self.end.is_none() {
+            match self.receive() {
+                Ok(()) => {}
+                Err(Error::Again) => self.readable = false,
+                Err(_) => self.end = Some(Peer::Lost),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let stream = self.stream.as_ref().ok_or(Error::ConnectionReset)?;
+        match stream.receive_into(&mut self.input[self.have..])? {
+            0 => return Err(Error::ConnectionReset),
+            received => self.have += received,
+        }
+        if self.have < HEADER {
+            return Ok(());
+        }
+        self.have = 0;
+        let [kind, _, _, _, a, b, c, d] = self.input;
+        match kind {
+            CREDITS => {
+                let count = u64::from(u32::from_le_bytes([a, b, c, d]));
+                self.credits = self.credits.saturating_add(count);
+                self.asked = false;
+            }
+            END => self.end = Some(Peer::Closed),
+            kind => return Err(broken(format_args!("an answer of kind {kind}"))),
+        }
+        Ok(())
+    }
+
+    /// The socket has something, or its end; false when that was known.
+    pub(crate) fn set_readable(&mut self) -> bool {
+        self.readable = true;
+        self.end.is_none()
+    }
+
+    /// Sends what is queued; false when not everything fits.
+    pub(crate) fn flush(&mut self) -> bool {
+        if let Some(stream) = &self.stream
+            && self.output.unsent() > 0
+            && self.output.flush(stream).is_err()
+        {
+            // What it has said before is still there.
+            self.readable = true;
+            self.look();
+            self.end.get_or_insert(Peer::Lost);
+        }
+        !self.output.blocked
+    }
+
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    fn room(&mut self) -> Result<()> {
+        if self.output.unsent() > UNSENT {
+            self.flush();
+            if self.output.unsent() > UNSENT {
+                return Err(Error::Again);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Outbox for NetworkOutbox {
+    fn reserve_receive(&mut self) -> bool {
+        if self.reserved {
+            return true;
+        }
+        if self.credits == 0 {
+            // Outside of progress the engine has not looked at the socket.
+            self.readable |= !is_in_progress();
+            self.look();
+        }
+        if self.credits > 0 {
+            self.credits -= 1;
+            self.reserved = true;
+        } else if !self.asked {
+            self.asked = true;
+            self.output.bytes.extend_from_slice(&frame(WANT, 0, 0, 0));
+        }
+        self.reserved
+    }
+
+    fn max_fragment(&self) -> usize {
+        MOST
+    }
+
+    unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()> {
+        self.room()?;
+        if !self.reserve_receive() {
+            return Err(Error::Again);
+        }
+        self.reserved = false;
+        let header = frame(FRAGMENT, FIRST, 0, len as u32);
+        self.output.bytes.extend_from_slice(&header);
+        // SAFETY: the caller's promise.
+        unsafe { append(&mut self.output.bytes, src, len) };
+        Ok(())
+    }
+
+    unsafe fn push(
+        &mut self,
+        immediate: Option<&[u8]>,
+        len: usize,
+        first: bool,
+        more: bool,
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        self.room()?;
+        let mut flags = 0;
+        for (flag, is_set) in [
+            (FIRST, first),
+            (MORE, more),
+            (IMMEDIATE, immediate.is_some()),
+        ] {
+            if is_set {
+                flags |= flag;
+            }
+        }
+        let immediate = immediate.unwrap_or_default();
+        let bytes = &mut self.output.bytes;
+        let before = bytes.len();
+        bytes.extend_from_slice(&frame(FRAGMENT, flags, immediate.len(), len as u32));
+        bytes.extend_from_slice(immediate);
+        let end = bytes.len() + len;
+        // SAFETY: `fill` only gives readable memory.
+        let filled = fill(&mut |from, part| unsafe { append(bytes, from, part) });
+        let filled = filled.and(if bytes.len() == end {
+            Ok(())
+        } else {
+            Err(Error::Unexpected)
+        });
+        if filled.is_err() {
+            bytes.truncate(before);
+        } else {
+            self.reserved &= !first;
+        }
+        filled
+    }
+
+    fn peer(&self) -> Peer {
+        match self.end {
+            Some(end) => end,
+            None if self.link.is_gone() => Peer::Lost,
+            None => Peer::Present,
+        }
+    }
+
+    fn liveness(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn arm(&mut self) {
+        self.flush();
+    }
+
+    fn disarm(&mut self) {}
+}
+
+impl Drop for NetworkOutbox {
+    fn drop(&mut self) {
+        let is_lost = self.peer() == Peer::Lost;
+        if let Some(stream) = self.stream.take()
+            && !is_lost
+        {
+            self.output.close(stream);
+        }
+    }
+}
+
+/// Appends a copy of memory that others may write.
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+unsafe fn append(bytes: &mut Vec<u8>, from: *const u8, len: usize) {
+    bytes.reserve(len);
+    // SAFETY: there is room for `len` bytes behind those that are there, and `from` is readable; what others write meanwhile are other
+    // bytes, of which no value is invalid.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(bytes.len()), len);
+        bytes.set_len(bytes.len() + len);
+    }
+}
