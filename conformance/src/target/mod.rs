@@ -2,6 +2,7 @@
 
 mod control;
 mod fault;
+mod messages;
 mod records;
 mod session;
 mod worker;
@@ -10,7 +11,9 @@ use std::io;
 use std::net::TcpListener;
 
 pub use fault::{Fault, UnknownFault};
+pub(crate) use messages::{Io as IoOfRelease, Messages};
 pub(crate) use session::Session;
+use wire::release::Release;
 
 /// Why a scripted target could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +53,8 @@ pub struct Script {
     pub records: Option<u32>,
     /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
     pub features: u32,
+    /// The release of the protocol that its services speak.
+    pub release: Release,
 }
 
 /// A scripted target that listens.

@@ -7,8 +7,10 @@ use wire::control::{
     AnnouncedStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
 use wire::io_message::Repr;
+use wire::release::Release;
 
 use super::fault::Faults;
+use super::messages::Messages;
 use super::records::Records;
 use super::worker::{Storage, Worker};
 use super::{Error, Script};
@@ -25,6 +27,7 @@ pub(crate) struct Session {
     faults: Faults,
     records: Option<Records>,
     features: u32,
+    release: Release,
     running: bool,
 }
 
@@ -45,6 +48,7 @@ impl Session {
             faults: Faults::new(script.fault, script.block_size),
             records: script.records.map(Records::new),
             features: script.features,
+            release: script.release,
             running: false,
         })
     }
@@ -104,10 +108,19 @@ impl Session {
             Payload::QueryStorageRequest
             | Payload::IdentifyStorageRequest(_)
             | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
-            Payload::InitStorageRequest(init) => {
+            Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
+                let init = request.as_init_storage();
+                let (init, _) = init.ok_or_else(|| Error::Unexpected {
+                    expected: "an init_storage_request",
+                    got: request.message_type().to_string(),
+                })?;
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {
                     local: self.local.clone(),
+                    messages: Messages {
+                        release: self.release,
+                        requester_address: remote.base_address(),
+                    },
                     remote,
                 });
                 for _ in 0..init.core_count {

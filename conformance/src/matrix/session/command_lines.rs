@@ -83,6 +83,9 @@ impl Stage<'_> {
             .args(["--fault", FAULT])
             .arg("--content")
             .arg(content);
+        if let Some(protocol) = &self.settings.protocol {
+            command.args([PROTOCOL, protocol]);
+        }
         self.scene.place(&mut command);
         Ok(Running {
             label,

@@ -1,6 +1,7 @@
 //! What the targets hold, and how the initiator sees it.
 
 use wire::control::StorageDetails;
+use wire::release::Release;
 
 use crate::implementation::Role;
 use crate::role::Bench;
@@ -23,6 +24,7 @@ pub(super) fn scripts(bench: &Bench<'_>) -> Vec<Script> {
         fault: Fault::None,
         features: 0,
         records: None,
+        release: Release::default(),
     };
     (0..targets).map(script).collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use wire::control::{Message, Payload, RdmaConnectionDetails};
+use wire::release::Release;
 
 use super::Settings;
 use super::player::Part;
@@ -49,6 +50,7 @@ impl Target {
             fault: Fault::None,
             features: 0,
             records: None,
+            release: Release::default(),
         };
         self.session = Some(Session::new(&script).map_err(|error| error.to_string())?);
         Ok(())
