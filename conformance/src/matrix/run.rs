@@ -55,7 +55,7 @@ impl Matrix {
     /// Tries a check with a mix: the session, repeated while it ends in a start race of the reference.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
-        let expectation = Expectation::of(mix, check);
+        let expectation = Expectation::of(mix, check, self.settings.protocol.as_deref());
         let plan = self.plan(mix, check);
         let mut start_races = 0;
         let verdict = loop {
