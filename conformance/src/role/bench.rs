@@ -6,6 +6,8 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use wire::release::Release;
+
 use super::Wrong;
 use crate::implementation::{Implementation, Role};
 use crate::port::wait_for_listener;
@@ -41,6 +43,8 @@ pub struct Subject {
     pub crash_retries: u32,
     /// Its usage text.
     pub usage: Usage,
+    /// The release of the protocol that a scripted service of an initiator speaks. All other peers speak 3.2.
+    pub release: Release,
 }
 
 impl Subject {
@@ -56,6 +60,7 @@ impl Subject {
             patience: Duration::from_secs(10),
             crash_retries: 0,
             usage: Usage::default(),
+            release: Release::default(),
         }
     }
 }

@@ -19,6 +19,8 @@ pub use io_channel::IoChannel;
 pub use run::run;
 pub use wrong::{During, Wrong};
 
+use wire::release::Release;
+
 use crate::implementation::Role;
 
 /// One thing that a role must do, and how to see whether it does.
@@ -30,6 +32,13 @@ pub struct Check {
     pub meaning: &'static str,
     /// Plays it.
     pub play: fn(&Bench<'_>) -> Result<(), Wrong>,
+}
+
+impl Check {
+    /// Whether it can be tried with a role that speaks this release. The local region of an initiator of 3.0 is as large as the storage.
+    pub fn is_of(&self, release: Release) -> bool {
+        release != Release::V3_0 || !initiator::NEED_SMALL_REGIONS.contains(&self.name)
+    }
 }
 
 /// All checks of a role; none for the generator, which has no peers.

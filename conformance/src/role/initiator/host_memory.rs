@@ -21,6 +21,7 @@ pub(super) struct HostMemory {
     host: Buf,
     local: Buf,
     len: u64,
+    base_address: u64,
     _dma: Dma,
     pe: Pe,
 }
@@ -47,9 +48,15 @@ impl HostMemory {
             host,
             local,
             len: memory.len(),
+            base_address: memory.base_address(),
             _dma: dma,
             pe,
         })
+    }
+
+    /// The address at which it begins, in the initiator's address space.
+    pub(super) fn base_address(&self) -> u64 {
+        self.base_address
     }
 
     /// Its length in bytes.

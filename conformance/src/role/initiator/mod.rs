@@ -13,6 +13,9 @@ mod strategies;
 
 use super::Check;
 
+/// Names of the checks that give the initiator a local region smaller than the storage.
+pub(super) const NEED_SMALL_REGIONS: [&str; 2] = ["small-local-region", "storage-beyond-4-gib"];
+
 /// All of them, the plain ones first.
 pub(super) fn checks() -> Vec<Check> {
     [

@@ -51,22 +51,12 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "result-of-nobody",
         meaning: "a result with user data that no request has makes the initiator fail",
-        play: |bench| {
-            beside(bench, |result| Repr {
-                user_data: u64::from(u32::MAX) + 1,
-                ..result
-            })
-        },
+        play: |bench| beside_bytes(bench, |io| io.result_of(u32::MAX).to_vec()),
     },
     Check {
         name: "result-of-the-next-transaction",
         meaning: "a result with user data just beyond those of the transactions makes the initiator fail",
-        play: |bench| {
-            beside(bench, |result| Repr {
-                user_data: 4,
-                ..result
-            })
-        },
+        play: |bench| beside_bytes(bench, |io| io.result_of(4).to_vec()),
     },
     Check {
         name: "result-twice",
@@ -88,7 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
         meaning: "a message of an unknown type makes the initiator fail (the reference does not look)",
         play: |bench| {
             beside_bytes(bench, |io| {
-                let mut bytes = io.request.answer(0).to_bytes().to_vec();
+                let mut bytes = io.bytes_of(io.request.answer(0)).to_vec();
                 bytes[..4].copy_from_slice(&7_u32.to_be_bytes());
                 bytes
             })
@@ -117,7 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "short-result",
         meaning: "a result of 63 bytes makes the initiator fail (the reference takes it)",
-        play: |bench| beside_bytes(bench, |io| io.request.answer(0).to_bytes()[..63].to_vec()),
+        play: |bench| beside_bytes(bench, |io| io.bytes_of(io.request.answer(0))[..63].to_vec()),
     },
     Check {
         name: "missing-result",
@@ -226,7 +216,9 @@ fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 fn beside(bench: &Bench<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Wrong> {
-    beside_bytes(bench, |io| other(io.request.answer(0)).to_bytes().to_vec())
+    beside_bytes(bench, |io| {
+        io.bytes_of(other(io.request.answer(0))).to_vec()
+    })
 }
 
 /// Requests with these numbers get no result.

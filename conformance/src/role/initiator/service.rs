@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use doca::Device;
 use wire::control::Message;
+use wire::release::Release;
 
 use super::data_path::{DataPath, Io};
 use super::plan::Plan;
@@ -21,6 +22,8 @@ pub(super) struct Service {
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
     patience: Duration,
+    /// The release of the protocol that the initiator speaks.
+    release: Release,
     /// Requests that have come.
     pub(super) requests: Vec<Message>,
     /// Answers are sent in pieces of this many bytes.
@@ -47,6 +50,7 @@ impl Service {
             control: Some(control),
             initiator,
             patience,
+            release: bench.subject().release,
             requests: Vec::new(),
             piece: usize::MAX,
             delay: Duration::ZERO,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use wire::control::Payload;
 
-use super::data_path::Io;
 use super::plan::Plan;
 use super::service::Service;
 use crate::role::step::Step;
@@ -127,8 +126,8 @@ fn results_with_rubbish(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish_with(|data, io| {
         data.transfer(&io)?;
         data.forget(&io);
-        let mut bytes = io.request.answer(0).to_bytes();
-        Io::reserved().for_each(|at| bytes[at] = 0xff);
+        let mut bytes = io.bytes_of(io.request.answer(0));
+        io.reserved().for_each(|at| bytes[at] = 0xff);
         data.send_bytes(io.worker, &bytes)
     })?;
     service.expect_success()

@@ -4,11 +4,18 @@ use std::time::{Duration, Instant};
 
 use doca::Mmap;
 use wire::control::{InitStorage, Payload};
+use wire::release::Release;
 
 use super::Service;
 use crate::role::initiator::data_path::{Bounds, DataPath};
 use crate::role::initiator::host_memory::HostMemory;
 use crate::role::{During as _, IoChannel, Wrong};
+
+/// An init_storage_request of any release, and the batch size of that of 3.0.
+fn init_of(request: &Payload) -> Result<(InitStorage, Option<u32>), Wrong> {
+    let init = request.as_init_storage();
+    init.ok_or_else(|| Wrong::expected("memory", request.message_type()))
+}
 
 impl Service {
     /// Does what a request asks for; the answer to it.
@@ -20,8 +27,17 @@ impl Service {
             Payload::QueryStorageRequest => {
                 Payload::QueryStorageResponse(self.plan.details.clone())
             }
-            Payload::InitStorageRequest(init) => {
-                self.init(init)?;
+            Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
+                let (init, batch_size) = init_of(request)?;
+                Wrong::unless(
+                    batch_size.is_some() == (self.release == Release::V3_0),
+                    format!(
+                        "the init_storage_request of {}, see --protocol",
+                        self.release
+                    ),
+                    format!("batch size {batch_size:?}"),
+                )?;
+                self.init(&init)?;
                 Payload::InitStorageResponse
             }
             Payload::StartStorageRequest => {
@@ -50,9 +66,7 @@ impl Service {
         &self,
         request: &Payload,
     ) -> Result<(), Wrong> {
-        let Payload::InitStorageRequest(init) = request else {
-            return Err(Wrong::expected("memory", request.message_type()));
-        };
+        let (init, _) = init_of(request)?;
         let memory = Mmap::import(&self.device, &init.mmap_export_blob)?;
         let blob = memory
             .export_rdma(&self.device)
@@ -125,7 +139,7 @@ impl Service {
                 .saturating_mul(self.plan.blocks_per_io),
         };
         let storage = self.plan.storage.clone();
-        DataPath::new(channels, host, bounds, storage, self.patience)
+        DataPath::new(channels, host, bounds, self.release, storage, self.patience)
     }
 
     /// Waits for the initiator's consumers: the n-th belongs to the n-th worker.
