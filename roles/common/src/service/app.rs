@@ -17,11 +17,11 @@ use super::survival::{Comeback, Survival};
 use crate::application::Environment;
 use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
-use crate::failure::{Failure, FirstFailure};
+use crate::failure::Failure;
+use crate::jobs::JobRunner;
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
-use jobs::Running;
 
 /// How long the last messages may take to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -126,8 +126,7 @@ pub fn run<S: Service>(
                 .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
             refused_by: vec![false; addresses.len()],
-            running: None,
-            job_failure: FirstFailure::default(),
+            job: JobRunner::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
             device: device.clone(),
@@ -155,9 +154,7 @@ struct App<'a, S: Service> {
     /// By target: `true` once it was said that it refuses connections.
     refused_by: Vec<bool>,
     /// The job at hand.
-    running: Option<Running>,
-    /// The first failure of a worker in it.
-    job_failure: FirstFailure,
+    job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
     device: Device,
@@ -192,7 +189,7 @@ impl<S: Service> App<'_, S> {
         }
         self.client.flush(FAREWELL);
         // Of a job that is given up.
-        self.running = None;
+        self.job.cancel();
         let Self {
             mut workers,
             service,
