@@ -362,6 +362,8 @@ fn a_target_that_says_what_nobody_has_asked_is_lost_and_comes_back() {
     };
     let mut load = Load::behind(ports, 2_000_000_000, &[]);
     let line = line.expect("it was started");
+    // Not before I/Os are served: only then is a target lost and not the session.
+    progress(&mut load.initiator);
     let message = Message {
         message_id: 1,
         correlation_id: 1,

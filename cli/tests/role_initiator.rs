@@ -1,10 +1,24 @@
 //! `doca-storage conformance role initiator`: our initiator passes all checks, and checks are no formality.
 
-use crate::support::role::{PROGRAM, failures, ours_passes};
+use crate::support::role::{PROGRAM, failures, ours_passes, ours_passes_with};
 
 #[test]
 fn our_initiator_passes() {
     ours_passes("initiator", 100);
+}
+
+#[test]
+fn our_initiator_passes_in_earlier_releases() {
+    for release in ["3.0", "3.1"] {
+        ours_passes_with("initiator", 100, &["--protocol", release]);
+    }
+}
+
+/// An initiator of another release than its service does not get through a session.
+#[test]
+fn an_initiator_of_another_release_fails() {
+    let script = format!("exec {PROGRAM} initiator \"$@\" --protocol 3.0");
+    assert_eq!(failures("initiator", &script, "message-ids"), Some(1));
 }
 
 #[test]

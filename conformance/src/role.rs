@@ -19,6 +19,8 @@ use doca::Access;
 use wire::control::MessageType;
 
 use super::report::{Case, Outcome, Report};
+use wire::release::Release;
+
 use deployment::implementation::Role;
 use deployment::process::{Failure, Signal};
 
@@ -35,6 +37,13 @@ pub struct Check {
     pub meaning: &'static str,
     /// Plays it.
     pub play: fn(&Fixture<'_>) -> Result<(), Wrong>,
+}
+
+impl Check {
+    /// Returns `true` if it can be tried with a role that speaks this release. The local region of an initiator of 3.0 is as large as the storage.
+    pub fn is_of(&self, release: Release) -> bool {
+        release != Release::V3_0 || !initiator::NEED_SMALL_REGIONS.contains(&self.name)
+    }
 }
 
 /// All checks of a role; none for the generator, which has no peers.

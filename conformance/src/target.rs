@@ -1,6 +1,7 @@
 //! A scripted storage target for one session, which can inject faults.
 
 mod fault;
+mod messages;
 mod worker;
 
 use std::io;
@@ -19,9 +20,11 @@ use wire::io_message::Repr;
 
 use super::role::REMOTE;
 use fault::Faults;
+use wire::release::Release;
 use worker::{Storage, Worker};
 
 pub use fault::{Fault, UnknownFault};
+pub(crate) use messages::{Io as IoOfRelease, Messages};
 
 /// A scripted target could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,8 @@ pub struct Script {
     pub records: Option<u32>,
     /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
     pub features: u32,
+    /// The release of the protocol that its services speak.
+    pub release: Release,
 }
 
 /// A scripted target that listens.
@@ -197,6 +202,7 @@ pub(crate) struct Session {
     faults: Faults,
     records: Option<Records>,
     features: u32,
+    release: Release,
     running: bool,
 }
 
@@ -217,6 +223,7 @@ impl Session {
             faults: Faults::new(script.fault, script.block_size),
             records: script.records.map(Records::new),
             features: script.features,
+            release: script.release,
             running: false,
         })
     }
@@ -276,10 +283,19 @@ impl Session {
             Payload::QueryStorageRequest
             | Payload::IdentifyStorageRequest(_)
             | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
-            Payload::InitStorageRequest(init) => {
+            Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
+                let init = request.as_init_storage();
+                let (init, _) = init.ok_or_else(|| Error::Unexpected {
+                    expected: "an init_storage_request",
+                    got: request.message_type().to_string(),
+                })?;
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {
                     local: self.local.clone(),
+                    messages: Messages {
+                        release: self.release,
+                        requester_address: remote.base_address(),
+                    },
                     remote,
                 });
                 for _ in 0..init.core_count {

@@ -159,6 +159,7 @@ pub struct Implementation {
     name: String,
     programs: BTreeMap<Role, PathBuf>,
     library_path: Option<PathBuf>,
+    protocol: Option<String>,
 }
 
 impl Implementation {
@@ -186,6 +187,7 @@ impl Implementation {
             name: name.to_owned(),
             programs,
             library_path: None,
+            protocol: None,
         })
     }
 
@@ -215,6 +217,7 @@ impl Implementation {
             name: name.to_owned(),
             programs: roles.into_iter().map(|role| (role, path.clone())).collect(),
             library_path: None,
+            protocol: None,
         }
     }
 
@@ -222,6 +225,13 @@ impl Implementation {
     #[must_use]
     pub fn with_library_path(mut self, directory: Option<PathBuf>) -> Self {
         self.library_path = directory;
+        self
+    }
+
+    /// The same, whose roles are started with `--protocol` and this release. Only programs that know this flag can be.
+    #[must_use]
+    pub fn with_protocol(mut self, release: Option<String>) -> Self {
+        self.protocol = release;
         self
     }
 
@@ -235,7 +245,7 @@ impl Implementation {
         self.programs.contains_key(&role)
     }
 
-    /// The command that starts this role, without flags.
+    /// The command that starts this role, without flags but those that all starts of it have.
     ///
     /// # Errors
     ///
@@ -248,6 +258,11 @@ impl Implementation {
         let mut command = Command::new(path);
         if is_multi_call(path) {
             command.arg(role.subcommand());
+        }
+        if let Some(release) = &self.protocol
+            && role != Role::SbcGenerator
+        {
+            command.args(["--protocol", release]);
         }
         if let Some(directory) = &self.library_path {
             let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -358,6 +373,12 @@ mod tests {
             of(Role::ZeroCopy),
             [path(MULTI_CALL), "zero-copy".to_owned()]
         );
+        let older = ours.with_protocol(Some("3.1".to_owned()));
+        let of = |role| line(&older.command(role).expect("a program"));
+        let protocol = ["--protocol", "3.1"].map(str::to_owned);
+        assert_eq!(of(Role::Target)[1..], protocol);
+        assert_eq!(of(Role::ZeroCopy)[2..], protocol);
+        assert_eq!(of(Role::SbcGenerator).len(), 2, "it speaks with no role");
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     backing: Option<PathBuf>,
 
+    /// The release of the protocol that our roles speak, for a reference of that release [default: they detect it; 3.2 among themselves]
+    #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
+    protocol: Option<String>,
+
     /// Directory of the DOCA libraries to run the roles' binaries with [default: what LD_LIBRARY_PATH and the programs say]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
@@ -169,7 +173,9 @@ impl Options {
                 Implementation::in_directory("rust", directory)?
             }
         };
-        let ours = ours.with_library_path(library_path.clone());
+        let ours = ours
+            .with_library_path(library_path.clone())
+            .with_protocol(self.protocol.clone());
         let mut cpp = None;
         for with in &self.compare {
             if with.as_str() != "nbd" {

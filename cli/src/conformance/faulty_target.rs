@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ::conformance::target::{Fault, Script, ScriptedTarget};
 use clap::{Args, value_parser};
 use role_common::errln;
+use wire::release::Release;
 
 use super::Result;
 
@@ -32,6 +33,10 @@ pub(super) struct FaultyTarget {
     #[arg(long)]
     fault: Fault,
 
+    /// The release of the protocol that the service speaks: 3.0, 3.1 or 3.2
+    #[arg(long, value_name = "RELEASE", default_value_t, value_parser = release)]
+    protocol: Release,
+
     /// File to write the content of the storage into when the session has ended
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -58,6 +63,7 @@ impl FaultyTarget {
             fault: self.fault,
             features: 0,
             records: None,
+            release: self.protocol,
         };
         let target = ScriptedTarget::listen(script, self.listen_port)?;
         errln!("listening on port {}", target.port()?);
@@ -68,4 +74,11 @@ impl FaultyTarget {
         }
         Ok(())
     }
+}
+
+/// A release by its name.
+pub(super) fn release(text: &str) -> Result<Release, String> {
+    let all = Release::ALL;
+    let named = all.into_iter().find(|release| release.name() == text);
+    named.ok_or_else(|| format!("expected one of {}", all.map(Release::name).join(", ")))
 }

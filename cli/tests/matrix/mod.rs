@@ -197,3 +197,15 @@ fn what_is_not_understood_is_refused() {
         );
     }
 }
+
+/// The scripted target speaks the release of the roles.
+#[test]
+fn failing_io_is_noticed_in_earlier_releases() {
+    for release in ["3.0", "3.1"] {
+        let output = matrix(&["--only", "failing_io", "--protocol", release]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("2 passed, 0 failed"), "{text}");
+        assert_eq!(text.matches("│ noticed").count(), 2, "{text}");
+    }
+}

@@ -21,13 +21,18 @@ fn tried(own: &Scripts, mix: &str, check: &str, more: &[&str]) -> Vec<Value> {
 }
 
 fn fails(program: &str, script: &str, check: &str, expected: &str) -> Value {
+    fails_within("60", program, script, check, expected)
+}
+
+/// The same in sessions that may take so many seconds.
+fn fails_within(seconds: &str, program: &str, script: &str, check: &str, expected: &str) -> Value {
     let own = Scripts::new().add(program, script);
     let mix = match program {
         TARGET => "rust,rust,own",
         GGA_OFFLOAD => "rust,own,rust,rust,rust",
         _ => "own,rust,rust",
     };
-    let cases = tried(&own, mix, check, &["--timeout", "2"]);
+    let cases = tried(&own, mix, check, &["--timeout", seconds]);
     let name = format!("{mix}: {check}");
     let reason = reason(&cases, &name);
     assert!(reason.contains(expected), "{reason}");
@@ -174,7 +179,8 @@ fn an_initiator_must_say_why() {
 
 #[test]
 fn a_session_ends() {
-    fails(
+    fails_within(
+        "2",
         INITIATOR,
         &format!("{OURS}\nexec sleep 1000"),
         READ,

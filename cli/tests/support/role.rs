@@ -19,9 +19,15 @@ pub fn role(name: &str, arguments: &[&str]) -> Output {
 
 /// All checks of our own program pass, and there are at least so many.
 pub fn ours_passes(name: &str, at_least: usize) {
+    ours_passes_with(name, at_least, &[]);
+}
+
+/// The same with further arguments.
+pub fn ours_passes_with(name: &str, at_least: usize, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role.xml");
-    let output = role(name, &["--patience", "60", "--junit", text(&path)]);
+    let base = ["--patience", "60", "--junit", text(&path)];
+    let output = role(name, &[&base, arguments].concat());
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{table}");
     assert!(

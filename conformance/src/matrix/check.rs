@@ -140,12 +140,28 @@ pub enum Expectation {
 }
 
 impl Expectation {
-    /// The expectation for this mix. It has to be exact: a mix that does better than expected fails too.
-    pub fn of(mix: &Mix<'_>, check: Check) -> Self {
+    /// The expectation for this mix, of programs of release `protocol` where that is given. It has to be exact: a mix that does better than
+    /// expected fails too.
+    pub fn of(mix: &Mix<'_>, check: Check, protocol: Option<&str>) -> Self {
         let initiator = mix.initiator.traits(Role::Initiator);
         let service = mix.service.traits(mix.layout.service());
         match check {
             Check::Strategy(_) => Self::Good,
+            // A target of 3.0 refuses the read, and takes it for one that is still in flight: it never answers stop_storage_request.
+            Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy
+                    && protocol == Some("3.0")
+                    && !mix.targets[0].traits(Role::Target).checks_read_offsets =>
+            {
+                Self::Found(vec![
+                    if initiator.looks_at_results && service.forwards_errors {
+                        "DOCA_ERROR_INVALID_VALUE"
+                    } else {
+                        "stop_storage_re"
+                    }
+                    .to_owned(),
+                ])
+            }
             // Writes, in gga, all targets refuse.
             Check::IoPastEnd
                 if mix.layout == Layout::ZeroCopy
@@ -200,5 +216,50 @@ impl Check {
             (Self::FailingIo | Self::IoPastEnd, Layout::Gga) => Strategy::WriteThroughput,
             (Self::CorruptBlock, _) => Strategy::ReadValidation,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::implementation::Implementation;
+    use crate::matrix::Member;
+
+    fn member(name: &str, traits: Traits) -> Member {
+        let path = Path::new("/nonexistent/doca-storage");
+        let implementation = Implementation::of_binary(name, Role::Target, path);
+        Member::with_traits(implementation, traits)
+    }
+
+    #[test]
+    fn target_of_3_0_that_refuses_a_read_does_not_stop() {
+        let (ours, reference) = (
+            member("ours", Traits::OURS),
+            member("reference", Traits::REFERENCE),
+        );
+        let of = |initiator, service, target, protocol| {
+            let mix = Mix {
+                layout: Layout::ZeroCopy,
+                initiator,
+                service,
+                targets: vec![target],
+                generator: None,
+            };
+            Expectation::of(&mix, Check::IoPastEnd, protocol)
+        };
+        let found = |word: &str| Expectation::Found(vec![word.to_owned()]);
+        let noticed = found("DOCA_ERROR_INVALID_VALUE");
+        let stuck = found("stop_storage_re");
+        assert_eq!(of(&ours, &ours, &reference, Some("3.0")), noticed);
+        assert_eq!(of(&ours, &reference, &reference, Some("3.0")), stuck);
+        assert_eq!(of(&reference, &ours, &reference, Some("3.0")), stuck);
+        assert_eq!(of(&reference, &reference, &reference, Some("3.0")), stuck);
+        for protocol in [None, Some("3.1")] {
+            let hidden = Expectation::Hidden(Role::Target);
+            assert_eq!(of(&ours, &ours, &reference, protocol), hidden);
+        }
+        assert_eq!(of(&ours, &ours, &ours, Some("3.0")), found("DOCA_ERROR_"));
     }
 }

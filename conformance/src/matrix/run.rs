@@ -53,7 +53,7 @@ impl Matrix {
     /// Runs a check with a mix: one session, which is repeated while it ends in a start race of the reference.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
-        let expectation = Expectation::of(mix, check);
+        let expectation = Expectation::of(mix, check, self.settings.protocol.as_deref());
         let plan = self.plan(mix, check);
         let mut start_races = 0;
         let verdict = loop {

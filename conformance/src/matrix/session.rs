@@ -322,6 +322,9 @@ impl Deployment<'_> {
             .args(["--fault", FAULT])
             .arg("--content")
             .arg(content);
+        if let Some(protocol) = &self.settings.protocol {
+            command.args([PROTOCOL, protocol]);
+        }
         let command = self.sandbox.target(command, port);
         Ok(Running {
             process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,

@@ -6,6 +6,8 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use wire::release::Release;
+
 use super::Wrong;
 use deployment::implementation::{Implementation, Layout, Role, Usage};
 use deployment::process::{Process, Signal, is_orderly};
@@ -31,6 +33,8 @@ pub struct Subject {
     pub crash_retries: u32,
     /// The usage text of its program.
     pub usage: Usage,
+    /// The release of the protocol that a scripted service of an initiator speaks. All other peers speak 3.2.
+    pub release: Release,
 }
 
 impl Subject {
@@ -44,6 +48,7 @@ impl Subject {
             patience: Duration::from_secs(10),
             crash_retries: 0,
             usage: Usage::default(),
+            release: Release::default(),
         }
     }
 }

@@ -10,6 +10,9 @@ use wire::control::StorageDetails;
 use super::Check;
 use deployment::implementation::Usage;
 
+/// Names of the checks that give the initiator a local region smaller than the storage.
+pub(super) const NEED_SMALL_REGIONS: [&str; 2] = ["small-local-region", "storage-beyond-4-gib"];
+
 /// All checks, regular sessions first.
 pub(super) fn checks() -> Vec<Check> {
     [

@@ -1,6 +1,7 @@
 //! Checks of a service: `zero_copy` with one target, or `gga_offload` with three.
 
 mod answers;
+use wire::release::Release;
 mod course;
 mod io;
 mod peers;
@@ -50,6 +51,7 @@ fn scripts(fixture: &Fixture<'_>) -> Vec<Script> {
         fault: Fault::None,
         features: 0,
         records: None,
+        release: Release::default(),
     };
     (0..targets).map(script).collect()
 }

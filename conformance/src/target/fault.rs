@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use wire::io_message::{Repr, SIZE};
 
+use super::messages::{Io, Messages};
+
 /// A fault. Block numbers count from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -170,10 +172,10 @@ impl Faults {
     }
 
     /// A message to send before an I/O is started, other than its result.
-    pub(super) fn premature(&self, io: &Repr) -> Option<Vec<u8>> {
+    pub(super) fn premature(&self, messages: Messages, io: &Io) -> Option<Vec<u8>> {
         match self.fault {
-            Fault::Echo => Some(io.to_bytes().to_vec()),
-            Fault::Truncate => Some(io.answer(0).to_bytes()[..SIZE - 1].to_vec()),
+            Fault::Echo => Some(messages.to_bytes(io).to_vec()),
+            Fault::Truncate => Some(messages.to_bytes(&io.answer(0))[..SIZE - 1].to_vec()),
             _ => None,
         }
     }

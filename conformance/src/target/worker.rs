@@ -8,10 +8,11 @@ use doca::{
     Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection,
     Task,
 };
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::{IoMessageType, Repr, SIZE};
 
 use super::Error;
 use super::fault::{Faults, Verdict};
+use super::messages::{Io, Messages};
 use crate::role::REMOTE;
 
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
@@ -24,6 +25,7 @@ const IO_FAILED: u32 = 17;
 pub(super) struct Storage {
     pub local: Mmap,
     pub remote: Mmap,
+    pub messages: Messages,
 }
 
 /// Times that a read's place is written again.
@@ -52,7 +54,7 @@ struct Transaction {
     /// `true` if the response being sent is the second one to its request.
     answered_twice: Cell<bool>,
     /// The request to start once the message before it has been sent.
-    postponed: Cell<Option<Repr>>,
+    postponed: Cell<Option<Io>>,
 }
 
 /// One worker's engine, contexts and transactions. Fields are in drop order: tasks before contexts, contexts before the engine.
@@ -162,6 +164,7 @@ impl Worker {
 
     /// Handles what has happened.
     pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
+        let messages = self.storage.messages;
         while let Some(Completion { token, result }) = self.next_completion() {
             let index = (token & 0xffff_ffff) as usize;
             let transaction = &self.transactions[index];
@@ -170,32 +173,32 @@ impl Worker {
                     if let Some(last) = self.late.take() {
                         submit(&self.transactions[last].response)?;
                     }
-                    let io = read_message(&transaction.message)?;
-                    if let Some(premature) = faults.premature(&io) {
+                    let io = read_message(messages, &transaction.message)?;
+                    if let Some(premature) = faults.premature(messages, &io) {
                         transaction.postponed.set(Some(io));
                         transaction.message.write_data(&premature)?;
                         submit(&transaction.response)?;
                         continue;
                     }
-                    begin(transaction, faults)?;
+                    begin(messages, transaction, faults)?;
                 }
                 (step, result) if step == Step::Transfer as u64 => {
                     let code = if result.is_ok() { 0 } else { IO_FAILED };
-                    let io = read_message(&transaction.message)?;
+                    let io = read_message(messages, &transaction.message)?.values;
                     if faults.together() > 1 {
-                        prepare(transaction, code)?;
+                        prepare(messages, transaction, code)?;
                         self.hold(index, faults.together())?;
                         continue;
                     }
-                    respond(transaction, code)?;
+                    respond(messages, transaction, code)?;
                     if faults.scribbles() && io.message_type == IoMessageType::Read {
                         self.scribble(index, &io)?;
                     }
                 }
                 (step, Ok(())) if step == Step::Response as u64 => {
                     if let Some(io) = transaction.postponed.take() {
-                        transaction.message.write_data(&io.to_bytes())?;
-                        begin(transaction, faults)?;
+                        transaction.message.write_data(&messages.to_bytes(&io))?;
+                        begin(messages, transaction, faults)?;
                         continue;
                     }
                     if faults.answers_twice() && !transaction.answered_twice.replace(true) {
@@ -269,12 +272,12 @@ impl Worker {
     }
 }
 
-fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
-    let io = read_message(&transaction.message)?;
+fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
+    let io = read_message(messages, &transaction.message)?.values;
     faults.saw(&io);
     if io.message_type == IoMessageType::Flush {
         // Memory is as durable as it will ever be.
-        return respond(transaction, 0);
+        return respond(messages, transaction, 0);
     }
     let is_write = matches!(
         io.message_type,
@@ -282,7 +285,7 @@ fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
     );
     let offset = match faults.judge(is_write, io.storage_offset) {
         Verdict::Do(offset) => offset,
-        Verdict::Answer(result) => return respond(transaction, result),
+        Verdict::Answer(result) => return respond(messages, transaction, result),
         Verdict::Nonsense => {
             transaction.message.write_data(&[0xee; SIZE])?;
             return submit(&transaction.response);
@@ -309,33 +312,36 @@ fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
         .set_data(from.1, size)
         .and_then(|()| to.0.set_range(to.1, size));
     if size == 0 || aimed.is_err() {
-        return respond(transaction, INVALID_VALUE);
+        return respond(messages, transaction, INVALID_VALUE);
     }
     submit(task)
 }
 
-fn respond(transaction: &Transaction, result: u32) -> Result<(), Error> {
-    prepare(transaction, result)?;
+fn respond(messages: Messages, transaction: &Transaction, result: u32) -> Result<(), Error> {
+    prepare(messages, transaction, result)?;
     submit(&transaction.response)
 }
 
 /// Makes the request in the message its result.
-fn prepare(transaction: &Transaction, result: u32) -> Result<(), Error> {
-    let io = read_message(&transaction.message)?.answer(result);
-    transaction.message.write_data(&io.to_bytes())?;
+fn prepare(messages: Messages, transaction: &Transaction, result: u32) -> Result<(), Error> {
+    let io = read_message(messages, &transaction.message)?.answer(result);
+    transaction.message.write_data(&messages.to_bytes(&io))?;
     Ok(())
 }
 
-fn read_message(buf: &Buf) -> Result<Repr, Error> {
+fn read_message(messages: Messages, buf: &Buf) -> Result<Io, Error> {
     let unexpected = |got: String| Error::Unexpected {
         expected: "an I/O message of 64 bytes",
         got,
     };
     let mut bytes = [0; SIZE];
     let len = buf.read_data(&mut bytes)?;
-    let message =
-        IoMessage::new_checked(&bytes[..len]).map_err(|error| unexpected(error.to_string()))?;
-    Repr::parse(&message).map_err(|error| unexpected(error.to_string()))
+    if len != SIZE {
+        return Err(unexpected(format!("{len} bytes")));
+    }
+    messages
+        .parse(&bytes)
+        .map_err(|error| unexpected(error.to_string()))
 }
 
 fn submit(task: &Task) -> Result<(), Error> {

@@ -17,6 +17,7 @@ pub mod control;
 pub mod ends;
 mod failure;
 pub mod flags;
+pub mod jobs;
 mod logging;
 pub mod messages;
 pub mod metrics;

@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
-use role_common::abandoned;
+use role_common::Failure;
 use role_common::application::Environment;
-use role_common::background::Background;
 use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
+use role_common::jobs::{Completed, JobRunner, Outcome};
 use role_common::metrics::{Count, REFUSED_REQUESTS};
 use role_common::protocol::Protocol;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
 use role_common::worker::{Answer, Worker};
-use role_common::{Failure, FirstFailure};
 use signal_hook::consts::SIGXFSZ;
 use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
 
@@ -29,7 +28,7 @@ use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
 use crate::quarantine::{Quarantine, Writer, Writes};
-use crate::session::{Action, Event, Job, Outcome, Session, opens};
+use crate::session::{Action, Event, Job, Session, opens};
 use crate::store::SectorLocks;
 
 /// How long an import, or a worker, may take for a step. Services wait 5 s for an answer, and it should say why.
@@ -175,9 +174,7 @@ struct App<'a> {
     environment: &'a Environment,
     refused: Quota,
     /// The job at hand.
-    running: Option<Running>,
-    /// The first failure of a worker in it.
-    job_failure: FirstFailure,
+    job: JobRunner<InitStorage>,
 }
 
 impl<'a> App<'a> {
@@ -196,8 +193,7 @@ impl<'a> App<'a> {
             statistics: Vec::new(),
             environment,
             refused: Quota::refused_requests(),
-            running: None,
-            job_failure: FirstFailure::default(),
+            job: JobRunner::default(),
         }
     }
 
@@ -205,7 +201,7 @@ impl<'a> App<'a> {
     fn run(mut self, channel: &mut TcpServerChannel) -> Result<Vec<CoreStatistics>, Broken> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
-        self.running = None;
+        self.job.cancel();
         let ended = self.end_workers();
         // After the workers: the next session finds nothing of this one.
         channel.next_client(FAREWELL);
@@ -241,7 +237,7 @@ impl<'a> App<'a> {
                 }
             }
             // Further requests wait until the one at hand is answered; other clients do not.
-            channel.pause(self.running.is_some());
+            channel.pause(self.job.is_busy());
             let now = Instant::now();
             let event = channel.poll()?;
             let is_quiet = event.is_none();
@@ -302,7 +298,7 @@ impl<'a> App<'a> {
 
     /// A data path ends by itself only when it fails.
     fn check_workers(&mut self) -> Result<(), Failure> {
-        if self.running.is_some() {
+        if self.job.is_busy() {
             return Ok(());
         }
         for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
@@ -313,23 +309,17 @@ impl<'a> App<'a> {
 
     /// Starts a job. None of them waits for a peer on this thread: [`finish_job`](Self::finish_job) has the outcome.
     fn start_job(&mut self, job: Job) -> Result<(), Failure> {
-        let running = match job {
+        match job {
             Job::CreateWorkers(init) => {
                 // What an earlier, failed init left.
                 self.end_workers()?;
-                abandoned::check()?;
                 let waker = self.environment.shutdown.waker().clone();
-                let (device, blob) = (self.server.device.clone(), init.mmap_export_blob.clone());
-                let what = "the import of the memory map of the init request";
-                let import = Background::start(what, WORKER_PATIENCE, waker, move || {
-                    Mmap::import(&device, &blob)
-                })?;
-                Running::Import { init, import }
+                let (device, export) = (self.server.device.clone(), init.mmap_export_blob.clone());
+                return self
+                    .job
+                    .import(init, device, export, WORKER_PATIENCE, waker);
             }
-            Job::Connect(details) => {
-                self.connect(&details)?;
-                Running::Replies(Outcome::Done)
-            }
+            Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers { maintains } => {
                 let file = self.server.file();
                 self.server.keeper.borrow_mut().begin_use(maintains, file)?;
@@ -337,19 +327,16 @@ impl<'a> App<'a> {
                     // Less than the patience, so that it is the worker that says what it waited for.
                     worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
                 }
-                Running::Start
+                self.job.await_start();
+                return Ok(());
             }
             Job::StopWorkers => {
                 self.statistics.clear();
                 for worker in &mut self.workers {
                     worker.begin_stop(WORKER_PATIENCE)?;
                 }
-                Running::Replies(Outcome::Done)
             }
-            Job::DestroyWorkers => {
-                self.end_workers()?;
-                Running::Replies(Outcome::Done)
-            }
+            Job::DestroyWorkers => self.end_workers()?,
             Job::Persist(superblock) => {
                 let file = self.server.file();
                 self.server.keeper.borrow_mut().keep(superblock, file)?;
@@ -357,44 +344,42 @@ impl<'a> App<'a> {
                     set, epoch, state, ..
                 } = superblock;
                 tracing::info!("superblock of set {set}: epoch {epoch}, {state}");
-                Running::Replies(Outcome::Done)
             }
-        };
-        self.running = Some(running);
+        }
+        self.job.await_replies();
         Ok(())
     }
 
     /// When the job at hand fails if nothing happens before.
     fn job_deadline(&self) -> Option<Instant> {
-        match self.running.as_ref()? {
-            Running::Import { import, .. } => Some(import.deadline()),
-            Running::Replies(_) | Running::Start => {
-                self.workers.iter().filter_map(Worker::deadline).min()
-            }
-        }
+        self.job.deadline(&self.workers)
     }
 
     /// Goes on with the job at hand, and returns its outcome once it has one.
     fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
-        let outcome = match self.running.take()? {
-            Running::Import { init, import } => self.import(init, import),
-            Running::Replies(outcome) => self.take_replies(outcome),
-            Running::Start => self.start_prepared(),
-        };
+        let statistics = &mut self.statistics;
+        let polled = self
+            .job
+            .poll(&mut self.workers, Instant::now(), |answer| match answer {
+                Answer::Replied(Reply::Exported(export)) => Some(Bytes::from(export)),
+                Answer::Stopped(report) => {
+                    statistics.push(report);
+                    None
+                }
+                Answer::Replied(Reply::Prepared) | Answer::Created => None,
+            });
+        let outcome = polled.and_then(|completed| match completed {
+            None => Ok(None),
+            Some(Completed::Job(outcome)) => Ok(Some(outcome)),
+            Some(Completed::Imported(init, requester)) => {
+                self.create_workers(&init, &requester).map(|()| None)
+            }
+            Some(Completed::Stopped) => Ok(Some(Outcome::Done)),
+        });
         outcome.transpose()
     }
 
-    fn import(
-        &mut self,
-        init: InitStorage,
-        mut import: Background<doca::Result<Mmap>>,
-    ) -> Result<Option<Outcome>, Failure> {
-        let Some(requester) = import.poll(Instant::now())? else {
-            self.running = Some(Running::Import { init, import });
-            return Ok(None);
-        };
-        let requester = requester
-            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
+    fn create_workers(&mut self, init: &InitStorage, requester: &Mmap) -> Result<(), Failure> {
         let locks = Arc::new(SectorLocks::default());
         let sector = self.server.blocks.sector();
         for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
@@ -425,46 +410,8 @@ impl<'a> App<'a> {
             init.core_count,
             init.transaction_count
         );
-        self.running = Some(Running::Replies(Outcome::Done));
-        Ok(None)
-    }
-
-    /// Waits for the answers of all workers that have been given something to do.
-    fn take_replies(&mut self, mut outcome: Outcome) -> Result<Option<Outcome>, Failure> {
-        let statistics = &mut self.statistics;
-        let all = Worker::collect(
-            &mut self.workers,
-            Instant::now(),
-            &mut self.job_failure,
-            |answer| match answer {
-                Answer::Replied(Reply::Exported(export)) => {
-                    outcome = Outcome::Exported(Bytes::from(export));
-                }
-                Answer::Stopped(report) => statistics.push(report),
-                Answer::Replied(Reply::Prepared) | Answer::Created => {}
-            },
-        );
-        if all {
-            self.job_failure.outcome()?;
-            return Ok(Some(outcome));
-        }
-        self.running = Some(Running::Replies(outcome));
-        Ok(None)
-    }
-
-    fn start_prepared(&mut self) -> Result<Option<Outcome>, Failure> {
-        if Worker::collect(
-            &mut self.workers,
-            Instant::now(),
-            &mut self.job_failure,
-            |_| {},
-        ) {
-            self.job_failure.outcome()?;
-            self.workers.iter_mut().try_for_each(Worker::start)?;
-            return Ok(Some(Outcome::Done));
-        }
-        self.running = Some(Running::Start);
-        Ok(None)
+        self.job.await_replies();
+        Ok(())
     }
 
     fn connect(&mut self, details: &RdmaConnectionDetails) -> Result<(), Failure> {
@@ -480,19 +427,6 @@ impl<'a> App<'a> {
         };
         worker.begin(command, WORKER_PATIENCE)
     }
-}
-
-/// A job that is under way.
-enum Running {
-    /// The memory map is being imported; the workers come after it.
-    Import {
-        init: InitStorage,
-        import: Background<doca::Result<Mmap>>,
-    },
-    /// Workers have something to do, whose outcome is this unless they say otherwise.
-    Replies(Outcome),
-    /// Workers prepare their data paths, which are started then.
-    Start,
 }
 
 /// New memory for the storage, with its first content.

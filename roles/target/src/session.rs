@@ -12,6 +12,7 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
+pub use role_common::jobs::Outcome;
 use role_common::protocol::Protocol;
 use role_common::session::unexpected;
 use role_common::superblock::{QUESTION, Superblock};
@@ -76,15 +77,6 @@ pub enum Job {
     DestroyWorkers,
     /// Persist this superblock.
     Persist(Superblock),
-}
-
-/// How a job went.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing to tell.
-    Done,
-    /// The export of the local end of a connection.
-    Exported(Bytes),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,10 @@ use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::outln;
 use role_common::shutdown::Shutdown;
+use wire::release::Release;
 
 use super::Result;
+use super::faulty_target::release;
 use super::report::{ReportOptions, progress};
 
 /// How often a check of the reference is repeated after a crash: 8 times are too few.
@@ -27,6 +29,7 @@ Examples:
   doca-storage conformance role target                                  this program's own target
   doca-storage conformance role target --list
   doca-storage conformance role zero-copy --bin build/doca_storage_comch_to_rdma_zero_copy --library-path ~/softdoca/lib
+  doca-storage conformance role initiator --bin build-3.1/doca_storage_initiator_comch --protocol 3.1
   doca-storage conformance role initiator --bin build/doca_storage_initiator_comch --crash-retries 8 --junit initiator.xml";
 
 /// Its flags.
@@ -48,6 +51,11 @@ pub(super) struct RoleOptions {
     /// Another argument for every start of the binary; may be repeated
     #[arg(long = "flag", value_name = "ARG", allow_hyphen_values = true)]
     flags: Vec<String>,
+
+    /// The release of the protocol that an initiator under test speaks, and its scripted service; passed to an initiator that knows the flag. The
+    /// peers of the other roles speak 3.2
+    #[arg(long, value_name = "RELEASE", default_value_t, value_parser = release)]
+    protocol: Release,
 
     /// Only the checks whose names contain this; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -128,7 +136,8 @@ impl RoleOptions {
     }
 
     fn chosen(&self, role: implementation::Role) -> Result<Vec<Check>> {
-        let all = checks(role);
+        let mut all = checks(role);
+        all.retain(|check| check.is_of(self.protocol));
         let is = |check: &Check, name: &String| check.name.contains(name.as_str());
         for name in &self.only {
             if !all.iter().any(|check| is(check, name)) {
@@ -161,9 +170,24 @@ impl RoleOptions {
         let implementation =
             Implementation::of_binary("subject", role, &binary).with_library_path(libraries);
         let usage = Usage::of(&implementation, role)?;
+        let mut flags = self.flags.clone();
+        if self.protocol != Release::default() {
+            if !matches!(self.role, Role::Initiator) {
+                return Err(format!(
+                    "--protocol {}: expected {} for a role other than initiator, whose scripted peers speak no other release",
+                    self.protocol,
+                    Release::default()
+                )
+                .into());
+            }
+            if usage.has("--protocol") {
+                flags.extend(["--protocol".to_owned(), self.protocol.to_string()]);
+            }
+        }
         let default = if usage.is_ours() { 0 } else { CRASH_RETRIES };
         Ok(Subject {
-            flags: self.flags.clone(),
+            flags,
+            release: self.protocol,
             patience: Duration::from_secs(self.patience),
             crash_retries: self.crash_retries.unwrap_or(default),
             usage,

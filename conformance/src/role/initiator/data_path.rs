@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use wire::control::StorageDetails;
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::{IoMessageType, Repr, SIZE};
+use wire::release::Release;
 
 use super::service::{HostMemory, Service};
 use super::{BLOCK, BLOCKS, Plan, content};
 use crate::role::{Check, Fixture, IoChannel, Wrong};
-
-/// Bytes of an I/O message that belong to no field.
-const RESERVED: [std::ops::Range<usize>; 2] = [4..8, 40..SIZE];
+use crate::target::{IoOfRelease, Messages};
 
 /// A request, and the worker of the initiator that sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Io {
     pub(super) worker: usize,
     pub(super) request: Repr,
+    /// The number that it has beside its user data, in releases before 3.2.
+    correlation_id: u32,
+    messages: Messages,
     /// `true` if bytes that belong to no field were not zero.
     pub(super) has_rubbish: bool,
 }
@@ -31,8 +33,39 @@ impl Io {
     }
 
     /// Where the bytes of an I/O message are that belong to no field.
-    pub(super) fn reserved() -> impl Iterator<Item = usize> {
-        RESERVED.into_iter().flatten()
+    pub(super) fn reserved(&self) -> impl Iterator<Item = usize> + use<> {
+        reserved(self.messages.release)
+    }
+
+    /// The bytes of a message with these values, and otherwise of the result of this request.
+    pub(super) fn bytes_of(&self, values: Repr) -> [u8; SIZE] {
+        self.messages.to_bytes(&IoOfRelease {
+            values,
+            correlation_id: self.correlation_id,
+        })
+    }
+
+    /// The bytes of the result of this request, but of another transaction.
+    pub(super) fn result_of(&self, transaction: u32) -> [u8; SIZE] {
+        let mut values = self.request.answer(0);
+        let mut correlation_id = self.correlation_id;
+        if self.messages.release == Release::V3_2 {
+            values.user_data = transaction.into();
+        } else {
+            correlation_id = transaction;
+        }
+        self.messages.to_bytes(&IoOfRelease {
+            values,
+            correlation_id,
+        })
+    }
+
+    /// What the initiator knows the transaction by.
+    fn transaction(&self) -> u64 {
+        match self.messages.release {
+            Release::V3_2 => self.request.user_data,
+            Release::V3_0 | Release::V3_1 => self.correlation_id.into(),
+        }
     }
 
     /// Where the request is in the storage.
@@ -40,6 +73,15 @@ impl Io {
         let begin = self.request.storage_offset as usize;
         begin..begin + self.request.size as usize
     }
+}
+
+/// Positions of the bytes of an I/O message that belong to no field. 3.0 and 3.1 have a correlation id behind the type.
+fn reserved(release: Release) -> impl Iterator<Item = usize> {
+    let first = match release {
+        Release::V3_2 => 4..8,
+        Release::V3_0 | Release::V3_1 => 8..8,
+    };
+    first.chain(40..SIZE)
 }
 
 /// Constraints on the requests.
@@ -60,6 +102,7 @@ pub(super) struct DataPath {
     in_flight: Vec<Io>,
     host: HostMemory,
     bounds: Bounds,
+    messages: Messages,
     patience: Duration,
     /// The content. May be shorter than the storage where no data is transferred.
     pub(super) storage: Vec<u8>,
@@ -72,14 +115,20 @@ impl DataPath {
         channels: Vec<IoChannel>,
         host: HostMemory,
         bounds: Bounds,
+        release: Release,
         storage: Vec<u8>,
         patience: Duration,
     ) -> Self {
+        let messages = Messages {
+            release,
+            requester_address: host.base_address(),
+        };
         Self {
             channels,
             in_flight: Vec::new(),
             host,
             bounds,
+            messages,
             patience,
             storage,
             seen: Vec::new(),
@@ -102,11 +151,16 @@ impl DataPath {
                     format!("{} bytes", bytes.len()),
                 ));
             };
-            let request = Repr::parse(&IoMessage::new_unchecked_len(&bytes))?;
+            let IoOfRelease {
+                values: request,
+                correlation_id,
+            } = self.messages.parse(&bytes)?;
             let io = Io {
                 worker,
                 request,
-                has_rubbish: Io::reserved().any(|at| bytes[at] != 0),
+                correlation_id,
+                messages: self.messages,
+                has_rubbish: reserved(self.messages.release).any(|at| bytes[at] != 0),
             };
             self.judge(&io)?;
             self.in_flight.push(io);
@@ -119,7 +173,6 @@ impl DataPath {
     fn judge(&self, io: &Io) -> Result<(), Wrong> {
         let Repr {
             message_type,
-            user_data,
             size,
             requester_offset,
             storage_offset,
@@ -167,8 +220,8 @@ impl DataPath {
                 .filter(|other| other.worker == io.worker)
         };
         unless(
-            own().all(|other| other.request.user_data != user_data),
-            "user data that no request in flight has".to_owned(),
+            own().all(|other| other.transaction() != io.transaction()),
+            "a transaction that no request in flight is of: another user data, or correlation id before 3.2".to_owned(),
         )?;
         unless(
             own().count() < *transactions as usize,
@@ -229,7 +282,7 @@ impl DataPath {
     /// The initiator does not take it.
     pub(super) fn answer(&mut self, io: &Io, result: u32) -> Result<(), Wrong> {
         self.forget(io);
-        self.send(io.worker, &io.request.answer(result))
+        self.send_bytes(io.worker, &io.bytes_of(io.request.answer(result)))
     }
 
     /// Carries out a request and sends its result.
@@ -245,15 +298,6 @@ impl DataPath {
     /// The request is as good as answered.
     pub(super) fn forget(&mut self, io: &Io) {
         self.in_flight.retain(|other| other != io);
-    }
-
-    /// Sends any I/O message to a worker.
-    ///
-    /// # Errors
-    ///
-    /// The initiator does not take it.
-    pub(super) fn send(&mut self, worker: usize, message: &Repr) -> Result<(), Wrong> {
-        self.channels[worker].send(message, self.patience)
     }
 
     /// Sends any bytes to a worker.
@@ -330,22 +374,12 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
         name: "result-of-nobody",
         meaning: "a result with user data that no request has makes the initiator fail",
-        play: |fixture| {
-            beside(fixture, |result| Repr {
-                user_data: u64::from(u32::MAX) + 1,
-                ..result
-            })
-        },
+        play: |fixture| beside_bytes(fixture, |io| io.result_of(u32::MAX).to_vec()),
     },
     Check {
         name: "result-of-the-next-transaction",
         meaning: "a result with user data just beyond those of the transactions makes the initiator fail",
-        play: |fixture| {
-            beside(fixture, |result| Repr {
-                user_data: 4,
-                ..result
-            })
-        },
+        play: |fixture| beside_bytes(fixture, |io| io.result_of(4).to_vec()),
     },
     Check {
         name: "result-twice",
@@ -367,7 +401,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
         meaning: "a message of an unknown type makes the initiator fail (the reference does not check)",
         play: |fixture| {
             beside_bytes(fixture, |io| {
-                let mut bytes = io.request.answer(0).to_bytes().to_vec();
+                let mut bytes = io.bytes_of(io.request.answer(0)).to_vec();
                 bytes[..4].copy_from_slice(&7_u32.to_be_bytes());
                 bytes
             })
@@ -396,7 +430,11 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
         name: "short-result",
         meaning: "a result of 63 bytes makes the initiator fail (the reference takes it)",
-        play: |fixture| beside_bytes(fixture, |io| io.request.answer(0).to_bytes()[..63].to_vec()),
+        play: |fixture| {
+            beside_bytes(fixture, |io| {
+                io.bytes_of(io.request.answer(0))[..63].to_vec()
+            })
+        },
     },
     Check {
         name: "missing-result",
@@ -506,7 +544,7 @@ fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 
 fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Wrong> {
     beside_bytes(fixture, |io| {
-        other(io.request.answer(0)).to_bytes().to_vec()
+        io.bytes_of(other(io.request.answer(0))).to_vec()
     })
 }
 

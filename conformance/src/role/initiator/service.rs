@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use doca::{Access, Buf, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe, Task};
 use wire::control::{InitStorage, Message, Payload};
+use wire::release::Release;
 
 use super::Plan;
 use super::data_path::{Bounds, DataPath, Io};
@@ -20,12 +21,20 @@ pub(super) struct Service {
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
     patience: Duration,
+    /// The release of the protocol that the initiator speaks.
+    release: Release,
     /// Received requests.
     pub(super) requests: Vec<Message>,
     /// Answers are sent in pieces of this many bytes.
     pub(super) piece: usize,
     /// Time that answers take.
     pub(super) delay: Duration,
+}
+
+/// An init_storage_request of any release, and the batch size of that of 3.0.
+fn init_of(request: &Payload) -> Result<(InitStorage, Option<u32>), Wrong> {
+    let init = request.as_init_storage();
+    init.ok_or_else(|| Wrong::expected("memory", request.message_type()))
 }
 
 impl Service {
@@ -46,6 +55,7 @@ impl Service {
             control: Some(control),
             initiator,
             patience,
+            release: fixture.subject().release,
             requests: Vec::new(),
             piece: usize::MAX,
             delay: Duration::ZERO,
@@ -244,8 +254,17 @@ impl Service {
             Payload::QueryStorageRequest => {
                 Payload::QueryStorageResponse(self.plan.details.clone())
             }
-            Payload::InitStorageRequest(init) => {
-                self.init(init)?;
+            Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
+                let (init, batch_size) = init_of(request)?;
+                Wrong::unless(
+                    batch_size.is_some() == (self.release == Release::V3_0),
+                    format!(
+                        "the init_storage_request of {}, see --protocol",
+                        self.release
+                    ),
+                    format!("batch size {batch_size:?}"),
+                )?;
+                self.init(&init)?;
                 Payload::InitStorageResponse
             }
             Payload::StartStorageRequest => {
@@ -271,9 +290,7 @@ impl Service {
 
     /// Exports the initiator's memory again, as a service does for its targets.
     pub(super) fn pass_on_memory(&self, request: &Payload) -> Result<(), Wrong> {
-        let Payload::InitStorageRequest(init) = request else {
-            return Err(Wrong::expected("memory", request.message_type()));
-        };
+        let (init, _) = init_of(request)?;
         let memory = Mmap::import(&self.device, &init.mmap_export_blob)?;
         let blob = memory
             .export_rdma(&self.device)
@@ -342,7 +359,7 @@ impl Service {
                 .saturating_mul(self.plan.blocks_per_io),
         };
         let storage = self.plan.storage.clone();
-        DataPath::new(channels, host, bounds, storage, self.patience)
+        DataPath::new(channels, host, bounds, self.release, storage, self.patience)
     }
 
     /// Waits for the initiator's consumers: the n-th one is that of worker n.
@@ -376,6 +393,7 @@ pub(super) struct HostMemory {
     host: Buf,
     local: Buf,
     len: u64,
+    base_address: u64,
     _dma: Dma,
     pe: Pe,
 }
@@ -402,9 +420,15 @@ impl HostMemory {
             host,
             local,
             len: memory.len(),
+            base_address: memory.base_address(),
             _dma: dma,
             pe,
         })
+    }
+
+    /// The address at which it begins, in the initiator's address space.
+    pub(super) fn base_address(&self) -> u64 {
+        self.base_address
     }
 
     /// Length of the memory in bytes.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use wire::control::{ErrorResponse, Message, Payload};
 
 use super::Plan;
-use super::data_path::Io;
 use super::service::Service;
 use crate::role::{Check, Fixture, Step, Wrong};
 use deployment::process::Signal;
@@ -131,8 +130,8 @@ fn results_with_rubbish(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish_with(|data, io| {
         data.transfer(&io)?;
         data.forget(&io);
-        let mut bytes = io.request.answer(0).to_bytes();
-        Io::reserved().for_each(|at| bytes[at] = 0xff);
+        let mut bytes = io.bytes_of(io.request.answer(0));
+        io.reserved().for_each(|at| bytes[at] = 0xff);
         data.send_bytes(io.worker, &bytes)
     })?;
     service.expect_success()

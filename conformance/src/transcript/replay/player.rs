@@ -12,6 +12,7 @@ use wire::control::{
     InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::release::Release;
 
 use super::{Journal, Script, Settings, Side, Step, compare};
 use crate::role::REMOTE;
@@ -678,6 +679,7 @@ impl Target {
             fault: Fault::None,
             features: 0,
             records: None,
+            release: Release::default(),
         };
         self.session = Some(Session::new(&script).map_err(|error| error.to_string())?);
         Ok(())

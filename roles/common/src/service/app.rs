@@ -17,12 +17,12 @@ use super::survival::{Comeback, Survival};
 use crate::application::Environment;
 use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
-use crate::failure::{Failure, FirstFailure};
+use crate::failure::Failure;
+use crate::jobs::JobRunner;
 use crate::metrics::{Metrics, REFUSED_REQUESTS};
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
-use jobs::Running;
 
 /// How long the last messages may take to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -127,8 +127,7 @@ pub fn run<S: Service>(
                 .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
             refused_by: vec![false; addresses.len()],
-            running: None,
-            job_failure: FirstFailure::default(),
+            job: JobRunner::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
             metrics: environment.metrics.clone(),
@@ -157,9 +156,7 @@ struct App<'a, S: Service> {
     /// By target: `true` once it was said that it refuses connections.
     refused_by: Vec<bool>,
     /// The job at hand.
-    running: Option<Running>,
-    /// The first failure of a worker in it.
-    job_failure: FirstFailure,
+    job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
     metrics: Metrics,
@@ -195,7 +192,7 @@ impl<S: Service> App<'_, S> {
         }
         self.client.flush(FAREWELL);
         // Of a job that is given up.
-        self.running = None;
+        self.job.cancel();
         let Self {
             mut workers,
             service,

@@ -48,6 +48,7 @@ fn target(
         fault,
         features: 0,
         records,
+        release: wire::release::Release::default(),
     };
     let target = ScriptedTarget::listen(script, port).expect("a free port");
     let port = target.port().expect("port");

@@ -8,6 +8,7 @@ use super::Described;
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
+use crate::jobs::Outcome;
 
 /// Something that happened to a session.
 #[derive(Debug)]
@@ -139,13 +140,4 @@ pub struct Memory {
     pub targets: Vec<Option<Described>>,
     /// What the session may take.
     pub limits: InitLimits,
-}
-
-/// How a job went.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing to tell.
-    Done,
-    /// What was exported.
-    Exported(Bytes),
 }

@@ -30,7 +30,8 @@ use connections::Connections;
 use inquiry::Inquiry;
 use progress::{Doing, Phase, Step};
 
-pub use action::{Action, Event, Job, Memory, Outcome};
+pub use crate::jobs::Outcome;
+pub use action::{Action, Event, Job, Memory};
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;
 
