@@ -137,7 +137,7 @@ fn requests_beyond_a_memory_or_of_partial_blocks_are_refused() {
                 message_type: IoMessageType::Result,
                 ..message()
             },
-            "expected a request of 64 bytes",
+            "expected a valid request of 64 bytes",
         ),
     ] {
         let refusal = read(change).expect_err("refused").to_string();
