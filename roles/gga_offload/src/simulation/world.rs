@@ -40,12 +40,12 @@ const IO_TIMEOUT: Duration = Duration::from_secs(30);
 const REPAIR_TIME: Duration = Duration::from_millis(500);
 /// Time within which an I/O is answered, as the service experiences it, while the same two current targets answer.
 const SERVICE_TIME: Duration = Duration::from_millis(3500);
-/// The end of a run that does not come to rest.
+/// Virtual time at which a run ends that does not quiesce.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Something that happens at its time.
+/// A scheduled event.
 #[derive(Debug)]
-enum Happening {
+enum Scheduled {
     Step(usize),
     StartService {
         session: u64,
@@ -92,7 +92,7 @@ enum Happening {
         connection: u64,
         superblock: Superblock,
     },
-    /// A target's confirmation reaches the service.
+    /// A target's confirmation of a superblock reaches the service.
     Persisted {
         session: u64,
         target: usize,
@@ -156,11 +156,11 @@ struct Io {
     block: u64,
     versions: Vec<u64>,
     invoked: Duration,
-    /// When it was invoked, as the service experiences time.
+    /// Time of its invocation, as the service experiences time.
     invoked_in_session: Duration,
-    /// Targets that were not current then, or at any time since.
+    /// Targets that were not current at its invocation, or at any time since.
     not_current: Targets,
-    /// The number of faults by then.
+    /// Number of faults before its invocation.
     faults: u64,
 }
 
@@ -183,7 +183,7 @@ struct MisdirectedWrite {
     stripe: u64,
 }
 
-/// Targets that miss what is written, or part of what was.
+/// Targets that miss writes, or may miss some of their chunks.
 fn not_current(state: State) -> Targets {
     match state {
         State::Healthy => Targets::NONE,
@@ -198,7 +198,7 @@ pub(super) struct World<'a> {
     now: Duration,
     order: u64,
     queue: BinaryHeap<Reverse<(Duration, u64, usize)>>,
-    happenings: Vec<Option<Happening>>,
+    schedule: Vec<Option<Scheduled>>,
     free: Vec<usize>,
     targets: [Target; 3],
     service: Option<Service>,
@@ -209,26 +209,26 @@ pub(super) struct World<'a> {
     ios: Vec<Io>,
     next_io: u64,
     scrub: ScrubPlan,
-    /// A target whose disk may have old or damaged chunks that look right: until it was scrubbed or rebuilt, no other fails.
+    /// A target whose disk may have old or damaged chunks that look valid: until it is scrubbed or rebuilt, no other target may fail.
     victim: Option<usize>,
     /// Scrubs of the session when the victim was damaged.
     victim_scrubs: u64,
     misdirection: Option<Misdirection>,
     totals: Totals,
-    /// When a target has failed to read or write a chunk.
+    /// Time at which a target has last failed to read or write a chunk.
     failed_at: Duration,
     /// Blocks of which a target has failed to read its chunk, as bits.
     unread: u64,
-    /// When the state of the set has changed.
+    /// Time of the last change of the set's state.
     state_since: Duration,
-    /// The last things that happened, if they are to be shown.
+    /// The last events, if they are recorded.
     trace: Option<Vec<String>>,
     violation: Option<String>,
-    /// No faults and no I/Os of the script any more.
+    /// The script has no further faults and I/Os.
     is_ending: bool,
 }
 
-/// Returns `true` if two targets are there whose superblocks say the same. None of them can have missed what the other one has.
+/// Returns `true` if two targets are reachable whose superblocks agree. Neither can have missed a write that the other has.
 fn two_are_current(found: &[Found; 3]) -> bool {
     let superblocks = || {
         found.iter().filter_map(|found| match found {
@@ -263,7 +263,7 @@ impl<'a> World<'a> {
             now: Duration::ZERO,
             order: 0,
             queue: BinaryHeap::new(),
-            happenings: Vec::new(),
+            schedule: Vec::new(),
             free: Vec::new(),
             targets: [0, 1, 2].map(Target::new),
             service: None,
@@ -298,13 +298,13 @@ impl<'a> World<'a> {
             world.scrub.every = Some(Duration::from_secs(2));
         }
         for (number, timed) in script.steps.iter().enumerate() {
-            world.at(timed.at, Happening::Step(number));
+            world.at(timed.at, Scheduled::Step(number));
         }
         world.start_service_at(Duration::ZERO);
         world
     }
 
-    /// Blocks as they were stored before there were superblocks: with checksums of earlier forms, without, or never.
+    /// Stores blocks from before there were superblocks: with checksums of earlier forms, without, or none.
     fn store_initial_blocks(&mut self) {
         let mut content = [0; LOGICAL];
         for block in 0..BLOCKS {
@@ -355,29 +355,29 @@ impl<'a> World<'a> {
         };
         self.now = self.now.max(at);
         self.free.push(place);
-        if let Some(happening) = self.happenings[place].take() {
-            self.happen(happening);
+        if let Some(scheduled) = self.schedule[place].take() {
+            self.happen(scheduled);
         }
     }
 
-    fn at(&mut self, at: Duration, happening: Happening) {
+    fn at(&mut self, at: Duration, scheduled: Scheduled) {
         let place = match self.free.pop() {
             Some(place) => {
-                self.happenings[place] = Some(happening);
+                self.schedule[place] = Some(scheduled);
                 place
             }
             None => {
-                self.happenings.push(Some(happening));
-                self.happenings.len() - 1
+                self.schedule.push(Some(scheduled));
+                self.schedule.len() - 1
             }
         };
         self.order += 1;
         self.queue.push(Reverse((at, self.order, place)));
     }
 
-    fn after(&mut self, micros: std::ops::Range<u64>, happening: Happening) {
+    fn after(&mut self, micros: std::ops::Range<u64>, scheduled: Scheduled) {
         let delay = Duration::from_micros(self.rng.u64(micros));
-        self.at(self.now + delay, happening);
+        self.at(self.now + delay, scheduled);
     }
 
     fn violate(&mut self, what: String) {
@@ -385,35 +385,35 @@ impl<'a> World<'a> {
         self.violation.get_or_insert(what);
     }
 
-    // The happenings.
+    // Events.
 
-    fn happen(&mut self, happening: Happening) {
-        // A process that is not scheduled does nothing, and finds it all later. A result is in its memory by then.
-        let until = match &happening {
-            Happening::Tick { session, .. }
-            | Happening::Complete { session, .. }
-            | Happening::Sent {
+    fn happen(&mut self, scheduled: Scheduled) {
+        // A process that is not scheduled handles its events later. A result is in its memory by then.
+        let until = match &scheduled {
+            Scheduled::Tick { session, .. }
+            | Scheduled::Complete { session, .. }
+            | Scheduled::Sent {
                 chunk: Chunk { session, .. },
             }
-            | Happening::Broken { session, .. }
-            | Happening::Persisted { session, .. }
-            | Happening::Rejoin { session, .. } => match &self.service {
+            | Scheduled::Broken { session, .. }
+            | Scheduled::Persisted { session, .. }
+            | Scheduled::Rejoin { session, .. } => match &self.service {
                 Some(service) if service.session == *session => service.paused_until,
                 _ => return,
             },
-            Happening::Chunk(chunk) | Happening::Sector { chunk, .. } => {
+            Scheduled::Chunk(chunk) | Scheduled::Sector { chunk, .. } => {
                 self.targets[chunk.target].paused_until
             }
-            Happening::Persist { target, .. } => self.targets[*target].paused_until,
+            Scheduled::Persist { target, .. } => self.targets[*target].paused_until,
             _ => Duration::ZERO,
         };
         if until > self.now {
-            return self.at(until, happening);
+            return self.at(until, scheduled);
         }
-        // Nothing gets over a cut link.
-        let cut = match &happening {
-            Happening::Chunk(chunk) | Happening::Result { chunk, .. } => Some(chunk.target),
-            Happening::Persist { target, .. } | Happening::Persisted { target, .. } => {
+        // No message passes a cut link.
+        let cut = match &scheduled {
+            Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => Some(chunk.target),
+            Scheduled::Persist { target, .. } | Scheduled::Persisted { target, .. } => {
                 Some(*target)
             }
             _ => None,
@@ -421,27 +421,27 @@ impl<'a> World<'a> {
         if let Some(target) = cut
             && self.targets[target].cut_until > self.now
         {
-            return self.at(self.targets[target].cut_until, happening);
+            return self.at(self.targets[target].cut_until, scheduled);
         }
-        match happening {
-            Happening::Step(number) => self.take_step(self.script.steps[number]),
-            Happening::StartService { session, since } => self.start_service(session, since),
-            Happening::Tick { worker, .. } => self.tick(worker),
-            Happening::Complete { worker, event, .. } => {
+        match scheduled {
+            Scheduled::Step(number) => self.take_step(self.script.steps[number]),
+            Scheduled::StartService { session, since } => self.start_service(session, since),
+            Scheduled::Tick { worker, .. } => self.tick(worker),
+            Scheduled::Complete { worker, event, .. } => {
                 if let (Event::ChunkDone { .. }, Some(service)) = (event, &mut self.service) {
                     service.workers[worker as usize].unreaped -= 1;
                 }
                 self.tell(worker, event);
             }
-            Happening::Chunk(chunk) => self.chunk_arrived(chunk),
-            Happening::Sector {
+            Scheduled::Chunk(chunk) => self.chunk_arrived(chunk),
+            Scheduled::Sector {
                 chunk,
                 to,
                 sector,
                 bytes,
             } => self.write_sector(chunk, to, sector, bytes),
-            Happening::Result { chunk, status } => self.result_arrived(chunk, status),
-            Happening::Sent { chunk } => {
+            Scheduled::Result { chunk, status } => self.result_arrived(chunk, status),
+            Scheduled::Sent { chunk } => {
                 if self.is_current(&chunk) {
                     self.tell(
                         chunk.worker,
@@ -452,10 +452,10 @@ impl<'a> World<'a> {
                     );
                 }
             }
-            Happening::Broken {
+            Scheduled::Broken {
                 target, connection, ..
             } => self.connection_broken(target, connection),
-            Happening::Persist {
+            Scheduled::Persist {
                 session,
                 target,
                 connection,
@@ -465,7 +465,7 @@ impl<'a> World<'a> {
                 if it.is_up && it.connection == connection {
                     it.persist(superblock);
                     trace!(self, "target {target} persists {superblock:?}");
-                    let persisted = Happening::Persisted {
+                    let persisted = Scheduled::Persisted {
                         session,
                         target,
                         connection,
@@ -474,26 +474,26 @@ impl<'a> World<'a> {
                     self.after(5..200, persisted);
                 }
             }
-            Happening::Persisted {
+            Scheduled::Persisted {
                 target,
                 connection,
                 superblock,
                 ..
             } => self.persisted(target, connection, superblock),
-            Happening::Rejoin { target, .. } => self.rejoin(target),
-            Happening::Answer {
+            Scheduled::Rejoin { target, .. } => self.rejoin(target),
+            Scheduled::Answer {
                 session,
                 io,
                 worker,
                 slot,
                 status,
             } => self.answered(session, io, worker, slot, status),
-            Happening::StartTarget { target, disk } => self.start_target(target, disk),
+            Scheduled::StartTarget { target, disk } => self.start_target(target, disk),
         }
         self.control();
     }
 
-    /// The connection of a worker is the one that a request was sent over.
+    /// Returns `true` if the worker's connection is the one of the request.
     fn is_current(&self, chunk: &Chunk) -> bool {
         self.service.as_ref().is_some_and(|service| {
             service.session == chunk.session
@@ -508,19 +508,19 @@ impl<'a> World<'a> {
         let session = self.next_session;
         self.next_session += 1;
         let since = at.max(self.now);
-        self.at(since, Happening::StartService { session, since });
+        self.at(since, Scheduled::StartService { session, since });
     }
 
-    /// Starts a session with the targets that are there.
+    /// Starts a session with the reachable targets.
     fn start_service(&mut self, session: u64, since: Duration) {
         if session + 1 != self.next_session {
             return;
         }
         if let Some(service) = &self.service {
             if service.phase != Phase::Serving {
-                // The one before is still being closed.
+                // The previous session is still being closed.
                 let again = self.now + Duration::from_millis(1);
-                self.at(again, Happening::StartService { session, since });
+                self.at(again, Scheduled::StartService { session, since });
             }
             return;
         }
@@ -534,7 +534,7 @@ impl<'a> World<'a> {
             .count();
         if there < 2 || there == 2 && self.now < since + GRACE {
             let again = self.now + Duration::from_millis(50);
-            return self.at(again, Happening::StartService { session, since });
+            return self.at(again, Scheduled::StartService { session, since });
         }
         let found: [Found; 3] = std::array::from_fn(|target| {
             let target = &self.targets[target];
@@ -550,14 +550,14 @@ impl<'a> World<'a> {
             Ok(assembly) => assembly,
             Err(refusal) => {
                 trace!(self, "refused: {refusal}");
-                // With all three there, and none exchanged, two are current.
+                // With all three reachable, and none exchanged, two are current.
                 if there == 3 {
                     self.violate(format!("a set of three targets was refused: {refusal}"));
                 } else if two_are_current(&found) {
                     self.violate(format!("two current targets were refused: {refusal}"));
                 }
                 let again = self.now + Duration::from_millis(50);
-                return self.at(again, Happening::StartService { session, since });
+                return self.at(again, Scheduled::StartService { session, since });
             }
         };
         if assembly.membership.is_none() {
@@ -597,13 +597,13 @@ impl<'a> World<'a> {
         self.victim_scrubs = 0;
         self.state_since = self.now;
         for worker in 0..self.script.workers {
-            self.after(0..200, Happening::Tick { session, worker });
+            self.after(0..200, Scheduled::Tick { session, worker });
         }
     }
 
-    /// The targets that count at the start of a session have every block whose last write was acknowledged.
+    /// Checks that the current targets at the start of a session have every block whose last write was acknowledged.
     fn check_current(&mut self, stale: Option<Number>) {
-        // Without checksums, chunks that do not fit each other say nothing.
+        // Without checksums, inconsistent chunks prove nothing.
         if !self.script.checksums || self.victim.is_some() {
             return;
         }
@@ -640,7 +640,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The outcome of an I/O will never be known.
+    /// The outcome of an I/O will remain unknown.
     fn forget_io(&mut self, io: Io) {
         if io.operation == Operation::Write {
             for (block, version) in (io.block..).zip(io.versions) {
@@ -679,10 +679,10 @@ impl<'a> World<'a> {
         } else {
             TICK
         };
-        self.at(self.now + pause, Happening::Tick { session, worker });
+        self.at(self.now + pause, Scheduled::Tick { session, worker });
     }
 
-    /// An I/O is answered when the same two targets were current and reached since it was invoked.
+    /// Checks that an I/O is answered in time if the same two targets were current and reachable since its invocation.
     fn check_service_time(&mut self) {
         let (Some(service), Some(io)) = (&self.service, self.ios.first()) else {
             return;
@@ -705,7 +705,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Tells an engine of an event, and does what it wants done.
+    /// Reports an event to an engine, and carries out its actions.
     fn tell(&mut self, worker: u32, event: Event) {
         let Some(service) = &mut self.service else {
             return;
@@ -727,7 +727,7 @@ impl<'a> World<'a> {
     fn complete(&mut self, worker: u32, event: Event) {
         let Some(service) = &self.service else { return };
         let session = service.session;
-        let complete = Happening::Complete {
+        let complete = Scheduled::Complete {
             session,
             worker,
             event,
@@ -846,8 +846,8 @@ impl<'a> World<'a> {
                     .engine
                     .request(slot)
                     .user_data;
-                // The initiator looks at its memory before the slot's next request: they are in one place here.
-                let answer = Happening::Answer {
+                // The initiator checks its memory before the slot's next request: both happen here.
+                let answer = Scheduled::Answer {
                     session,
                     io,
                     worker,
@@ -867,8 +867,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn happen_answer(&mut self, answer: Happening) {
-        if let Happening::Answer {
+    fn happen_answer(&mut self, answer: Scheduled) {
+        if let Scheduled::Answer {
             session,
             io,
             worker,
@@ -912,8 +912,8 @@ impl<'a> World<'a> {
                 self.complete(worker, Event::TargetLost { target, status });
                 continue;
             }
-            self.after(0..10, Happening::Sent { chunk });
-            self.after(3..40, Happening::Chunk(chunk));
+            self.after(0..10, Scheduled::Sent { chunk });
+            self.after(3..40, Scheduled::Chunk(chunk));
         }
     }
 
@@ -949,12 +949,12 @@ impl<'a> World<'a> {
             ..it
         });
         if let Some(target) = it.except {
-            // Its chunk is of the new block, those of the others are of the one before.
+            // Its chunk is of the new block, those of the others are of the previous one.
             self.make_victim(target);
         }
     }
 
-    /// The place of a chunk whose write is misdirected with those of the other targets.
+    /// The destination of a chunk whose write is misdirected with those of the other targets.
     fn misdirected_to(&self, chunk: &Chunk) -> Option<u64> {
         let it = self.misdirection?;
         let service = self.service.as_ref()?;
@@ -1013,7 +1013,7 @@ impl<'a> World<'a> {
                     "target {} misdirects a write of stripe {} to {to}", chunk.target, chunk.stripe
                 );
             }
-            let sector = Happening::Sector {
+            let sector = Scheduled::Sector {
                 chunk,
                 to,
                 sector: 0,
@@ -1055,7 +1055,7 @@ impl<'a> World<'a> {
             self.blocks[to as usize].damage(self.now);
         }
         if sector + 1 < SECTORS {
-            let next = Happening::Sector {
+            let next = Scheduled::Sector {
                 chunk,
                 to,
                 sector: sector + 1,
@@ -1071,7 +1071,7 @@ impl<'a> World<'a> {
     }
 
     fn send_result(&mut self, chunk: Chunk, status: Status) {
-        self.after(3..40, Happening::Result { chunk, status });
+        self.after(3..40, Scheduled::Result { chunk, status });
     }
 
     fn result_arrived(&mut self, chunk: Chunk, status: Status) {
@@ -1085,7 +1085,7 @@ impl<'a> World<'a> {
             target: Number::ALL[chunk.target],
             status,
         };
-        // Most are reaped at once, a few only after others, or after the worker has let go of the target.
+        // Most completions are reaped at once, a few only after others, or after the worker has let go of the target.
         let delay = match self.rng.u8(..) {
             0 => 0..20_000,
             1..16 => 0..300,
@@ -1094,7 +1094,7 @@ impl<'a> World<'a> {
         if let Some(service) = &mut self.service {
             service.workers[worker as usize].unreaped += 1;
         }
-        let reaped = Happening::Complete {
+        let reaped = Scheduled::Complete {
             session,
             worker,
             event,
@@ -1119,12 +1119,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A target's connections break: the service notices some time later.
+    /// Breaks a target's connections, which the service notices after a delay.
     fn break_connections(&mut self, target: usize, micros: std::ops::Range<u64>) {
         let connection = self.targets[target].connection;
         let Some(service) = &self.service else { return };
         let session = service.session;
-        let broken = Happening::Broken {
+        let broken = Scheduled::Broken {
             session,
             target,
             connection,
@@ -1135,7 +1135,7 @@ impl<'a> World<'a> {
     fn kill_target(&mut self, target: usize, disk: DiskChange, restart: Duration) {
         self.break_connections(target, 5..300);
         self.targets[target].kill();
-        let start = Happening::StartTarget { target, disk };
+        let start = Scheduled::StartTarget { target, disk };
         self.at(self.now + restart, start);
     }
 
@@ -1205,7 +1205,7 @@ impl<'a> World<'a> {
             {
                 service.asked[number] = Some((superblock, service.own_time));
                 let connection = self.targets[number].connection;
-                let persist = Happening::Persist {
+                let persist = Scheduled::Persist {
                     session,
                     target: number,
                     connection,
@@ -1213,8 +1213,8 @@ impl<'a> World<'a> {
                 };
                 let delay = Duration::from_micros(self.rng.u64(5..300));
                 self.order += 1;
-                let place = self.happenings.len();
-                self.happenings.push(Some(persist));
+                let place = self.schedule.len();
+                self.schedule.push(Some(persist));
                 self.queue.push(Reverse((now + delay, self.order, place)));
             }
         }
@@ -1232,14 +1232,14 @@ impl<'a> World<'a> {
             && self.targets[target].is_up
         {
             service.is_rejoining = true;
-            self.after(100..20_000, Happening::Rejoin { session, target });
+            self.after(100..20_000, Scheduled::Rejoin { session, target });
         }
         self.settle_victim();
         self.go_on_closing();
     }
 
-    /// A target is detached only for what has happened to it since it joined. Silence is no reason to detach a second one: with a single
-    /// target, no I/O can be served, and those in flight fail that would succeed as soon as it answers.
+    /// Checks that a target was detached only for an event since it joined. Being unresponsive is no reason to detach a second one: with a
+    /// single target, no I/O can be served, and I/Os in flight fail that would complete as soon as it answers.
     fn check_detached(&mut self, before: State, state: State) {
         let offline = |state| match state {
             State::Healthy | State::Rebuilding(_) => Targets::NONE,
@@ -1254,8 +1254,8 @@ impl<'a> World<'a> {
                 continue;
             }
             let number = target.number();
-            // An engine asks at the time of its last tick, after which a pause of the service counts for a short time; and it may have
-            // been paused, and ticked, before the silence, with the answer not reaped.
+            // An engine sends requests at the time of its last tick, after which a pause of the service counts for a short time; and it may
+            // have been paused, and ticked, before the silence, with the answer not reaped.
             if it.silence(self.now) + 2 * TICK_GAP + ANSWER_TIME < STALL_TIMEOUT {
                 self.violate(format!(
                     "target {number} was detached, and nothing had happened to it"
@@ -1330,7 +1330,7 @@ impl<'a> World<'a> {
         );
     }
 
-    /// The session ends cleanly.
+    /// Ends the session cleanly.
     fn end_session(&mut self) {
         if let Some(service) = &mut self.service
             && service.phase == Phase::Serving
@@ -1466,7 +1466,7 @@ impl<'a> World<'a> {
         if io.operation == Operation::Write {
             let write = self.misdirection.and_then(|it| it.write);
             for (block, &version) in (io.block..).zip(&io.versions) {
-                // No target can know that its chunks are elsewhere: the block is as it was before.
+                // No target can know that its chunks are in another place: the block is as it was before.
                 let is_misdirected = write.is_some_and(|it| it.io == id && it.stripe == block);
                 let is_stored = status.is_success() && !is_misdirected;
                 self.blocks[block as usize].written(version, self.now, is_stored);
@@ -1499,8 +1499,8 @@ impl<'a> World<'a> {
                     {
                         return self.violate(format!("a read of block {block}: {objection}"));
                     }
-                    // Without checksums, two of three chunks look like either write: with one target offline, the next read may see
-                    // the other one, which is not promised.
+                    // Without checksums, two of three chunks look like either write: with one target offline, the next read may return the
+                    // other one, which is allowed.
                     let history = &mut self.blocks[block as usize];
                     if self.script.checksums || !history.is_torn() {
                         history.read(version, io.invoked, self.now);
@@ -1510,7 +1510,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Writes are stored by two current targets, as long as there are two.
+    /// A write must not fail while there are two current targets.
     fn check_failed_write(&mut self, io: &Io) {
         let Some(service) = &self.service else { return };
         let state = service.set.state();
@@ -1524,7 +1524,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A read may fail only when something was damaged, or went on meanwhile.
+    /// A read may fail only after damage, or if it was concurrent with other work.
     fn check_failed_read(&mut self, io: &Io) {
         let Some(service) = &self.service else { return };
         let sources = match service.set.state() {
@@ -1557,7 +1557,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The version that two chunks of these targets make up, and that may be read.
+    /// The version that two chunks of these targets make up, and that may be returned.
     fn readable(&self, block: u64, sources: Targets) -> Option<u64> {
         let superblocks = || {
             self.targets
@@ -1595,7 +1595,7 @@ impl<'a> World<'a> {
                     }
                 }
                 let (_, verdict) = inspect(&stored, GEOMETRY, place).ok()?;
-                // Without a checksum, only three chunks that fit each other say that they are of one write.
+                // Without a checksum, only three consistent chunks prove to be of one write.
                 let is_plausible = match verdict {
                     Verdict::Bound => true,
                     Verdict::Unbound => !has_checksums,
@@ -1617,13 +1617,13 @@ impl<'a> World<'a> {
 
     // Faults.
 
-    /// Returns `true` if this target may be damaged or taken away: while another one has chunks that may be old though they look right, no other
-    /// is.
+    /// Returns `true` if this target may be damaged or stopped: while another one has chunks that may be old though they look valid, no
+    /// other may fail.
     fn may_fail(&self, target: usize) -> bool {
         self.victim.is_none_or(|victim| victim == target)
     }
 
-    /// Returns `true` if the set has full redundancy, so that a target may be damaged in silence.
+    /// Returns `true` if the set has full redundancy, so that a target may be damaged silently.
     fn is_redundant(&self) -> bool {
         self.victim.is_none()
             && self.service.as_ref().is_some_and(|service| {
@@ -1634,7 +1634,7 @@ impl<'a> World<'a> {
                     && summary.missed_stripes == 0
                     && (service.set.has_checksums() || !self.script.checksums)
                     && service.paused_until <= self.now
-                    // The service knows of every chunk that has failed.
+                    // The service has noticed every failed chunk.
                     && self.now > self.failed_at + 10 * TICK
                     && (self.targets.iter()).all(|it| {
                         let is_away = it.paused_until.max(it.cut_until) > self.now;
@@ -1643,13 +1643,13 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Returns `true` if a disk may be damaged in silence: without checksums, that could not be told from data.
+    /// Returns `true` if a disk may be damaged silently: without checksums, damage cannot be told from data.
     fn may_damage(&self) -> bool {
         self.script.checksums && self.is_redundant()
     }
 
-    /// Returns `true` if a block may be damaged on a second target, with one offline: until it is written again, a read of it may fail, and must
-    /// not return anything else.
+    /// Returns `true` if a block may be damaged on a second target while one is offline: until it is written again, a read of it may fail,
+    /// but must not return wrong data.
     fn may_lose_block(&self) -> bool {
         self.script.checksums
             && self.victim.is_none()
@@ -1660,7 +1660,7 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Prepares for damage to a chunk. Returns whether it may be done now.
+    /// Prepares for damage to a chunk. Returns `true` if it may be done now.
     fn damages(&mut self, target: usize, block: u64) -> bool {
         if self.may_damage() {
             self.make_victim(target);
@@ -1895,8 +1895,8 @@ impl<'a> World<'a> {
         judged.ok()
     }
 
-    /// A copy whose superblock differs from that of the two other targets does not count, unless it may be as current as they are: it
-    /// was made after all I/Os of the session had completed, or when it was being put to use.
+    /// A copy whose superblock differs from those of the two other targets must not count, unless it may be as current as they are: made
+    /// after all I/Os of the session had completed, or while the set was being put to use.
     fn restore_one_copy(&mut self, target: usize) {
         let superblock = |target: &Target| match target.found() {
             Found::Superblock(superblock) => Some(superblock),
@@ -1939,7 +1939,7 @@ impl<'a> World<'a> {
             _ => None,
         });
         let epochs: Vec<Epoch> = superblocks.map(|superblock| superblock.epoch).collect();
-        // With the epochs of others, it would only be a target that is not current.
+        // With a foreign epoch, it would only be a target that is not current.
         if self.service.is_some() || epochs != [epochs.first().copied().unwrap_or(Epoch::NONE); 3] {
             return;
         }
@@ -2026,7 +2026,7 @@ impl<'a> World<'a> {
             target.fails_write = false;
         }
         self.trace_blocks();
-        // All targets are up again, and what was in flight is answered.
+        // All targets are running, and all I/Os in flight are answered.
         let mut readable: Option<Vec<bool>> = None;
         let mut scrubs_before: Option<(u64, u64)> = None;
         let mut is_repair_checked = false;
@@ -2055,14 +2055,14 @@ impl<'a> World<'a> {
             if self.targets.iter().any(|target| !target.is_up) || !self.ios.is_empty() {
                 continue;
             }
-            let writes = |happening: &Happening| matches!(happening, Happening::Sector { .. });
-            if readable.is_none() && self.happenings.iter().flatten().any(writes) {
+            let writes = |scheduled: &Scheduled| matches!(scheduled, Scheduled::Sector { .. });
+            if readable.is_none() && self.schedule.iter().flatten().any(writes) {
                 continue;
             }
             if readable.is_none() {
                 let all = (0..BLOCKS).map(|block| {
-                    // A rebuild writes over a chunk that its target cannot read. The chunks of a write without known outcome, which
-                    // died with a target missing, may need that one.
+                    // A rebuild overwrites a chunk that its target cannot read. The chunks of a write with unknown outcome, which was lost
+                    // with a missing target, may need that one.
                     let history = &self.blocks[block as usize];
                     let needs_all = self.unread >> block & 1 != 0 && !history.is_certain();
                     !needs_all
@@ -2071,7 +2071,7 @@ impl<'a> World<'a> {
                 });
                 let all: Vec<bool> = all.collect();
                 let lost = (0..BLOCKS).zip(&all).find(|&(block, is_readable)| {
-                    // Without checksums, chunks that do not fit each other say nothing, though two of them may be right.
+                    // Without checksums, inconsistent chunks prove nothing, though two of them may be right.
                     let is_certain = self.blocks[block as usize].is_certain();
                     self.script.checksums && is_certain && !is_readable
                 });
@@ -2206,8 +2206,8 @@ impl<'a> World<'a> {
     }
 
     fn next_start(&self) -> Option<()> {
-        let mut all = self.happenings.iter().flatten();
-        all.any(|happening| matches!(happening, Happening::StartService { .. }))
+        let mut all = self.schedule.iter().flatten();
+        all.any(|scheduled| matches!(scheduled, Scheduled::StartService { .. }))
             .then_some(())
     }
 
