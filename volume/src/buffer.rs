@@ -121,7 +121,9 @@ impl Pool {
 /// an I/O is in flight the queue has the buffer, so nothing else accesses its bytes. Dropped, on any thread, it is free for the next I/O.
 ///
 /// The memory stays exported to the service and its targets as long as the session lasts. As with any device that has access to memory, they
-/// are trusted to use it for the I/Os that they were asked for: one that writes into a buffer at another time changes bytes under the program.
+/// are trusted to use it for the I/Os that they were asked for: one that writes into a buffer at another time changes bytes under the program. The
+/// next session exports the same memory, after the export of the one before was withdrawn; over softdoca, a target that is stopped in the middle of
+/// a transfer and wakes up after that still finishes it.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,

@@ -149,31 +149,21 @@ impl Seat {
     /// Publishes how far the queue is.
     #[inline]
     pub(crate) fn publish(&self, progress: Progress) {
-        let Pulse {
-            polls,
-            answers,
-            has_requests,
-            is_asleep,
-        } = &self.pulse;
-        polls.store(progress.polls, Ordering::Relaxed);
-        answers.store(progress.answers, Ordering::Relaxed);
-        has_requests.store(progress.has_requests, Ordering::Relaxed);
-        is_asleep.store(progress.is_asleep, Ordering::Relaxed);
+        let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
+        pulse.polls.store(progress.polls, relaxed);
+        pulse.answers.store(progress.answers, relaxed);
+        pulse.has_requests.store(progress.has_requests, relaxed);
+        pulse.is_asleep.store(progress.is_asleep, relaxed);
     }
 
     /// What was published last; parts of it may be newer than others.
     pub(crate) fn progress(&self) -> Progress {
-        let Pulse {
-            polls,
-            answers,
-            has_requests,
-            is_asleep,
-        } = &self.pulse;
+        let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
         Progress {
-            polls: polls.load(Ordering::Relaxed),
-            answers: answers.load(Ordering::Relaxed),
-            has_requests: has_requests.load(Ordering::Relaxed),
-            is_asleep: is_asleep.load(Ordering::Relaxed),
+            polls: pulse.polls.load(relaxed),
+            answers: pulse.answers.load(relaxed),
+            has_requests: pulse.has_requests.load(relaxed),
+            is_asleep: pulse.is_asleep.load(relaxed),
         }
     }
 

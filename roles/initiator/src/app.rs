@@ -268,16 +268,11 @@ impl App {
             return None;
         }
         match self.channel.poll() {
-            Ok(event) => Some(match event? {
-                ChannelEvent::Connected => Event::Connected,
-                ChannelEvent::Message(message) => Event::Message(message),
-                ChannelEvent::ConsumerAdded(id) => Event::ConsumerAdded(id),
-                ChannelEvent::ConsumerExpired(id) => Event::ConsumerExpired(id),
-                ChannelEvent::Closed => {
-                    self.channel_open = false;
-                    Event::Disconnected
-                }
-            }),
+            Ok(event) => {
+                let event = event?;
+                self.channel_open = event != ChannelEvent::Closed;
+                Some(event.into())
+            }
             Err(failure) => {
                 // Of no further use, which is more than a failure.
                 self.channel_open = false;

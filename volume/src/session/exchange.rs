@@ -1,6 +1,7 @@
 //! What goes into a session and what comes out of it.
 
 use role_common::Failure;
+use role_common::control::ChannelEvent;
 use wire::control::{InitStorage, Message, StorageDetails};
 
 /// Something that happened to a session.
@@ -32,6 +33,18 @@ pub enum Event {
     Interrupted,
     /// The time of [`Session::poll_timeout`](super::Session::poll_timeout) may have come.
     Timeout,
+}
+
+impl From<ChannelEvent> for Event {
+    fn from(event: ChannelEvent) -> Self {
+        match event {
+            ChannelEvent::Connected => Self::Connected,
+            ChannelEvent::Message(message) => Self::Message(message),
+            ChannelEvent::ConsumerAdded(id) => Self::ConsumerAdded(id),
+            ChannelEvent::ConsumerExpired(id) => Self::ConsumerExpired(id),
+            ChannelEvent::Closed => Self::Disconnected,
+        }
+    }
 }
 
 /// What is to be done.
