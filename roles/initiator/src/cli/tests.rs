@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use role_common::flags::FlagsError;
+use role_common::flags::{FlagsError, OutputFormat};
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn defaults_are_those_of_the_reference() {
     assert_eq!(flags.blocks_per_io, 1);
     assert_eq!(flags.io_timeout, Duration::from_secs(5));
     assert_eq!(
-        (flags.seed, flags.progress, flags.output()),
+        (flags.seed, flags.progress, flags.output().output),
         (None, ProgressMode::Auto, OutputFormat::Text)
     );
     assert!(flags.check().is_ok());
@@ -107,7 +107,7 @@ fn every_flag_is_read() {
         (8 << 30, 4)
     );
     assert_eq!(
-        (flags.seed, flags.progress, flags.output()),
+        (flags.seed, flags.progress, flags.output().output),
         (Some(u64::MAX), ProgressMode::Never, OutputFormat::Json)
     );
 }
