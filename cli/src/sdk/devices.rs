@@ -7,7 +7,8 @@ use doca::{DeviceInfo, FunctionType, RepresentorInfo};
 use role_common::outln;
 use serde::Serialize;
 use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::table::{self, Layout};
 
 /// The SDK tells on standard error why it cannot list devices.
 const ERRORS: u32 = 30;
@@ -115,7 +116,9 @@ fn table(devices: &[Device]) -> String {
             ]);
         }
     }
-    let mut table = table.build();
-    table.with(Style::sharp());
-    table.to_string()
+    let layout = Layout {
+        right: &[],
+        optional: &[4, 3],
+    };
+    table::render(table, layout)
 }

@@ -1,0 +1,96 @@
+//! The program outside of its checkout, and under the names of the reference's programs.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(program: &Path, runtime: &Path, arguments: &[&str]) -> Output {
+    Command::new(program)
+        .args(arguments)
+        .env("SOFTDOCA_RUNTIME_DIR", runtime)
+        .current_dir("/")
+        .output()
+        .expect("it runs")
+}
+
+#[test]
+fn the_demo_needs_no_checkout() {
+    let bench = support::Bench::new();
+    let program = bench.path("program");
+    fs::copy(env!("CARGO_BIN_EXE_doca-storage"), &program).expect("copied");
+    let arguments = ["demo", "--layout", "zero-copy", "--operations", "64"];
+    let output = run(&program, &bench.runtime(), &arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text.contains("the bundled text") && text.contains("PASS"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_link_of_a_role_s_name_is_that_role() {
+    let bench = support::Bench::new();
+    let help = |program: &Path, arguments: &[&str]| {
+        let output = run(program, &bench.runtime(), arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
+    for (subcommand, name, flag) in [
+        ("target", "doca_storage_target_rdma", "--backing-file"),
+        (
+            "zero-copy",
+            "doca_storage_comch_to_rdma_zero_copy",
+            "--storage-server",
+        ),
+        (
+            "gga-offload",
+            "doca_storage_comch_to_rdma_gga_offload",
+            "--scrub-rate",
+        ),
+        ("initiator", "doca_storage_initiator_comch", "--flush-every"),
+        (
+            "sbc-generator",
+            "doca_storage_gga_offload_sbc_generator",
+            "--data-p",
+        ),
+    ] {
+        let link = bench.path(name);
+        symlink(program, &link).expect("a link");
+        let text = help(&link, &["--help"]);
+        assert!(text.contains(name) && text.contains(flag), "{name}: {text}");
+        assert_eq!(help(program, &["help", subcommand]), text);
+        assert_eq!(help(program, &[subcommand, "--help"]), text);
+    }
+    assert!(help(program, &["help", "demo"]).contains("--layout"));
+}
+
+#[test]
+fn tables_fit_terminals_of_80_columns() {
+    let bench = support::Bench::new();
+    for arguments in [
+        &["conformance", "layout"][..],
+        &["conformance", "layout", "--print"],
+        &["conformance", "role", "target", "--list"],
+        &["sdk", "devices"],
+        &["demo", "--layout", "gga", "--operations", "64"],
+    ] {
+        let output = bench
+            .command(arguments)
+            .env("COLUMNS", "80")
+            .output()
+            .expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with(['│', '╭', '├', '╰', '┌']))
+        {
+            assert!(line.chars().count() <= 80, "{arguments:?}: {line}");
+        }
+        assert!(!text.is_empty(), "{arguments:?}");
+    }
+}
