@@ -96,6 +96,11 @@ impl Exposed {
             .ok_or(Error::InvalidValue)
     }
 
+    /// Whether this is the whole range.
+    pub(super) fn is_all_of(&self, addr: u64, len: u64) -> bool {
+        (addr, len) == (self.addr, self.len)
+    }
+
     /// Uses the memory, which stays as long as `action` runs: it must not wait.
     pub(super) fn with<T>(&self, action: impl FnOnce(&dyn Memory) -> Result<T>) -> Result<T> {
         let withdrawn = self

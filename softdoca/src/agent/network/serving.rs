@@ -440,6 +440,10 @@ fn header(result: Result<u64>) -> [u8; ReplyHeader::SIZE] {
 fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> Result<u64> {
     exposed.check(request.addr, request.len)?;
     match operation {
+        // What the peer was told in its descriptor may have been changed on the way.
+        Operation::Describe if !exposed.is_all_of(request.addr, request.len) => {
+            Err(Error::InvalidValue)
+        }
         Operation::Describe if exposed.rights().include(request.operands[0]) => Ok(0),
         Operation::FetchAdd | Operation::CompareSwap if exposed.rights().atomic => {
             exposed.check(request.addr, 8)?;
