@@ -1165,7 +1165,7 @@ mod tests {
     fn target_has_what_it_had_only_if_it_has_the_epoch_that_it_departed_with() {
         let (target, epoch) = (Target::ALL[1], Epoch { number: 3, id: 30 });
         let set = set_of(epoch);
-        set.detach(target, &"test");
+        set.detach(target, "test");
         let admit =
             |epoch, is_same| set.admit(target, Found::Superblock(found(target, epoch)), is_same);
         assert_eq!(admit(epoch, true), Ok(true));
@@ -1177,10 +1177,10 @@ mod tests {
     fn target_that_has_committed_no_epoch_is_rebuilt_whole() {
         let target = Target::ALL[1];
         let set = set_of(Epoch { number: 3, id: 30 });
-        set.detach(target, &"test");
+        set.detach(target, "test");
         // Not a member until it is rebuilt: its superblock is of no epoch.
         set.rejoin(target, false, true);
-        set.detach(target, &"test");
+        set.detach(target, "test");
         let again = Found::Superblock(found(target, Epoch::NONE));
         assert_eq!(set.admit(target, again, true), Ok(false));
     }
