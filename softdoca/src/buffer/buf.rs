@@ -255,14 +255,13 @@ impl Buf {
 
     fn counted(&self) -> Result<u16> {
         if self.is_linked.get() {
-            return Err(
-                Error::NotPermitted.because("references are counted on the first buf of a list")
-            );
+            return Err(Error::NotPermitted
+                .because("expected the first buf of a list, which counts the references"));
         }
         match self.refcount.get() {
             0 => {
                 check::report(Mistake::BufReturnedTwice, format_args!("buf {self:p}"));
-                Err(Error::BadState.because("the buf was given back to its inventory already"))
+                Err(Error::BadState.because("the buf was already returned to its inventory"))
             }
             count => Ok(count),
         }
@@ -321,7 +320,7 @@ impl Deref for BufHandle {
 
     #[inline]
     fn deref(&self) -> &Buf {
-        // SAFETY: promised when the handle was made.
+        // SAFETY: guaranteed when the handle was created.
         unsafe { self.resolve() }
     }
 }

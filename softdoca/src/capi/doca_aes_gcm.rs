@@ -117,7 +117,7 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
 /// Destroys a key. Tasks keep it until they get another key or are freed.
 ///
 /// # Safety
-/// `key` is NULL or live, and dead afterwards.
+/// `key` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_key_destroy(key: *mut doca_aes_gcm_key) -> doca_error_t {
     // SAFETY: guaranteed by the caller.

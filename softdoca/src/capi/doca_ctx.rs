@@ -157,7 +157,7 @@ const VECTORS: u32 = 1;
 /// `ctx` is NULL or a live context, used by no other thread meanwhile.
 unsafe fn unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
     // SAFETY: guaranteed by the caller.
-    unsafe { borrow(ctx) }?.expect_idle("the data path is set")?;
+    unsafe { borrow(ctx) }?.expect_idle("set its data path")?;
     Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
 }
 
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn doca_ctx_set_completion_vector(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { borrow(ctx) }?.expect_idle("the completion vector is set")?;
+        unsafe { borrow(ctx) }?.expect_idle("set its completion vector")?;
         if comp_vector >= VECTORS {
             return Err(Error::InvalidValue.because(format_args!(
                 "expected a completion vector below {VECTORS}, got {comp_vector}"

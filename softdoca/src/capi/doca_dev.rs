@@ -98,7 +98,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
 /// Frees a list of devices.
 ///
 /// # Safety
-/// `dev_list` is NULL or from [`doca_devinfo_create_list`]; it and its elements are dead afterwards.
+/// `dev_list` is NULL or from [`doca_devinfo_create_list`]; it and its elements are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_destroy_list(
     dev_list: *mut *mut doca_devinfo,
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
 /// Frees a list of representors.
 ///
 /// # Safety
-/// `dev_list_rep` is NULL or from [`doca_devinfo_rep_create_list`]; it and its elements are dead afterwards.
+/// `dev_list_rep` is NULL or from [`doca_devinfo_rep_create_list`]; it and its elements are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     dev_list_rep: *mut *mut doca_devinfo_rep,
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 /// Closes a representor.
 ///
 /// # Safety
-/// `dev` is NULL or live, and dead afterwards.
+/// `dev` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {

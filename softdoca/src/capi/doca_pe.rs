@@ -141,8 +141,9 @@ pub unsafe extern "C" fn doca_pe_set_event_mode(
         unsafe { borrow(pe) }?;
         match event_mode {
             DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE | DOCA_PE_EVENT_MODE_PROGRESS_ALL => Ok(()),
-            other => Err(Error::InvalidValue
-                .because(format_args!("{other} is no event mode; expected 0 or 1"))),
+            other => Err(Error::InvalidValue.because(format_args!(
+                "{other} is not an event mode; expected 0 or 1"
+            ))),
         }
     })
 }
@@ -219,7 +220,7 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
 /// Frees a task. A task in flight is freed after its completion was delivered.
 ///
 /// # Safety
-/// As [`doca_task_submit`]; the task is dead afterwards.
+/// As [`doca_task_submit`]; the task is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_free(task: *mut doca_task) {
     let _ = guard(|| {

@@ -247,26 +247,26 @@ fn fabric<T>(
     set: impl Fn(&Fabric, T) -> crate::error::Result<()>,
 ) -> impl Fn(&Ctx, &Rdma, T) -> crate::error::Result<()> {
     move |ctx, rdma, value| {
-        ctx.expect_idle("properties of an RDMA instance are set")?;
+        ctx.expect_idle("set properties of its RDMA instance")?;
         set(rdma.fabric(), value)
     }
 }
 
 properties! {
     doca_rdma_set_permissions, doca_rdma_get_permissions(*mut doca_rdma)
-        => "what peers may do": u32;
+        => "the permissions of peers": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_permissions(ctx, value), Rdma::permissions;
     doca_rdma_set_transport_type, doca_rdma_get_transport_type(*const doca_rdma)
         => "the transport, `DOCA_RDMA_TRANSPORT_TYPE_RC` or `DOCA_RDMA_TRANSPORT_TYPE_DC`": doca_rdma_transport_type;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_transport_type(ctx, value), Rdma::transport_type;
     doca_rdma_set_max_num_connections, doca_rdma_get_max_num_connections(*mut doca_rdma)
-        => "how many connections the instance may have": u16;
+        => "the maximum number of connections": u16;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_max_connections(ctx, value), Rdma::max_connections;
     doca_rdma_set_max_send_buf_list_len, doca_rdma_get_max_send_buf_list_len(*const doca_rdma)
-        => "how many bufs the local list of a task may have": u32;
+        => "the maximum number of bufs in the local list of a task": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_send_list_len(ctx, value), Rdma::send_list_len;
     doca_rdma_task_receive_set_dst_buf_list_len, doca_rdma_task_receive_get_dst_buf_list_len(*const doca_rdma)
-        => "how many bufs the list of a receive may have": u32;
+        => "the maximum number of bufs in the list of a receive": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_receive_list_len(ctx, value), Rdma::receive_list_len;
     doca_rdma_set_gid_index, doca_rdma_get_gid_index(*const doca_rdma)
         => "the index of the GID, which has no effect here": u32;
@@ -278,19 +278,19 @@ properties! {
         => "the size of the receive queue, rounded up to a power of 2": u32;
         fabric(Fabric::set_recv_queue_size), |rdma: &Rdma| rdma.fabric().recv_queue_size.get();
     doca_rdma_set_mtu, doca_rdma_get_mtu(*const doca_rdma)
-        => "the largest packet, which has no effect here": doca_mtu_size;
+        => "the MTU, which has no effect here": doca_mtu_size;
         fabric(Fabric::set_mtu), |rdma: &Rdma| rdma.fabric().mtu.get();
     doca_rdma_set_grh_enabled, doca_rdma_get_grh_enabled(*const doca_rdma)
-        => "whether packets have a global routing header, as they must on Ethernet": u8;
+        => "1 if packets have a global routing header, as required on Ethernet": u8;
         fabric(Fabric::set_grh_enabled), |rdma: &Rdma| rdma.fabric().grh_enabled.get();
     doca_rdma_set_sl, doca_rdma_get_sl(*const doca_rdma)
         => "the service level, which has no effect here": u32;
         fabric(Fabric::set_service_level), |rdma: &Rdma| rdma.fabric().service_level.get();
     doca_rdma_set_rnr_retry_count, doca_rdma_get_rnr_retry_count(*const doca_rdma)
-        => "how often a message is sent again to a peer without receives; here that waits for ever": u8;
+        => "the number of retries for a peer without posted receives; softdoca waits for ever": u8;
         fabric(Fabric::set_rnr_retry_count), |rdma: &Rdma| rdma.fabric().rnr_retry_count.get();
     doca_rdma_set_connection_request_timeout, doca_rdma_get_connection_request_timeout(*const doca_rdma)
-        => "the time for finding the way to an address, in milliseconds; here that takes none": u16;
+        => "the time for resolving an address, in milliseconds; softdoca needs none": u16;
         fabric(Fabric::set_request_timeout), |rdma: &Rdma| rdma.fabric().request_timeout.get();
 }
 
@@ -310,11 +310,11 @@ macro_rules! limit_functions {
 }
 
 limit_functions! {
-    doca_rdma_cap_get_max_send_queue_size => "the largest send queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_recv_queue_size => "the largest receive queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_send_buf_list_len => "how many bufs the local list of a task may have": BUF_LIST_LEN;
-    doca_rdma_cap_get_max_message_size => "how many bytes a message may have": MESSAGE_SIZE;
-    doca_rdma_cap_get_gid_table_size => "how many GIDs a device has": GIDS;
+    doca_rdma_cap_get_max_send_queue_size => "the maximum size of the send queue": QUEUE_SIZE;
+    doca_rdma_cap_get_max_recv_queue_size => "the maximum size of the receive queue": QUEUE_SIZE;
+    doca_rdma_cap_get_max_send_buf_list_len => "the maximum number of bufs in the local list of a task": BUF_LIST_LEN;
+    doca_rdma_cap_get_max_message_size => "the maximum message size in bytes": MESSAGE_SIZE;
+    doca_rdma_cap_get_gid_table_size => "the number of GIDs of a device": GIDS;
 }
 
 /// Gets the maximum number of bufs in the list of a receive.

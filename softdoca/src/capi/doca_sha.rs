@@ -186,7 +186,7 @@ pub unsafe extern "C" fn doca_sha_cap_get_max_num_tasks(
 fn count(log_num_tasks: u8) -> Result<u32> {
     1_u32.checked_shl(log_num_tasks.into()).ok_or_else(|| {
         Error::InvalidValue.because(format_args!(
-            "expected a logarithm of a number of tasks, got {log_num_tasks}"
+            "expected the binary logarithm of a number of tasks, got {log_num_tasks}"
         ))
     })
 }

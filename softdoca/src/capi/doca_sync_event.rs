@@ -130,7 +130,7 @@ pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) ->
     guard(|| unsafe {
         with_driver(event, |ctx, event: &SyncEvent| {
             // The context reports a running state itself.
-            ctx.expect_idle("a context is destroyed when it is idle:")?;
+            ctx.expect_idle("destroy it")?;
             event.check_stopped()
         })?;
         destroy_ctx(event)
@@ -318,7 +318,7 @@ macro_rules! waits {
             unsafe { on_event(event, |event| event.wait(Condition::$condition(value), mask)) }
         }
 
-        #[doc = concat!("The same as [`", stringify!($wait), "`], which lets other threads run as well.")]
+        #[doc = concat!("The same as [`", stringify!($wait), "`], but yields to other threads.")]
         ///
         /// # Safety
         #[doc = concat!("As [`", stringify!($wait), "`].")]
@@ -488,7 +488,7 @@ task_kind! {
 task_slots! {
     doca_sync_event_task_get:
     doca_sync_event_task_get_set_ret_val_ptr, doca_sync_event_task_get_get_ret_val_ptr
-        => "place for the value": out as *mut u64;
+        => "destination of the value": out as *mut u64;
 }
 
 /// Allocates a task that gets the value.
@@ -556,7 +556,7 @@ task_slots! {
     doca_sync_event_task_notify_add_set_inc_val, doca_sync_event_task_notify_add_get_inc_val
         => "value to add": operand as u64;
     doca_sync_event_task_notify_add_set_fetched_val_ptr, doca_sync_event_task_notify_add_get_fetched_val_ptr
-        => "place for the old value": out as *mut u64;
+        => "destination of the old value": out as *mut u64;
 }
 
 /// Allocates a task that adds to the value atomically. The old value is written to `fetched_val_ptr` unless that is

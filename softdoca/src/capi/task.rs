@@ -90,7 +90,7 @@ pub(super) unsafe fn put_task<H: Handle<Engine = TaskOf<B>>, B>(
 /// A field of a task's body that can be set and read as a C type.
 pub(super) trait Slot<C> {
     /// # Safety
-    /// The value is no pointer, or NULL, or points to what stays valid while the task is in flight.
+    /// If the value is a pointer, it is NULL or stays valid while the task is in flight.
     unsafe fn put(&self, value: C);
 
     fn value(&self) -> C;
@@ -238,7 +238,7 @@ pub(super) use task_kind;
 /// Defines setters and getters of fields of a task's body: `set, get
 macro_rules! task_slots {
     ($task:ident: $($set:ident, $get:ident => $what:literal: $slot:ident as $c:ty;)+) => { $(
-        #[doc = concat!("Gives the task another ", $what, "; not while it is in flight.")]
+        #[doc = concat!("Sets the task's ", $what, "; not while it is in flight.")]
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile; a pointer is NULL or stays valid while the task is
@@ -254,7 +254,7 @@ macro_rules! task_slots {
             }
         }
 
-        #[doc = concat!("The ", $what, "; 0 or NULL for a task that is NULL.")]
+        #[doc = concat!("The ", $what, "; 0 or NULL for a NULL task.")]
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
