@@ -51,7 +51,7 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // SAFETY: open since `Device::open`, and every object created from it holds a clone, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_close(self.dev.as_ptr())) } {
-            tracing::warn!(%error, "a device stays open");
+            tracing::warn!(%error, "failed to close a device; it stays open");
         }
     }
 }
@@ -205,7 +205,7 @@ impl Drop for RepresentorInner {
     fn drop(&mut self) {
         // SAFETY: open since `open_representor`; servers created with it hold clones, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_rep_close(self.rep.as_ptr())) } {
-            tracing::warn!(%error, "a representor stays open");
+            tracing::warn!(%error, "failed to close a representor; it stays open");
         }
     }
 }
@@ -364,7 +364,7 @@ pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
         Error::with_detail(
             operation,
             ErrorCode::INVALID_VALUE,
-            format!("{text:?} contains a zero character"),
+            format!("{text:?} contains a NUL character"),
         )
     })
 }
@@ -375,7 +375,7 @@ pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<No
         Error::with_detail(
             operation,
             ErrorCode::UNEXPECTED,
-            "success was reported without an object",
+            "the call succeeded but returned no object",
         )
     })
 }
