@@ -303,14 +303,14 @@ fn representor_matches(info: *mut sys::doca_devinfo_rep, wanted: &CStr) -> bool 
 
 fn ibdev_name(info: *mut sys::doca_devinfo) -> Option<String> {
     read_text::<{ sys::DOCA_DEVINFO_IBDEV_NAME_SIZE }>(|text, size| {
-        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        // SAFETY: `info` is an element of a live list, `text` is writable for `size` bytes.
         unsafe { sys::doca_devinfo_get_ibdev_name(info, text, size) }
     })
 }
 
 fn iface_name(info: *mut sys::doca_devinfo) -> Option<String> {
     read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
-        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        // SAFETY: `info` is an element of a live list, `text` is writable for `size` bytes.
         unsafe { sys::doca_devinfo_get_iface_name(info, text, size) }
     })
 }
@@ -456,7 +456,7 @@ fn describe(info: *mut sys::doca_devinfo) -> Result<DeviceInfo> {
         ibdev: ibdev_name(info),
         iface: iface_name(info),
         ipv4: read_bytes(|bytes, size| {
-            // SAFETY: `info` is an element of a live list, `bytes` has room for `size` bytes.
+            // SAFETY: `info` is an element of a live list, `bytes` is writable for `size` bytes.
             unsafe { sys::doca_devinfo_get_ipv4_addr(info, bytes, size) }
         })
         .map(<Ipv4Addr as From<[u8; 4]>>::from),
@@ -524,7 +524,7 @@ fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> Representor
     RepresentorInfo {
         pci_address: describe_representor(info),
         iface: read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
-            // SAFETY: as above; `text` has room for `size` bytes.
+            // SAFETY: as above; `text` is writable for `size` bytes.
             unsafe { sys::doca_devinfo_rep_get_iface_name(info, text, size) }
         }),
         vuid: read_text::<{ sys::DOCA_DEVINFO_REP_VUID_SIZE }>(|text, size| {

@@ -383,7 +383,7 @@ impl PeInner {
     ///
     /// # Safety
     ///
-    /// The closure lives, and is called by nothing else meanwhile.
+    /// The closure lives, and is not called elsewhere during the call.
     #[inline(always)]
     unsafe fn progress_with(&self, handler: Handler) -> bool {
         let queue = &*self.queue;

@@ -291,8 +291,9 @@ impl BufHandle {
     /// A handle to a buf.
     ///
     /// # Safety
-    /// The inventory of the buf exists as long as the handle or a copy of it is used, and is used by no other thread meanwhile. DOCA asks
-    /// the same of programs: bufs stay with a task until it is complete, and an inventory with bufs out is not destroyed.
+    /// The inventory of the buf exists as long as the handle or a copy of it is used, and is not used by another thread
+    /// during the call. DOCA asks the same of programs: bufs stay with a task until it is complete, and an inventory
+    /// with bufs out is not destroyed.
     pub unsafe fn new(buf: &Buf) -> BufHandle {
         BufHandle(NonNull::from(buf))
     }

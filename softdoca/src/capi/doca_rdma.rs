@@ -76,8 +76,8 @@ task_handles! {
 /// Allocates a task that acts on a connection.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile; `task` is NULL or writable. `connection` may be any
-/// pointer.
+/// `rdma` is NULL or a live instance, not used by another thread during the call; `task` is NULL or writable.
+/// `connection` may be any pointer.
 unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     rdma: *mut doca_rdma,
     connection: *mut doca_rdma_connection,
@@ -114,7 +114,8 @@ macro_rules! connection_functions {
         /// ignored.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile. `rdma_connection` may be any pointer.
+        /// The task is NULL or live, and not used by another thread during the call. `rdma_connection` may be any
+        /// pointer.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(
             task: *mut doca_abi::$task,
@@ -131,7 +132,7 @@ macro_rules! connection_functions {
         /// The task's connection; NULL for NULL.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             task: *const doca_abi::$task,
@@ -150,7 +151,7 @@ macro_rules! connection_functions {
 /// Runs `action` on the instance behind a handle.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+/// `rdma` is NULL or a live instance, not used by another thread during the call.
 unsafe fn with<T>(
     rdma: *const doca_rdma,
     action: impl FnOnce(&Ctx, &Rdma) -> Result<T>,
@@ -223,7 +224,7 @@ macro_rules! properties {
         #[doc = concat!("Sets ", $what, "; before the start.")]
         ///
         /// # Safety
-        /// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+        /// `rdma` is NULL or a live instance, not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(rdma: *mut doca_rdma, value: $c) -> doca_error_t {
             // SAFETY: guaranteed by the caller.
@@ -233,7 +234,7 @@ macro_rules! properties {
         #[doc = concat!("Tells ", $what, ".")]
         ///
         /// # Safety
-        /// `rdma` is NULL or a live instance, used by no other thread meanwhile; `value` is NULL or writable.
+        /// `rdma` is NULL or a live instance, not used by another thread during the call; `value` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(rdma: $rdma, value: *mut $c) -> doca_error_t {
             // SAFETY: guaranteed by the caller.
@@ -384,7 +385,8 @@ pub unsafe extern "C" fn doca_rdma_cap_get_gid(
 /// until the instance is started again or destroyed.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile; the other arguments are NULL or writable.
+/// `rdma` is NULL or a live instance, not used by another thread during the call; the other arguments are NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_export(
     rdma: *mut doca_rdma,
@@ -433,7 +435,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
 /// Disconnects a connection; its tasks in flight fail. No effect on a closed connection.
 ///
 /// # Safety
-/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
+/// `rdma_connection` is NULL or a connection of a live instance, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_connection_disconnect(
     rdma_connection: *mut doca_rdma_connection,
@@ -571,7 +573,7 @@ pub unsafe extern "C" fn doca_rdma_addr_get_params(
 /// Listens for connection requests at a port of the instance's device.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+/// `rdma` is NULL or a live instance, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_start_listen_to_port(
     rdma: *mut doca_rdma,
@@ -615,7 +617,7 @@ pub unsafe extern "C" fn doca_rdma_connect_to_addr(
 /// Runs `action` on the instance of a connection.
 ///
 /// # Safety
-/// `connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
+/// `connection` is NULL or a connection of a live instance, not used by another thread during the call.
 unsafe fn with_connection(
     connection: *const doca_rdma_connection,
     action: impl FnOnce(&Ctx, &Rdma, &std::rc::Rc<Connection>) -> Result<()>,
@@ -630,8 +632,8 @@ unsafe fn with_connection(
 /// Accepts a connection request; the established callback follows.
 ///
 /// # Safety
-/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile; `private_data` is
-/// NULL or readable for `private_data_len` bytes.
+/// `rdma_connection` is NULL or a connection of a live instance, not used by another thread during the call;
+/// `private_data` is NULL or readable for `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_connection_accept(
     rdma_connection: *mut doca_rdma_connection,
@@ -1048,7 +1050,7 @@ pub unsafe extern "C" fn doca_rdma_task_read_allocate_init(
 /// Number of bytes that a successful task has read.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_read_get_result_len(
     task: *const doca_rdma_task_read,
@@ -1278,7 +1280,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_allocate_init(
 /// Number of bytes that a successful task has read: 8.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_get_result_len(
     task: *const doca_rdma_task_remote_net_sync_event_get,
