@@ -15,7 +15,7 @@ const PACKAGES: &[&str] = &[
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // How cargo shows `--cfg doca_sdk` to a build script.
+    // Set by cargo for `--cfg doca_sdk`.
     if env::var_os("CARGO_CFG_DOCA_SDK").is_none() {
         return;
     }

@@ -42,7 +42,7 @@ pub unsafe fn doca_buf_inventory_buf_get_by_data(
     }
 }
 
-/// Aims a buf at `len` bytes at `addr`, without data.
+/// Sets a buf's range to `len` bytes at `addr`, without data.
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub unsafe fn doca_buf_inventory_buf_reuse_by_addr(
     unsafe { table::doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
 }
 
-/// Aims a buf's area and data section at `data_len` bytes at `data`.
+/// Sets a buf's range and data section both to `data_len` bytes at `data`.
 ///
 /// # Safety
 ///

@@ -46,7 +46,7 @@ impl Drop for InventoryInner {
                 .and_then(|()| call!(doca_buf_inventory_destroy(inventory)))
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "a buf inventory stays");
+            tracing::warn!(%error, "failed to destroy a buf inventory; leaking it");
         }
     }
 }
@@ -64,7 +64,7 @@ impl BufInventory {
         let inventory = non_null("doca_buf_inventory_create", inventory)?;
         // SAFETY: just created.
         if let Err(error) = unsafe { call!(doca_buf_inventory_start(inventory.as_ptr())) } {
-            // SAFETY: not started and known to nobody.
+            // SAFETY: not started and not used elsewhere.
             let _ = unsafe { sys::doca_buf_inventory_destroy(inventory.as_ptr()) };
             return Err(error);
         }
@@ -179,7 +179,7 @@ impl Drop for BufInner {
         // hold clones as well, so their handles are dropped.
         let result = unsafe { call!(doca_buf_dec_refcount(self.buf.as_ptr(), &mut refcount)) };
         if let Err(error) = result {
-            tracing::warn!(%error, "a buf was not returned to its inventory");
+            tracing::warn!(%error, "failed to return a buf to its inventory");
         }
     }
 }
@@ -417,7 +417,7 @@ impl Buf {
             return Err(Error::with_detail(
                 OPERATION,
                 ErrorCode::INVALID_VALUE,
-                "expected a buf that is not part of a list, or begins another one",
+                "expected a buf that is not part of a list, or the first of another one",
             ));
         }
         // SAFETY: both bufs are live, not in flight, and begin two lists.

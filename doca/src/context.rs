@@ -79,7 +79,7 @@ impl<T: Object> Context<T> {
     ///
     /// # Safety
     ///
-    /// `object` is idle, not connected, and nobody else's.
+    /// `object` is idle, not connected, and not used elsewhere.
     pub(crate) unsafe fn new(
         object: NonNull<T>,
         pe: &Pe,
@@ -237,7 +237,7 @@ impl<T: Object> Context<T> {
             let context = Rc::clone(self);
             self.pe.defer(Box::new(move || {
                 if let Err(error) = context.stop_until_idle() {
-                    tracing::error!(%error, context = ?context.id(), "a context could not be stopped");
+                    tracing::error!(%error, context = ?context.id(), "failed to stop a context");
                 }
             }));
             return Err(stopped_later());
@@ -288,8 +288,9 @@ impl<T: Object> Context<T> {
         });
         if !idle {
             let (state, in_flight) = (self.state(), self.in_flight());
-            let detail =
-                format!("still {state:?} after {STOP_TIMEOUT:?}, {in_flight} tasks in flight");
+            let detail = format!(
+                "expected the context to become idle within {STOP_TIMEOUT:?}, it is {state:?}, {in_flight} tasks in flight"
+            );
             return Err(Error::with_detail(
                 "doca_ctx_stop",
                 ErrorCode::TIME_OUT,
@@ -305,7 +306,7 @@ fn stopped_later() -> Error {
     Error::with_detail(
         "doca_ctx_stop",
         ErrorCode::IN_PROGRESS,
-        "it is stopped when the call of progress returns whose handler has stopped it",
+        "called in a completion handler: the context is stopped when progress returns",
     )
 }
 
@@ -314,7 +315,7 @@ impl<T: Object> Drop for Context<T> {
         if let Err(error) = self.close()
             && error.code != ErrorCode::IN_PROGRESS
         {
-            tracing::error!(%error, context = ?self.id(), "a context could not be stopped; it and what it uses stay");
+            tracing::error!(%error, context = ?self.id(), "failed to stop a context; leaking it with its resources");
         }
     }
 }

@@ -51,7 +51,7 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // SAFETY: open since `Device::open`, and every object created from it holds a clone, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_close(self.dev.as_ptr())) } {
-            tracing::warn!(%error, "a device stays open");
+            tracing::warn!(%error, "failed to close a device; it stays open");
         }
     }
 }
@@ -205,7 +205,7 @@ impl Drop for RepresentorInner {
     fn drop(&mut self) {
         // SAFETY: open since `open_representor`; servers created with it hold clones, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_rep_close(self.rep.as_ptr())) } {
-            tracing::warn!(%error, "a representor stays open");
+            tracing::warn!(%error, "failed to close a representor; it stays open");
         }
     }
 }
@@ -303,14 +303,14 @@ fn representor_matches(info: *mut sys::doca_devinfo_rep, wanted: &CStr) -> bool 
 
 fn ibdev_name(info: *mut sys::doca_devinfo) -> Option<String> {
     read_text::<{ sys::DOCA_DEVINFO_IBDEV_NAME_SIZE }>(|text, size| {
-        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        // SAFETY: `info` is an element of a live list, `text` is writable for `size` bytes.
         unsafe { sys::doca_devinfo_get_ibdev_name(info, text, size) }
     })
 }
 
 fn iface_name(info: *mut sys::doca_devinfo) -> Option<String> {
     read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
-        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        // SAFETY: `info` is an element of a live list, `text` is writable for `size` bytes.
         unsafe { sys::doca_devinfo_get_iface_name(info, text, size) }
     })
 }
@@ -364,7 +364,7 @@ pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
         Error::with_detail(
             operation,
             ErrorCode::INVALID_VALUE,
-            format!("{text:?} contains a zero character"),
+            format!("{text:?} contains a NUL character"),
         )
     })
 }
@@ -375,7 +375,7 @@ pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<No
         Error::with_detail(
             operation,
             ErrorCode::UNEXPECTED,
-            "success was reported without an object",
+            "the call succeeded but returned no object",
         )
     })
 }
@@ -456,7 +456,7 @@ fn describe(info: *mut sys::doca_devinfo) -> Result<DeviceInfo> {
         ibdev: ibdev_name(info),
         iface: iface_name(info),
         ipv4: read_bytes(|bytes, size| {
-            // SAFETY: `info` is an element of a live list, `bytes` has room for `size` bytes.
+            // SAFETY: `info` is an element of a live list, `bytes` is writable for `size` bytes.
             unsafe { sys::doca_devinfo_get_ipv4_addr(info, bytes, size) }
         })
         .map(<Ipv4Addr as From<[u8; 4]>>::from),
@@ -524,7 +524,7 @@ fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> Representor
     RepresentorInfo {
         pci_address: describe_representor(info),
         iface: read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
-            // SAFETY: as above; `text` has room for `size` bytes.
+            // SAFETY: as above; `text` is writable for `size` bytes.
             unsafe { sys::doca_devinfo_rep_get_iface_name(info, text, size) }
         }),
         vuid: read_text::<{ sys::DOCA_DEVINFO_REP_VUID_SIZE }>(|text, size| {

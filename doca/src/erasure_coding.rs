@@ -305,7 +305,7 @@ impl Drop for ErasureCoding {
             && let Err(error) = self.context.halt()
             && error.code != ErrorCode::IN_PROGRESS
         {
-            tracing::error!(%error, "an erasure-coding instance could not be stopped");
+            tracing::error!(%error, "failed to stop an erasure-coding instance");
         }
     }
 }
@@ -360,7 +360,7 @@ impl Drop for EcMatrix {
     fn drop(&mut self) {
         // SAFETY: created by a function of the C API and destroyed once.
         if let Err(error) = unsafe { call!(doca_ec_matrix_destroy(self.as_ptr())) } {
-            tracing::warn!(%error, "a matrix stays");
+            tracing::warn!(%error, "failed to destroy a matrix; leaking it");
         }
     }
 }

@@ -167,7 +167,7 @@ impl ErrorCode {
     pub fn description(self) -> &'static str {
         match sys::error_description(self.0).map(CStr::to_str) {
             Some(Ok(description)) => description,
-            _ => "a code that DOCA does not define",
+            _ => "undefined error code",
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let error = Error::new("doca_mmap_start", ErrorCode(99));
         assert_eq!(
             error.to_string(),
-            "doca_mmap_start: DOCA_ERROR_99: a code that DOCA does not define"
+            "doca_mmap_start: DOCA_ERROR_99: undefined error code"
         );
     }
 

@@ -98,7 +98,7 @@ impl Drop for MmapInner {
         let result =
             unsafe { call!(doca_mmap_stop(mmap)).and_then(|()| call!(doca_mmap_destroy(mmap))) };
         if let Err(error) = result {
-            tracing::warn!(%error, "a memory map stays, and with it its memory");
+            tracing::warn!(%error, "failed to destroy a memory map; leaking it with its memory");
             // The device may still access the memory.
             std::mem::forget(self.region.take());
         }

@@ -82,7 +82,7 @@ impl Pe {
             ))
         };
         if let Err(error) = told {
-            // SAFETY: known to nobody, and without contexts.
+            // SAFETY: not used elsewhere, and without contexts.
             let _ = unsafe { sys::doca_pe_destroy(pe.as_ptr()) };
             return Err(error);
         }
@@ -383,7 +383,7 @@ impl PeInner {
     ///
     /// # Safety
     ///
-    /// The closure lives, and is called by nothing else meanwhile.
+    /// The closure lives, and is not called elsewhere during the call.
     #[inline(always)]
     unsafe fn progress_with(&self, handler: Handler) -> bool {
         let queue = &*self.queue;
@@ -442,7 +442,7 @@ impl Drop for PeInner {
         self.queue.clear();
         // SAFETY: every context of the engine holds a clone of the `Rc` until it is destroyed, so none is left.
         if let Err(error) = unsafe { call!(doca_pe_destroy(self.as_ptr())) } {
-            tracing::warn!(%error, "a progress engine stays");
+            tracing::warn!(%error, "failed to destroy a progress engine; leaking it");
         }
     }
 }
@@ -559,7 +559,7 @@ impl Handlers {
     ///
     /// # Safety
     ///
-    /// The closure lives as long as `progress` takes, and is used by nobody else.
+    /// The closure lives as long as `progress` takes, and is not used elsewhere.
     #[inline(always)]
     unsafe fn during(&self, handler: Handler, progress: impl FnOnce()) {
         let outer = self.current.replace(Some(handler));

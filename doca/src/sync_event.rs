@@ -56,7 +56,7 @@ impl SyncEventBuilder {
     /// Those of `doca_sync_event_start` and of the functions that create the event.
     pub fn start(self) -> Result<SyncEvent> {
         let event = self.create()?;
-        // SAFETY: just created and configured, known to nobody else.
+        // SAFETY: just created and configured, and not used elsewhere.
         unsafe { SyncEvent::start_raw(event, self.device) }
     }
 
@@ -67,7 +67,7 @@ impl SyncEventBuilder {
     /// Those of `doca_ctx_start` and of the functions that create the event.
     pub fn start_on(self, pe: &Pe, tasks: u32) -> Result<SyncEventContext> {
         let event = self.create()?;
-        // SAFETY: just created and configured, known to nobody else.
+        // SAFETY: just created and configured, and not used elsewhere.
         unsafe { SyncEventContext::start(event, pe, tasks, self.device) }
     }
 
@@ -154,7 +154,7 @@ const KINDS: usize = 4;
 impl SyncEventContext {
     /// # Safety
     ///
-    /// `event` is configured, not started, and nobody else's.
+    /// `event` is configured, not started, and not used elsewhere.
     unsafe fn start(
         event: NonNull<sys::doca_sync_event>,
         pe: &Pe,
@@ -372,7 +372,7 @@ impl SyncEvent {
     ///
     /// # Safety
     ///
-    /// `event` is configured, not started, and nobody else's.
+    /// `event` is configured, not started, and not used elsewhere.
     unsafe fn start_raw(event: NonNull<sys::doca_sync_event>, device: Device) -> Result<Self> {
         // SAFETY: the event is live.
         if let Err(error) = unsafe { call!(doca_sync_event_start(event.as_ptr())) } {
@@ -513,7 +513,7 @@ impl Drop for SyncEvent {
                 .and_then(|()| call!(doca_sync_event_destroy(self.as_ptr())))
         };
         if let Err(error) = ended {
-            tracing::warn!(%error, "a sync event stays");
+            tracing::warn!(%error, "failed to destroy a sync event; leaking it");
         }
     }
 }
@@ -571,7 +571,7 @@ impl Drop for Inner {
         let event = self.event.as_ptr();
         // SAFETY: every task that uses it holds it, so there is none.
         if let Err(error) = unsafe { call!(doca_sync_event_remote_net_destroy(event)) } {
-            tracing::warn!(%error, "a remote sync event stays");
+            tracing::warn!(%error, "failed to destroy a remote sync event; leaking it");
         }
     }
 }

@@ -74,7 +74,7 @@ fn report_panic(panic: Box<dyn Any + Send>) {
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a text".to_owned());
+        .unwrap_or_else(|| "a panic without a message".to_owned());
     let _ = Error::Unexpected.because(format_args!("a bug in softdoca, please report it: {text}"));
 }
 
@@ -249,7 +249,7 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
 /// stores a weak reference in a list, where leak checkers find it.
 #[cold]
 fn keep<W>(weak: W) {
-    struct Kept(#[expect(dead_code, reason = "it is there to be found")] *const ());
+    struct Kept(#[expect(dead_code, reason = "kept for leak checkers")] *const ());
     // SAFETY: the pointer is never followed.
     unsafe impl Send for Kept {}
     static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
@@ -350,16 +350,16 @@ pub(crate) unsafe fn text<'a>(text: *const std::ffi::c_char) -> Result<&'a str> 
 /// Borrows bytes from C. NULL is `InvalidValue` unless `len` is 0.
 ///
 /// # Safety
-/// `data` is NULL or valid for reading `len` bytes for `'a`, and nobody writes them meanwhile.
+/// `data` is NULL or valid for reading `len` bytes for `'a`, and not written in the meantime.
 pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> {
     if len == 0 {
         return Ok(&[]);
     }
     not_null(data)?;
     if isize::try_from(len).is_err() {
-        return Err(
-            Error::InvalidValue.because(format_args!("a length of {len} bytes is not possible"))
-        );
+        return Err(Error::InvalidValue.because(format_args!(
+            "expected a length of at most isize::MAX bytes, got {len}"
+        )));
     }
     // SAFETY: not null, readable and unchanging, guaranteed by the caller, and not longer than an object can be.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })

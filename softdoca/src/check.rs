@@ -49,35 +49,37 @@ impl Mistake {
             Mistake::TaskSubmittedTwice => "a task was submitted again while it is in flight",
             Mistake::ContextDestroyedRunning => "a context was destroyed before it was stopped",
             Mistake::BufOutside => "a buf reaches outside of its memory",
-            Mistake::BufReturnedTwice => "a buf was given back twice",
+            Mistake::BufReturnedTwice => "a buf was returned twice",
             Mistake::MmapDestroyedWithBufs => {
-                "a mmap was stopped or destroyed while bufs point into it"
+                "an mmap was stopped or destroyed while bufs point into it"
             }
             Mistake::WithdrawnMemoryUsed => {
                 "memory of a peer was used after the peer stopped its mmap"
             }
             Mistake::DestroyedHandleUsed => "an object was used after it was destroyed",
-            Mistake::Leak => "objects were left when the process ended",
+            Mistake::Leak => "objects were not destroyed before the process exited",
         }
     }
 
     fn consequence(self) -> &'static str {
         match self {
             Mistake::TaskFreedInFlight => {
-                "hardware completes into memory that belongs to somebody else by then"
+                "hardware completes into memory that may have been reused by then"
             }
             Mistake::TaskFreedTwice => "the context's pool hands the same task out twice",
             Mistake::TaskUsedAfterFree => "hardware runs whatever task has its memory by then",
             Mistake::TaskSubmittedTwice => {
                 "hardware runs it twice over one completion, and the second one corrupts the queue"
             }
-            Mistake::ContextDestroyedRunning => "its queues go while hardware still writes to them",
+            Mistake::ContextDestroyedRunning => {
+                "its queues are freed while hardware still writes to them"
+            }
             Mistake::BufOutside => {
                 "hardware stops the queue with a protection error, or touches the program's other memory"
             }
             Mistake::BufReturnedTwice => "the inventory hands the same buf out twice",
             Mistake::MmapDestroyedWithBufs => {
-                "hardware loses the registration of memory that tasks still name"
+                "hardware loses the registration of memory that tasks still use"
             }
             Mistake::WithdrawnMemoryUsed => {
                 "hardware fails the access and the connection, or reaches what the memory is used for by then"

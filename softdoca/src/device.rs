@@ -94,7 +94,7 @@ impl Device {
                     .map(|info| format!("{} ({})", info.model.pci, info.model.ibdev))
                     .collect();
                 Error::NotFound.because(format_args!(
-                    "no device {identifier:?}; there are {}",
+                    "no device {identifier:?}; available are {}",
                     known.join(", ")
                 ))
             })

@@ -142,7 +142,7 @@ impl Graph {
         }
         let nodes = self.nodes.borrow();
         if leads_to(&nodes, to.index(), from.index()) {
-            return Err(Error::NotPermitted.because("the dependency would close a circle"));
+            return Err(Error::NotPermitted.because("the dependency would create a cycle"));
         }
         from.precede(to);
         Ok(())
@@ -430,7 +430,7 @@ impl Instance {
     /// Checks that the instance can run.
     fn check(&self) -> Result<()> {
         if self.submitted.get() {
-            return Err(Error::InUse.because("the instance is submitted already"));
+            return Err(Error::InUse.because("the instance is already submitted"));
         }
         for (node, data) in self.graph.nodes().iter().zip(self.data.borrow().iter()) {
             match (node.kind(), data) {
@@ -454,7 +454,7 @@ impl Instance {
     fn begin(self: &Rc<Self>, outer: Option<(Rc<Instance>, usize)>) -> Result<()> {
         if self.submitted.get() {
             // Two nodes have the same instance.
-            return Err(Error::InUse.because("the instance is submitted already"));
+            return Err(Error::InUse.because("the instance is already submitted"));
         }
         *self.waits_for.borrow_mut() = self
             .graph

@@ -168,7 +168,7 @@ impl PartialHash {
         match *self.progress.borrow() {
             Progress::Fresh => Ok(()),
             _ => Err(Error::BadState.because(
-                "algorithm and destination of a partial hash are set before its first part, or after a reset",
+                "set algorithm and destination of a partial hash before its first part, or after a reset",
             )),
         }
     }
@@ -189,7 +189,7 @@ impl PartialHash {
         match self.is_final.get() || len.is_multiple_of(block) {
             true => Ok(()),
             false => Err(Error::InvalidValue.because(format_args!(
-                "a part of a message that is not the last has a multiple of {block} bytes, got {len}"
+                "expected a multiple of {block} bytes in a part that is not the last, got {len}"
             ))),
         }
     }
@@ -202,7 +202,7 @@ impl PartialHash {
             Progress::Parts(hasher) => hasher.clone(),
             Progress::Done => {
                 return Err(Error::BadState
-                    .because("a partial hash has its digest; it is reset for another message"));
+                    .because("the partial hash is complete; reset it for another message"));
             }
         };
         // A failed part leaves the state of the previous ones: it can be submitted again.

@@ -76,7 +76,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let _ = self.mmap.stop();
-        // SAFETY: our mapping, which nobody reaches any more.
+        // SAFETY: our mapping, which is not accessed any more.
         unsafe { rustix::mm::munmap(self.base.cast(), ALL) }.unwrap();
     }
 }

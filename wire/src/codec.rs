@@ -50,14 +50,14 @@ fn truncated(place: Place, expected: usize, input: &[u8]) -> DecodeError {
         message: place.message,
         field: place.field,
         expected,
-        came: input.len(),
+        found: input.len(),
     }
 }
 
 /// Refuses a number outside of `min..=max`.
 #[inline]
-pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<(), DecodeError> {
-    if (min..=max).contains(&came) {
+pub(crate) fn in_range(place: Place, found: u64, min: u64, max: u64) -> Result<(), DecodeError> {
+    if (min..=max).contains(&found) {
         return Ok(());
     }
     Err(DecodeError::OutOfRange {
@@ -65,31 +65,31 @@ pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<()
         field: place.field,
         min,
         max,
-        came,
+        found,
     })
 }
 
 /// Refuses a number that differs from the field's constant.
-pub(crate) fn constant(place: Place, came: u64, expected: u64) -> Result<(), DecodeError> {
-    if came == expected {
+pub(crate) fn constant(place: Place, found: u64, expected: u64) -> Result<(), DecodeError> {
+    if found == expected {
         return Ok(());
     }
     Err(DecodeError::WrongConstant {
         message: place.message,
         field: place.field,
         expected,
-        came,
+        found,
     })
 }
 
 /// The error for a number that is not in an enumeration.
 #[cold]
-pub(crate) fn unknown(place: Place, expected: &'static str, came: u64) -> DecodeError {
+pub(crate) fn unknown(place: Place, expected: &'static str, found: u64) -> DecodeError {
     DecodeError::UnknownValue {
         message: place.message,
         field: place.field,
         expected,
-        came,
+        found,
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError
     }
     Err(DecodeError::TrailingBytes {
         message,
-        came: input.len(),
+        found: input.len(),
     })
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn exact_size(
     Err(DecodeError::WrongSize {
         message,
         expected,
-        came: bytes.len(),
+        found: bytes.len(),
     })
 }
 

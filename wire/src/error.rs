@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum DecodeError {
     /// The input ends inside a field.
-    #[error("{message}.{field}: expected {expected} bytes, {came} came")]
+    #[error("{message}.{field}: expected {expected} bytes, got {found}")]
     Truncated {
         /// Message that was being read.
         message: &'static str,
@@ -19,20 +19,20 @@ pub enum DecodeError {
         /// Length of the field.
         expected: usize,
         /// Length of the remaining input.
-        came: usize,
+        found: usize,
     },
     /// A message of fixed size has another length.
-    #[error("{message}: expected exactly {expected} bytes, {came} came")]
+    #[error("{message}: expected exactly {expected} bytes, got {found}")]
     WrongSize {
         /// Message that was being read.
         message: &'static str,
         /// Size of the message.
         expected: usize,
         /// Length of the input.
-        came: usize,
+        found: usize,
     },
     /// An enumeration holds a value that the protocol does not define.
-    #[error("{message}.{field}: expected {expected}, {came} came")]
+    #[error("{message}.{field}: expected {expected}, got {found}")]
     UnknownValue {
         /// Message that was being read.
         message: &'static str,
@@ -41,10 +41,10 @@ pub enum DecodeError {
         /// Values that the protocol defines.
         expected: &'static str,
         /// Actual value.
-        came: u64,
+        found: u64,
     },
     /// A length or number is outside of its limits.
-    #[error("{message}.{field}: expected {min} to {max}, {came} came")]
+    #[error("{message}.{field}: expected {min} to {max}, got {found}")]
     OutOfRange {
         /// Message that was being read.
         message: &'static str,
@@ -55,10 +55,10 @@ pub enum DecodeError {
         /// Largest accepted value.
         max: u64,
         /// Actual value.
-        came: u64,
+        found: u64,
     },
     /// A constant field has another value.
-    #[error("{message}.{field}: expected {expected:#x}, {came:#x} came")]
+    #[error("{message}.{field}: expected {expected:#x}, got {found:#x}")]
     WrongConstant {
         /// Message that was being read.
         message: &'static str,
@@ -67,15 +67,15 @@ pub enum DecodeError {
         /// The constant.
         expected: u64,
         /// Actual value.
-        came: u64,
+        found: u64,
     },
     /// Bytes follow the last field of a message.
-    #[error("{message}: expected no bytes after the last field, {came} came")]
+    #[error("{message}: expected no bytes after the last field, got {found}")]
     TrailingBytes {
         /// Message that was being read.
         message: &'static str,
         /// Number of bytes after its last field.
-        came: usize,
+        found: usize,
     },
     /// A recorded message lacks a required field.
     #[error("{message}.{field}: expected one, the recording has none")]

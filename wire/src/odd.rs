@@ -107,20 +107,20 @@ mod tests {
     #[test]
     fn limits_constants_and_values_are_checked() {
         let error = |at, value| damaged(at, value).expect_err("not accepted").to_string();
-        assert_eq!(error(8, 101), "widths.one: expected 0 to 100, 101 came");
-        assert_eq!(error(24, 0xce), "widths.mark: expected 0xabcd, 0xabce came");
+        assert_eq!(error(8, 101), "widths.one: expected 0 to 100, got 101");
+        assert_eq!(error(24, 0xce), "widths.mark: expected 0xabcd, got 0xabce");
         assert_eq!(
             error(26, 2),
-            "widths.colour: expected 0 (black) or 513 (bright_red), 514 came"
+            "widths.colour: expected 0 (black) or 513 (bright_red), got 514"
         );
         assert_eq!(
             error(2, 1),
-            "letter.type: expected 200 (widths), 5 (note) or 255 (nothing), 1 came"
+            "letter.type: expected 200 (widths), 5 (note) or 255 (nothing), got 1"
         );
         let mut bytes = letters()[0].1.to_vec();
         bytes[9..11].copy_from_slice(&[1, 0]);
         let error = decode(&bytes).expect_err("too small").to_string();
-        assert_eq!(error, "widths.two: expected 2 to 65535, 1 came");
+        assert_eq!(error, "widths.two: expected 2 to 65535, got 1");
     }
 
     #[test]
@@ -151,14 +151,14 @@ mod tests {
 
         odd[0] = 6;
         let error = Box::parse(&odd).expect_err("too large").to_string();
-        assert_eq!(error, "box.volume: expected 0 to 1000, 1200 came");
+        assert_eq!(error, "box.volume: expected 0 to 1000, got 1200");
         odd[4..].fill(0xff);
         let error = Box::parse(&odd)
             .expect_err("larger than any number")
             .to_string();
         assert_eq!(
             error,
-            "box.volume: expected 0 to 1000, 18446744073709551615 came"
+            "box.volume: expected 0 to 1000, got 18446744073709551615"
         );
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let error = Letter::try_from(wide)
             .expect_err("two bytes hold less")
             .to_string();
-        assert_eq!(error, "letter.id: expected 0 to 65535, 65536 came");
+        assert_eq!(error, "letter.id: expected 0 to 65535, got 65536");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn sbc_content_after_the_header_is_left_alone() {
 #[test]
 fn sbc_header_that_is_cut_off_is_refused() {
     let bytes = hex(SBC);
-    for (size, field, expected, came) in [
+    for (size, field, expected, found) in [
         (0, "magic", 8, 0),
         (7, "magic", 8, 7),
         (8, "block_size", 4, 0),
@@ -44,7 +44,7 @@ fn sbc_header_that_is_cut_off_is_refused() {
                 message: "sbc_header",
                 field,
                 expected,
-                came,
+                found,
             })
         );
     }
@@ -56,7 +56,7 @@ fn sbc_header_of_another_file_is_refused() {
         sbc::Header::parse(&hex("cafef00d1337fade 00001000 00000100")).expect_err("not its magic");
     assert_eq!(
         error.to_string(),
-        "sbc_header.magic: expected 0xdeadf00d1337fade, 0xcafef00d1337fade came"
+        "sbc_header.magic: expected 0xdeadf00d1337fade, 0xcafef00d1337fade found"
     );
 }
 
@@ -67,7 +67,7 @@ fn sbc_content_has_a_limit() {
         block_count: 2048,
     };
     assert_eq!(sbc::Header::parse(&largest.emit()), Ok(largest));
-    for (block_size, block_count, came) in [
+    for (block_size, block_count, found) in [
         (1 << 20, 2049, 2_148_532_224),
         (1, (2 << 30) + 1, (2 << 30) + 1),
         (u32::MAX, u32::MAX, 18_446_744_065_119_617_025),
@@ -83,7 +83,7 @@ fn sbc_content_has_a_limit() {
                 field: "content_size",
                 min: 0,
                 max: 2 << 30,
-                came,
+                found,
             })
         );
     }
@@ -98,7 +98,7 @@ fn sbc_blocks_have_a_size() {
     let error = sbc::Header::parse(&header.emit()).expect_err("blocks of nothing");
     assert_eq!(
         error.to_string(),
-        "sbc_header.block_size: expected 1 to 4294967295, 0 came"
+        "sbc_header.block_size: expected 1 to 4294967295, 0 found"
     );
     let empty = sbc::Header {
         block_size: 512,

@@ -144,7 +144,7 @@ fn other_bytes_behind_a_shorter_one_are_refused() {
         longer[3] += 1;
         let refused = decode(&longer).expect_err("too much");
         assert!(
-            matches!(refused, DecodeError::TrailingBytes { came: 1, .. }),
+            matches!(refused, DecodeError::TrailingBytes { found: 1, .. }),
             "{refused}"
         );
     }
@@ -158,7 +158,7 @@ fn other_bytes_behind_a_shorter_one_are_refused() {
             refused,
             DecodeError::OutOfRange {
                 max: 64,
-                came: 65,
+                found: 65,
                 ..
             }
         ),
@@ -195,7 +195,7 @@ fn an_announcement_with_more_or_less_than_its_bytes_is_refused() {
         longer[3] += 1;
         let refused = decode(&longer).expect_err("too much");
         assert!(
-            matches!(refused, DecodeError::TrailingBytes { came: 1, .. }),
+            matches!(refused, DecodeError::TrailingBytes { found: 1, .. }),
             "{refused}"
         );
     }

@@ -91,13 +91,13 @@ fn reserved_bytes_are_ignored_and_written_as_zeros() {
 
 #[test]
 fn other_sizes_are_refused() {
-    for came in [0, 1, 63, 65, 128] {
+    for found in [0, 1, 63, 65, 128] {
         assert_eq!(
-            IoMessage::new_checked(vec![0; came]).map(|_| ()),
+            IoMessage::new_checked(vec![0; found]).map(|_| ()),
             Err(DecodeError::WrongSize {
                 message: "io_message",
                 expected: 64,
-                came,
+                found,
             })
         );
     }
@@ -105,15 +105,15 @@ fn other_sizes_are_refused() {
 
 #[test]
 fn unknown_types_are_refused() {
-    for came in [3_u32, 63, 66, 256, u32::MAX] {
+    for found in [3_u32, 63, 66, 256, u32::MAX] {
         let mut bytes = [0; SIZE];
-        bytes[..4].copy_from_slice(&came.to_be_bytes());
+        bytes[..4].copy_from_slice(&found.to_be_bytes());
         let view = IoMessage::new_unchecked_len(&bytes);
         let expected = DecodeError::UnknownValue {
             message: "io_message",
             field: "message_type",
             expected: "one of 5 values from 0 (result) to 65 (write_fua)",
-            came: u64::from(came),
+            found: u64::from(found),
         };
         assert_eq!(view.message_type(), Err(expected.clone()));
         assert_eq!(Repr::parse(&view), Err(expected));

@@ -113,24 +113,24 @@ fn table_agrees_with_the_vectors() {
         assert_eq!(entry.message_type, Some(message_type.number()));
         let mut size = entry.size as usize;
         for field in entry.fields {
-            let came = number(field, &bytes);
+            let found = number(field, &bytes);
             let expected = match (field.name, field.kind) {
                 ("length", Kind::Length) => Some(bytes.len() as u64 - 4),
                 ("type", Kind::Constant(number)) => Some(number),
                 ("message_id", Kind::Number) => Some(u64::from(message.message_id)),
                 ("correlation_id", Kind::Number) => Some(u64::from(message.correlation_id)),
                 (_, Kind::Text { .. } | Kind::Blob { .. }) => {
-                    size += usize::try_from(came).expect("a short vector");
+                    size += usize::try_from(found).expect("a short vector");
                     None
                 }
                 (_, Kind::Enumeration(values)) => {
-                    assert!(values.iter().any(|&(number, _)| u64::from(number) == came));
+                    assert!(values.iter().any(|&(number, _)| u64::from(number) == found));
                     None
                 }
                 _ => None,
             };
             if let Some(expected) = expected {
-                assert_eq!(came, expected, "{}.{}", entry.name, field.name);
+                assert_eq!(found, expected, "{}.{}", entry.name, field.name);
             }
         }
         assert_eq!(size, bytes.len(), "{}", entry.name);

@@ -115,7 +115,7 @@ proptest! {
     fn messages_come_back(messages in vec(message(), 1..4), sizes in vec(1_usize..5000, 1..8)) {
         let stream: Vec<_> = messages.iter().flat_map(Message::encode_to_vec).collect();
         let mut decoder = FrameDecoder::new();
-        let mut came = Vec::new();
+        let mut found = Vec::new();
         let mut rest = stream.as_slice();
         for size in sizes.into_iter().cycle() {
             if rest.is_empty() {
@@ -124,11 +124,11 @@ proptest! {
             let (segment, after) = rest.split_at(size.min(rest.len()));
             decoder.push(segment);
             while let Some(message) = decoder.next().expect("sound frames") {
-                came.push(message);
+                found.push(message);
             }
             rest = after;
         }
-        prop_assert_eq!(came, messages);
+        prop_assert_eq!(found, messages);
         prop_assert_eq!(decoder.buffered(), 0);
     }
 
@@ -140,12 +140,12 @@ proptest! {
         while let Ok(Some(message)) = decoder.next() {
             let frame = message.encode_to_vec();
             let (length, _) = rest.split_first_chunk().expect("the length of a frame");
-            let (came, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
+            let (found, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
             if matches!(message.payload, Payload::ErrorResponse(_)) {
                 // Invalid UTF-8 takes up to three bytes for each invalid one.
-                prop_assert!(frame.len() <= 3 * came.len());
+                prop_assert!(frame.len() <= 3 * found.len());
             } else {
-                prop_assert_eq!(came, frame);
+                prop_assert_eq!(found, frame);
             }
             rest = after;
         }

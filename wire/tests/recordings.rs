@@ -47,9 +47,9 @@ fn recording_without_a_payload_is_refused() {
 
 #[test]
 fn recording_with_an_unknown_value_is_refused() {
-    for came in [2, -1] {
+    for found in [2, -1] {
         let details = recording::control::RdmaConnectionDetails {
-            role: came,
+            role: found,
             ..Default::default()
         };
         let error = control::RdmaConnectionDetails::try_from(details).expect_err("no such role");
@@ -89,8 +89,8 @@ fn json_has_the_names_of_the_schema_and_hexadecimal_blobs() {
 fn json_is_read_back() {
     for (message, _) in vectors() {
         let text = serde_json::to_string(&message).expect("no map in it");
-        let came: control::Message = serde_json::from_str(&text).expect("our own JSON");
-        assert_eq!(came, message);
+        let found: control::Message = serde_json::from_str(&text).expect("our own JSON");
+        assert_eq!(found, message);
     }
 }
 

@@ -34,17 +34,17 @@ fn assert_refused(bytes: &[u8], expected: DecodeError, text: &str) {
 
 #[test]
 fn unknown_type() {
-    for came in [13, u32::MAX] {
+    for found in [13, u32::MAX] {
         assert_refused(
-            &frame(came, &[]),
+            &frame(found, &[]),
             DecodeError::UnknownValue {
                 message: "frame",
                 field: "type",
                 expected: "one of 13 values from 0 (error_response) to 12 (shutdown_response)",
-                came: u64::from(came),
+                found: u64::from(found),
             },
             &format!(
-                "frame.type: expected one of 13 values from 0 (error_response) to 12 (shutdown_response), {came} came"
+                "frame.type: expected one of 13 values from 0 (error_response) to 12 (shutdown_response), {found} found"
             ),
         );
     }
@@ -58,43 +58,43 @@ fn unknown_role() {
             message: "create_rdma_connection_request",
             field: "role",
             expected: "0 (io_data) or 1 (io_control)",
-            came: 2,
+            found: 2,
         },
-        "create_rdma_connection_request.role: expected 0 (io_data) or 1 (io_control), 2 came",
+        "create_rdma_connection_request.role: expected 0 (io_data) or 1 (io_control), 2 found",
     );
 }
 
 #[test]
 fn frame_shorter_than_its_header() {
-    for came in 0..12 {
+    for found in 0..12 {
         // The length alone is enough to refuse it.
         assert_refused(
-            &hex(&format!("{came:08x}")),
+            &hex(&format!("{found:08x}")),
             DecodeError::OutOfRange {
                 message: "frame",
                 field: "length",
                 min: 12,
                 max: 65532,
-                came,
+                found,
             },
-            &format!("frame.length: expected 12 to 65532, {came} came"),
+            &format!("frame.length: expected 12 to 65532, {found} found"),
         );
     }
 }
 
 #[test]
 fn frame_over_the_limit_is_refused_by_its_length_alone() {
-    for came in [65533, u64::from(u32::MAX)] {
+    for found in [65533, u64::from(u32::MAX)] {
         assert_refused(
-            &hex(&format!("{came:08x}")),
+            &hex(&format!("{found:08x}")),
             DecodeError::OutOfRange {
                 message: "frame",
                 field: "length",
                 min: 12,
                 max: 65532,
-                came,
+                found,
             },
-            &format!("frame.length: expected 12 to 65532, {came} came"),
+            &format!("frame.length: expected 12 to 65532, {found} found"),
         );
     }
     // The decoder waits for a frame of the largest length.
@@ -116,9 +116,9 @@ fn bytes_after_the_last_field() {
             &bytes,
             DecodeError::TrailingBytes {
                 message: name,
-                came: 1,
+                found: 1,
             },
-            &format!("{name}: expected no bytes after the last field, 1 came"),
+            &format!("{name}: expected no bytes after the last field, 1 found"),
         );
     }
 }
@@ -131,9 +131,9 @@ fn frame_that_ends_inside_a_field() {
             message: "query_storage_response",
             field: "block_size",
             expected: 4,
-            came: 2,
+            found: 2,
         },
-        "query_storage_response.block_size: expected 4 bytes, 2 came",
+        "query_storage_response.block_size: expected 4 bytes, 2 found",
     );
     // A truncated payload is refused, and no bytes of the next frame are taken for it.
     for (message, bytes) in vectors() {
@@ -158,9 +158,9 @@ fn blob_that_claims_more_than_the_frame_holds() {
             message: "init_storage_request",
             field: "mmap_export_blob",
             expected: 4,
-            came: 3,
+            found: 3,
         },
-        "init_storage_request.mmap_export_blob: expected 4 bytes, 3 came",
+        "init_storage_request.mmap_export_blob: expected 4 bytes, 3 found",
     );
 }
 
@@ -197,20 +197,20 @@ fn text_and_blob_over_their_limits() {
             payload
         };
         decode(&frame(message_type, &payload(max))).expect("the limit itself is accepted");
-        let (max, came) = (max as u64, max as u64 + 1);
+        let (max, found) = (max as u64, max as u64 + 1);
         assert_refused(
             &frame(
                 message_type,
-                &payload(usize::try_from(came).expect("a small length")),
+                &payload(usize::try_from(found).expect("a small length")),
             ),
             DecodeError::OutOfRange {
                 message,
                 field,
                 min: 0,
                 max,
-                came,
+                found,
             },
-            &format!("{message}.{field}: expected 0 to {max}, {came} came"),
+            &format!("{message}.{field}: expected 0 to {max}, {found} found"),
         );
     }
 }
@@ -224,9 +224,9 @@ fn length_of_four_gigabytes_is_refused_for_its_length() {
             field: "message",
             min: 0,
             max: MAX_TEXT as u64,
-            came: u64::from(u32::MAX),
+            found: u64::from(u32::MAX),
         },
-        "error_response.message: expected 0 to 4096, 4294967295 came",
+        "error_response.message: expected 0 to 4096, 4294967295 found",
     );
 }
 
@@ -253,11 +253,11 @@ fn text_over_its_limit_is_cut_between_characters() {
         }),
     };
     let messages = decode(&message.encode_to_vec()).expect("a peer accepts it");
-    let Payload::ErrorResponse(came) = &messages[0].payload else {
-        panic!("another payload came: {messages:?}");
+    let Payload::ErrorResponse(found) = &messages[0].payload else {
+        panic!("another payload found: {messages:?}");
     };
     // The last character would start at byte 4095 and exceed the limit.
-    assert_eq!(came.message, text[..MAX_TEXT - 1]);
+    assert_eq!(found.message, text[..MAX_TEXT - 1]);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn error_stays() {
     assert_eq!(
         decoder.next(),
         Ok(Some(sound)),
-        "what came before the error is read"
+        "what found before the error is read"
     );
     let error = decoder.next().expect_err("an unknown type");
     assert_eq!(decoder.buffered(), 0, "what follows it is of no use");
@@ -305,7 +305,7 @@ fn blob_outlives_the_decoder() {
         .expect("a whole frame");
     drop(decoder);
     let Payload::InitStorageRequest(init) = message.payload else {
-        panic!("another payload came: {message:?}");
+        panic!("another payload found: {message:?}");
     };
     assert_eq!(init.mmap_export_blob.as_ref(), [0xaa, 0xbb, 0xcc]);
 }

@@ -73,12 +73,12 @@ fn frames_come_byte_by_byte_and_all_at_once() {
     assert_eq!(decode(&stream).as_ref(), Ok(&messages));
 
     let mut decoder = FrameDecoder::new();
-    let mut came = Vec::new();
+    let mut found = Vec::new();
     for byte in stream {
         decoder.push(&[byte]);
-        came.extend(decoder.next().expect("sound frames"));
+        found.extend(decoder.next().expect("sound frames"));
     }
-    assert_eq!(came, messages);
+    assert_eq!(found, messages);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn segments_end_in_the_middle_of_later_frames() {
     let stream = frames.concat();
     for size in 1..100 {
         let mut decoder = FrameDecoder::new();
-        let mut came = Vec::new();
+        let mut found = Vec::new();
         for segment in stream.chunks(size) {
             decoder.push(segment);
             while let Some(message) = decoder.next().expect("sound frames") {
-                came.push(message);
+                found.push(message);
             }
         }
-        assert_eq!(came, messages, "segments of {size} bytes");
+        assert_eq!(found, messages, "segments of {size} bytes");
     }
 }
 

@@ -34,7 +34,7 @@ callbacks! {
         addr: *mut c_void,
         len: usize,
         cookie: *mut c_void
-    ), "Called with the memory range of a map that was destroyed, and the value that was given with the function.";
+    ), "Called with the memory range of a map that was destroyed, and the value that was set with the callback.";
 
     header "doca_ctx.h";
     fn doca_ctx_state_changed_callback_t(
@@ -49,7 +49,7 @@ callbacks! {
         task: *mut doca_task,
         task_user_data: doca_data,
         ctx_user_data: doca_data
-    ), "Called when a task completes; the task belongs to the user again.";
+    ), "Called when a task completes; the user owns the task again.";
 
     header "doca_comch.h";
     fn doca_comch_task_send_completion_cb_t(
@@ -67,12 +67,12 @@ callbacks! {
         event: *mut doca_comch_event_connection_status_changed,
         comch_connection: *mut doca_comch_connection,
         change_successful: u8
-    ), "Called when a client came or went.";
+    ), "Called when a client has connected or disconnected.";
     fn doca_comch_event_consumer_cb_t(
         event: *mut doca_comch_event_consumer,
         comch_connection: *mut doca_comch_connection,
         id: u32
-    ), "Called when a consumer of the peer came or went.";
+    ), "Called when the peer has started or stopped a consumer.";
 
     header "doca_comch_consumer.h";
     fn doca_comch_consumer_task_post_recv_completion_cb_t(
@@ -119,7 +119,7 @@ callbacks! {
     fn doca_rdma_connection_request_cb_t(
         rdma_connection: *mut doca_rdma_connection,
         ctx_user_data: doca_data
-    ), "Called when a peer asks for a connection.";
+    ), "Called when a peer requests a connection.";
     fn doca_rdma_connection_established_cb_t(
         rdma_connection: *mut doca_rdma_connection,
         connection_user_data: doca_data,
@@ -134,7 +134,7 @@ callbacks! {
         rdma_connection: *mut doca_rdma_connection,
         connection_user_data: doca_data,
         ctx_user_data: doca_data
-    ), "Called when a connection ended.";
+    ), "Called when a connection was closed.";
     fn doca_rdma_task_receive_completion_cb_t(
         task: *mut doca_rdma_task_receive,
         task_user_data: doca_data,
@@ -213,12 +213,12 @@ callbacks! {
         task: *mut doca_compress_task_decompress_lz4_stream,
         task_user_data: doca_data,
         ctx_user_data: doca_data
-    ), "Called when a LZ4 stream decompression task completes.";
+    ), "Called when an LZ4 stream decompression task completes.";
     fn doca_compress_task_decompress_lz4_block_completion_cb_t(
         task: *mut doca_compress_task_decompress_lz4_block,
         task_user_data: doca_data,
         ctx_user_data: doca_data
-    ), "Called when a LZ4 block decompression task completes.";
+    ), "Called when an LZ4 block decompression task completes.";
 
     header "doca_erasure_coding.h";
     fn doca_ec_task_galois_mul_completion_cb_t(
@@ -272,7 +272,7 @@ callbacks! {
         instance_user_data: doca_data,
         graph_user_data: doca_data
     ), "Called when an instance of a graph has completed, or failed.";
-    fn doca_graph_user_node_cb_t(cookie: *mut c_void) -> doca_error_t, "What a user node does; an error fails the instance.";
+    fn doca_graph_user_node_cb_t(cookie: *mut c_void) -> doca_error_t, "The function of a user node; an error fails the instance.";
 
     header "doca_mmap_advise.h";
     fn doca_mmap_advise_task_invalidate_cache_completion_cb_t(
@@ -285,15 +285,15 @@ callbacks! {
     fn doca_argp_param_cb_t(param: *mut c_void, config: *mut c_void) -> doca_error_t, "Called with a pointer to the value (of a string: to its characters) and the configuration.";
     fn doca_argp_cmd_cb_t(config: *mut c_void) -> doca_error_t, "Called when a command was named.";
     fn doca_argp_dpdk_cb_t(argc: c_int, argv: *mut *mut c_char) -> doca_error_t, "Called with DPDK's arguments, which live until the parser is destroyed.";
-    fn doca_argp_validation_cb_t(config: *mut c_void) -> doca_error_t, "Called when all parameters are read.";
+    fn doca_argp_validation_cb_t(config: *mut c_void) -> doca_error_t, "Called after all parameters were read.";
     fn doca_argp_dev_open_cb_t(
         devinfo: *mut doca_devinfo,
         usr_ctx: *mut c_void,
         dev: *mut *mut doca_dev
-    ) -> doca_error_t, "Called instead of doca_dev_open for a device that the user named; the program closes what it opens.";
+    ) -> doca_error_t, "Called instead of doca_dev_open for a device named by the user; the program closes the device.";
     fn doca_argp_logger_cb_t(
         level: doca_log_level,
         format: *const c_char,
         args: va_list
-    ) -> doca_error_t, "Called with messages for the user.";
+    ) -> doca_error_t, "Called with messages to the user.";
 }

@@ -44,13 +44,13 @@ macro_rules! errors {
             enum doca_error as doca_error_t, "Result of nearly every function." { $($name = $value, $doc;)+ }
 
             header "doca_log.h"
-            enum doca_log_level as doca_log_level, "Severities of log messages; larger is chattier." {
-                DOCA_LOG_LEVEL_DISABLE = 10, "Nothing is logged.";
-                DOCA_LOG_LEVEL_CRIT = 20, "The program cannot go on.";
+            enum doca_log_level as doca_log_level, "Severities of log messages; larger values are less severe." {
+                DOCA_LOG_LEVEL_DISABLE = 10, "No messages.";
+                DOCA_LOG_LEVEL_CRIT = 20, "The program cannot continue.";
                 DOCA_LOG_LEVEL_ERROR = 30, "An operation failed.";
-                DOCA_LOG_LEVEL_WARNING = 40, "Something is suspicious.";
-                DOCA_LOG_LEVEL_INFO = 50, "What a user wants to know.";
-                DOCA_LOG_LEVEL_DEBUG = 60, "What a developer wants to know.";
+                DOCA_LOG_LEVEL_WARNING = 40, "Something unexpected that was handled.";
+                DOCA_LOG_LEVEL_INFO = 50, "Information for users.";
+                DOCA_LOG_LEVEL_DEBUG = 60, "Information for developers.";
                 DOCA_LOG_LEVEL_TRACE = 70, "Every step of the data path.";
             }
 
@@ -74,14 +74,14 @@ macro_rules! errors {
             }
 
             header "doca_types.h"
-            enum doca_gpu_mem_type as doca_gpu_mem_type, "Where memory that a GPU uses lies, and what else reaches it." {
+            enum doca_gpu_mem_type as doca_gpu_mem_type, "Location of GPU memory, and its accessibility from the CPU." {
                 DOCA_GPU_MEM_TYPE_GPU = 0, "On the GPU, for the GPU only.";
                 DOCA_GPU_MEM_TYPE_GPU_CPU = 1, "On the GPU, reached by the CPU as well.";
                 DOCA_GPU_MEM_TYPE_CPU_GPU = 2, "On the host, reached by the GPU as well.";
             }
 
             header "doca_types.h"
-            enum doca_eth_wait_on_time_type as doca_eth_wait_on_time_type, "How an Ethernet queue sends at a given time." {
+            enum doca_eth_wait_on_time_type as doca_eth_wait_on_time_type, "Timed sending of an Ethernet queue." {
                 DOCA_ETH_WAIT_ON_TIME_TYPE_NONE = 0, "It cannot.";
                 DOCA_ETH_WAIT_ON_TIME_TYPE_NATIVE = 1, "By hardware.";
                 DOCA_ETH_WAIT_ON_TIME_TYPE_DPDK = 2, "By software.";
@@ -97,7 +97,7 @@ macro_rules! errors {
             header "doca_ctx.h"
             enum doca_ctx_states as doca_ctx_states, "States of a context." {
                 DOCA_CTX_STATE_IDLE = 0, "Not started, or stopped; may be configured and destroyed.";
-                DOCA_CTX_STATE_STARTING = 1, "Becomes running, or idle again, by progress.";
+                DOCA_CTX_STATE_STARTING = 1, "Becomes running, or idle again, through progress.";
                 DOCA_CTX_STATE_RUNNING = 2, "Tasks can be allocated and submitted.";
                 DOCA_CTX_STATE_STOPPING = 3, "Flushes its tasks; idle when the last one is freed.";
             }
@@ -130,13 +130,13 @@ macro_rules! errors {
             }
 
             header "doca_pe.h"
-            enum doca_pe_event_mode as doca_pe_event_mode, "What a progress engine looks at." {
+            enum doca_pe_event_mode as doca_pe_event_mode, "Event mode of a progress engine." {
                 DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE = 0, "Contexts that have events.";
                 DOCA_PE_EVENT_MODE_PROGRESS_ALL = 1, "All contexts.";
             }
 
             header "doca_comch.h"
-            enum doca_comch_counter as doca_comch_counter, "What is counted of a connection's control path." {
+            enum doca_comch_counter as doca_comch_counter, "Counters of a connection's control path." {
                 DOCA_COMCH_COUNTER_SENT_MESSAGES = 1, "Messages that were sent.";
                 DOCA_COMCH_COUNTER_SENT_BYTES = 2, "Their bytes.";
                 DOCA_COMCH_COUNTER_RECV_MESSAGES = 3, "Messages that were received.";
@@ -167,7 +167,7 @@ macro_rules! errors {
             }
 
             header "doca_rdma.h"
-            enum doca_rdma_opcode as doca_rdma_opcode, "What a receive task received." {
+            enum doca_rdma_opcode as doca_rdma_opcode, "Kind of message that a receive task has received." {
                 DOCA_RDMA_OPCODE_RECV_SEND = 0, "A message.";
                 DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM = 1, "A message with an immediate value.";
                 DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM = 2, "The immediate value of a remote write.";
@@ -182,7 +182,7 @@ macro_rules! errors {
                 DOCA_ARGP_TYPE_DEVICE = 4, "A device, opened: struct doca_argp_device_ctx.";
                 DOCA_ARGP_TYPE_DEVICE_REP = 5, "A representor, opened: struct doca_argp_device_rep_ctx.";
                 DOCA_ARGP_TYPE_DOUBLE = 6, "A double.";
-                DOCA_ARGP_TYPE_JSON_OBJ = 256, "The text of a JSON object, only in the JSON file; DOCA had it, as 4, up to 3.0.";
+                DOCA_ARGP_TYPE_JSON_OBJ = 256, "The text of a JSON object, JSON file only; DOCA up to 3.0 has it as 4.";
             }
 
             header "doca_sha.h"
@@ -199,7 +199,7 @@ macro_rules! errors {
             }
 
             header "doca_erasure_coding.h"
-            enum doca_ec_matrix_type as doca_ec_matrix_type, "How the factors of a coding matrix are chosen." {
+            enum doca_ec_matrix_type as doca_ec_matrix_type, "Choice of the factors of a coding matrix." {
                 DOCA_EC_MATRIX_TYPE_CAUCHY = 1, "Any losses can be recovered, as many as there are redundancy blocks.";
                 DOCA_EC_MATRIX_TYPE_VANDERMONDE = 2, "Some patterns of losses cannot be recovered.";
             }

@@ -29,22 +29,22 @@ macro_rules! handles {
 handles! {
     header "doca_log.h" {
         doca_log_backend, "A destination of log messages.";
-        doca_logger, "A source of a program's log messages, or what several have in common by name.";
+        doca_logger, "A source of a program's log messages, or an inner node of the tree of their names.";
     }
 
     header "doca_dev.h" {
-        doca_devinfo, "What is known of a device without opening it.";
-        doca_devinfo_rep, "What is known of a representor without opening it.";
+        doca_devinfo, "Properties of a device that need not be open.";
+        doca_devinfo_rep, "Properties of a representor that need not be open.";
         doca_dev, "An open device.";
-        doca_dev_rep, "An open representor: the DPU's view of a function that it shows to the host.";
+        doca_dev_rep, "An open representor: the DPU's handle of a function of the host.";
     }
 
     header "doca_mmap.h" {
-        doca_mmap, "A memory map: a range of memory, devices that may use it, and what they may do.";
+        doca_mmap, "A memory map: a range of memory, the devices that may use it, and their permissions.";
     }
 
     header "doca_buf.h" {
-        doca_buf, "A descriptor of an area in a memory map and of the data in it.";
+        doca_buf, "A descriptor of a range in a memory map and of the data in it.";
     }
 
     header "doca_buf_inventory.h" {
@@ -52,30 +52,30 @@ handles! {
     }
 
     header "doca_buf_pool.h" {
-        doca_buf_pool, "A pool of bufs that have a part of a memory map each.";
+        doca_buf_pool, "A pool of bufs, each with a part of a memory map.";
     }
 
     header "doca_buf_array.h" {
         doca_buf_arr, "An array of bufs for a GPU or the DPA.";
-        doca_gpu_buf_arr, "An array of bufs as a GPU sees it; there is none in software.";
+        doca_gpu_buf_arr, "The handle of an array of bufs for a GPU; not supported in software.";
     }
 
     header "doca_clock.h" {
-        doca_clock, "A reader of clocks.";
+        doca_clock, "A clock reader.";
     }
 
     header "doca_rdma_bridge.h" {
-        ibv_pd, "A protection domain of rdma-core; softdoca has no use for it.";
+        ibv_pd, "A protection domain of rdma-core; not supported in software.";
     }
 
     header "doca_ctx.h" {
-        doca_ctx, "What Comch, RDMA and the other libraries have in common: states and tasks.";
+        doca_ctx, "The common part of Comch, RDMA and the other libraries: states and tasks.";
     }
 
     header "doca_pe.h" {
-        doca_pe, "A progress engine: what drives contexts and calls callbacks, in one thread.";
+        doca_pe, "A progress engine, which drives contexts and calls callbacks in one thread.";
         doca_task, "A unit of work of a context.";
-        doca_task_batch, "Tasks that are submitted together; only Ethernet queues have them, and there are none in software.";
+        doca_task_batch, "Tasks that are submitted together; not supported in software.";
     }
 
     header "doca_comch.h" {
@@ -84,32 +84,32 @@ handles! {
         doca_comch_client, "A Comch client, on the host.";
         doca_comch_task_send, "A task that sends a control message.";
         doca_comch_event_msg_recv, "The event of a received message.";
-        doca_comch_event_connection_status_changed, "The event of a client that came or went.";
-        doca_comch_event_consumer, "The event of a remote consumer that came or went.";
+        doca_comch_event_connection_status_changed, "The event of a client that connected or disconnected.";
+        doca_comch_event_consumer, "The event of a new or expired remote consumer.";
     }
 
     header "doca_comch_consumer.h" {
-        doca_comch_consumer, "The receiving end of a connection's fast path.";
+        doca_comch_consumer, "The receiving side of a connection's fast path.";
         doca_comch_consumer_task_post_recv, "A task that receives one message of the fast path.";
-        doca_comch_consumer_completion, "Where the DPA gets completions of consumers; there is none in software.";
-        doca_dpa_thread, "A thread of the DPA; there is none in software.";
+        doca_comch_consumer_completion, "A DPA completion context for consumers; not supported in software.";
+        doca_dpa_thread, "A thread of the DPA; not supported in software.";
     }
 
     header "doca_comch_producer.h" {
-        doca_comch_producer, "The sending end of a connection's fast path.";
+        doca_comch_producer, "The sending side of a connection's fast path.";
         doca_comch_producer_task_send, "A task that sends one message of the fast path.";
     }
 
     header "doca_sync_event.h" {
-        doca_sync_event, "A 64-bit value that others can wait for.";
+        doca_sync_event, "A 64-bit value that other processes and devices can wait for.";
         doca_sync_event_remote_net, "A sync event of a network peer.";
         doca_sync_event_task_get, "A task that gets the value of an event.";
         doca_sync_event_task_notify_set, "A task that sets the value of an event.";
         doca_sync_event_task_notify_add, "A task that adds to the value of an event.";
         doca_sync_event_task_wait_eq, "A task that waits until the value of an event equals another.";
         doca_sync_event_task_wait_neq, "A task that waits until the value of an event differs from another.";
-        doca_dpa, "A DPA context; there is none in software.";
-        doca_gpu, "A GPU; there is none in software.";
+        doca_dpa, "A DPA context; not supported in software.";
+        doca_gpu, "A GPU; not supported in software.";
     }
 
     header "doca_rdma.h" {
@@ -127,20 +127,20 @@ handles! {
         doca_rdma_task_remote_net_sync_event_get, "A task that gets the value of a peer's event.";
         doca_rdma_task_remote_net_sync_event_notify_set, "A task that sets the value of a peer's event.";
         doca_rdma_task_remote_net_sync_event_notify_add, "A task that adds to the value of a peer's event.";
-        doca_gpu_dev_rdma, "An RDMA instance as a GPU sees it; there is none in software.";
-        rdma_cm_id, "A connection of rdma-core's connection manager; softdoca has no use for it.";
-        doca_dpa_completion, "Where the DPA gets completions; there is none in software.";
+        doca_gpu_dev_rdma, "The handle of an RDMA instance for a GPU; not supported in software.";
+        rdma_cm_id, "A connection of rdma-core's connection manager; not supported in software.";
+        doca_dpa_completion, "A DPA completion context; not supported in software.";
     }
 
     header "doca_dma.h" {
         doca_dma, "A DMA instance.";
         doca_dma_task_memcpy, "A task that copies memory.";
-        doca_gpu_dma, "A DMA instance as a GPU sees it; there is none in software.";
+        doca_gpu_dma, "The handle of a DMA instance for a GPU; not supported in software.";
     }
 
     header "doca_compress.h" {
         doca_compress, "A compress instance.";
-        doca_compress_task_compress_deflate, "A task that compresses by deflate.";
+        doca_compress_task_compress_deflate, "A task that compresses with deflate.";
         doca_compress_task_decompress_deflate, "A task that decompresses deflate data.";
         doca_compress_task_decompress_lz4_stream, "A task that decompresses the blocks of an LZ4 frame.";
         doca_compress_task_decompress_lz4_block, "A task that decompresses one LZ4 block.";
@@ -148,7 +148,7 @@ handles! {
 
     header "doca_erasure_coding.h" {
         doca_ec, "An erasure-coding instance.";
-        doca_ec_matrix, "Factors by which blocks are made of other blocks.";
+        doca_ec_matrix, "Factors that map input blocks to output blocks.";
         doca_ec_task_galois_mul, "A task that multiplies blocks by a matrix.";
         doca_ec_task_create, "A task that creates redundancy blocks.";
         doca_ec_task_update, "A task that updates redundancy blocks.";
@@ -158,24 +158,24 @@ handles! {
     header "doca_sha.h" {
         doca_sha, "A SHA instance.";
         doca_sha_task_hash, "A task that hashes a message.";
-        doca_sha_task_partial_hash, "A task that hashes a message part by part.";
+        doca_sha_task_partial_hash, "A task that hashes a message in parts.";
     }
 
     header "doca_aes_gcm.h" {
         doca_aes_gcm, "An AES-GCM instance.";
         doca_aes_gcm_key, "A key.";
         doca_aes_gcm_task_encrypt, "A task that encrypts.";
-        doca_aes_gcm_task_decrypt, "A task that decrypts what has the right tag.";
+        doca_aes_gcm_task_decrypt, "A task that decrypts and checks the tag.";
     }
 
     header "doca_graph.h" {
-        doca_graph, "An order of tasks and functions.";
+        doca_graph, "Tasks and functions with dependencies.";
         doca_graph_node, "A task, function or graph in a graph.";
         doca_graph_instance, "One run of a graph, with its tasks and arguments.";
     }
 
     header "doca_mmap_advise.h" {
-        doca_mmap_advise, "An instance that gives advice on memory.";
+        doca_mmap_advise, "A memory-advice instance.";
         doca_mmap_advise_task_invalidate_cache, "A task that invalidates caches.";
     }
 
@@ -235,7 +235,7 @@ pub struct doca_gather_list {
 pub struct doca_argp_device_ctx {
     /// Opened; to be closed by the program.
     pub dev: *mut doca_dev,
-    /// What followed the name behind a comma, or NULL; lives until the parser is destroyed.
+    /// Device arguments after the first comma, or NULL; valid until the parser is destroyed.
     pub devargs: *const c_char,
 }
 

@@ -1,10 +1,10 @@
-//! What the tables of this crate look like as values.
+//! Types that represent the tables of this crate as values.
 
 /// A type of the API: a name and the pointers around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Type(pub(crate) &'static str);
 
-/// What a pointer lets its holder do.
+/// Constness of a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pointer {
     /// `*const`
@@ -21,7 +21,7 @@ impl Type {
 
     /// The pointers, outermost first: `*mut *const c_void` has `Mut`, `Const`.
     pub fn pointers(self) -> impl Iterator<Item = Pointer> {
-        // How the compiler spaces the tokens is its own affair.
+        // The spacing of tokens is up to the compiler.
         self.0.split('*').skip(1).map(|pointer| {
             if pointer.trim_start().starts_with("const") {
                 Pointer::Const

@@ -77,7 +77,7 @@ impl Connection {
             None => Err(Error::with_detail(
                 operation,
                 ErrorCode::NOT_CONNECTED,
-                "the connection is gone",
+                "the connection is closed",
             )),
         }
     }

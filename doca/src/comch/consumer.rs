@@ -222,7 +222,7 @@ impl PostRecvTask {
         if !self.task.has_succeeded() {
             return None;
         }
-        // SAFETY: the C task is allocated, and nobody else's at the moment.
+        // SAFETY: the C task is allocated, and not in flight.
         let (producer_id, data, len) = unsafe {
             (
                 sys::doca_comch_consumer_task_post_recv_get_producer_id(self.raw),

@@ -52,7 +52,7 @@ impl MemoryRegion {
             return Err(Error::with_detail(
                 "mmap",
                 ErrorCode::INVALID_VALUE,
-                "a memory region has at least one byte",
+                "expected a memory region of at least one byte, got 0",
             ));
         }
         // SAFETY: a new anonymous mapping at an address chosen by the kernel affects no existing one.
@@ -113,7 +113,9 @@ impl MemoryRegion {
             Error::with_detail("mmap", ErrorCode::OPERATING_SYSTEM, error.to_string())
         };
         if len == 0 {
-            return Err(invalid("a memory region has at least one byte".to_owned()));
+            return Err(invalid(
+                "expected a memory region of at least one byte, got 0".to_owned(),
+            ));
         }
         let length = file.metadata().map_err(failed)?.len();
         if offset
@@ -264,7 +266,7 @@ impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length; all owners are dropped.
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) } {
-            tracing::warn!(%error, len = self.len, "a memory region stays mapped");
+            tracing::warn!(%error, len = self.len, "failed to unmap a memory region; leaking it");
         }
     }
 }

@@ -76,7 +76,7 @@ impl EventQueue {
             return Polled::Other;
         };
         self.entries.drop_first();
-        // SAFETY: the promise of `push_task`; it is not used afterwards.
+        // SAFETY: as required by `push_task`; not used afterwards.
         let (token, code) = unsafe { TaskCell::return_to_user(cell) };
         Polled::Completion(Completion::new(token, code))
     }

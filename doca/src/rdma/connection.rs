@@ -77,7 +77,7 @@ impl RdmaConnection {
             ));
         }
         if !self.is_alive() {
-            let detail = "the connection has ended";
+            let detail = "the connection is closed";
             return Err(Error::with_detail(
                 operation,
                 ErrorCode::NOT_CONNECTED,
@@ -358,7 +358,7 @@ impl Drop for Address {
     fn drop(&mut self) {
         // SAFETY: made by `new`; the instance that used it is gone.
         if let Err(error) = unsafe { call!(doca_rdma_addr_destroy(self.as_ptr())) } {
-            tracing::warn!(%error, "an RDMA address stays");
+            tracing::warn!(%error, "failed to destroy an RDMA address; leaking it");
         }
     }
 }

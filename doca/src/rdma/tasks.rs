@@ -433,7 +433,7 @@ impl ReceiveTask {
         if !self.task.has_succeeded() {
             return None;
         }
-        // SAFETY: the C task is allocated, and nobody else's at the moment.
+        // SAFETY: the C task is allocated, and not in flight.
         let (opcode, len, immediate) = unsafe {
             (
                 sys::doca_rdma_task_receive_get_result_opcode(self.raw),

@@ -4,7 +4,7 @@ struct doca_dev_rep;
 /** A device that a user named on the command line. */
 struct doca_argp_device_ctx {
 	struct doca_dev *dev; /**< Opened; to be closed by the program. */
-	const char *devargs;  /**< What followed the name behind a comma, or NULL; lives until the parser is destroyed. */
+	const char *devargs;  /**< Device arguments after the first comma, or NULL; valid until the parser is destroyed. */
 };
 
 /** A representor that a user named on the command line. */

@@ -31,9 +31,9 @@ DOCA_EXPERIMENTAL doca_error_t doca_log(uint32_t level, int source, const char *
 #define DOCA_LOG_ERR(...) DOCA_LOG(DOCA_LOG_LEVEL_ERROR, __VA_ARGS__)
 /** Something is suspicious. */
 #define DOCA_LOG_WARN(...) DOCA_LOG(DOCA_LOG_LEVEL_WARNING, __VA_ARGS__)
-/** What a user wants to know. */
+/** Information for users. */
 #define DOCA_LOG_INFO(...) DOCA_LOG(DOCA_LOG_LEVEL_INFO, __VA_ARGS__)
-/** What a developer wants to know. */
+/** Information for developers. */
 #define DOCA_LOG_DBG(...) DOCA_LOG(DOCA_LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 /** Every step; compiled only with DOCA_LOGGING_ALLOW_TRACE, but always checked by the compiler. */

@@ -15,7 +15,7 @@
 #define DOCA_VERSION_CALC(major, minor, patch) ((size_t)((major) << 24 | (minor) << 16 | ((patch) * 1000)))
 /** The official version of these headers as one number. */
 #define DOCA_VERSION_OFFICIAL DOCA_VERSION_CALC(DOCA_VERSION_MAJOR, DOCA_VERSION_MINOR, DOCA_VERSION_PATCH)
-/** Whether a version is that of these headers. */
+/** Nonzero if a version is that of these headers. */
 #define DOCA_VERSION_EQ_CURRENT(major, minor, patch) (DOCA_VERSION_CALC(major, minor, patch) == DOCA_VERSION_OFFICIAL)
-/** Whether a version is not later than that of these headers. */
+/** Nonzero if a version is not later than that of these headers. */
 #define DOCA_VERSION_LTE_CURRENT(major, minor, patch) (DOCA_VERSION_CALC(major, minor, patch) <= DOCA_VERSION_OFFICIAL)

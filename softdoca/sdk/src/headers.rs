@@ -429,7 +429,7 @@ fn system_includes(header: &str) -> &'static [&'static str] {
 }
 
 const LICENSE: &str = "/*\n * SPDX-License-Identifier: MIT OR Apache-2.0\n *\n * Part of softdoca, DOCA's C API in software. \
-Generated from its table of functions: changes here are lost.\n */\n";
+Generated from its table of functions: do not edit.\n */\n";
 
 /// The complete text of a header.
 fn text(header: &'static str, names: &Names) -> String {

@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The file is not a shared library.
     #[error(
-        "{path} is no shared library (an ELF file): expected what cargo makes of the package softdoca-shared"
+        "{path} is not a shared library (ELF file): expected the library of the package softdoca-shared"
     )]
     NoLibrary {
         /// The file.
@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// The library is for a machine without a directory in NVIDIA's layout.
     #[error(
-        "{path} is for a machine that NVIDIA's layout does not have: expected x86-64 or AArch64"
+        "{path} is for a machine without a directory in NVIDIA's layout: expected x86-64 or AArch64"
     )]
     Machine {
         /// The library.

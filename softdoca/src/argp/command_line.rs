@@ -55,7 +55,7 @@ pub(super) fn read(
         let Some((flag, written, inline)) = flag(definitions, &line.scope, argument) else {
             return Err(Refusal::new(
                 Error::NotSupported,
-                format_args!("{text} is no flag of this program"),
+                format_args!("{text} is not a flag of this program"),
             ));
         };
         let takes_value = match flag {
@@ -127,7 +127,10 @@ fn command(definitions: &Definitions, line: &mut Line, name: &str) -> Result<(),
             .collect();
         let text = match known.is_empty() {
             true => format!("unexpected argument {name:?}"),
-            false => format!("no command {name:?}; there are {}", known.join(", ")),
+            false => format!(
+                "unknown command {name:?}; expected one of {}",
+                known.join(", ")
+            ),
         };
         return Err(Refusal::new(Error::NotSupported, text));
     };

@@ -176,28 +176,28 @@ impl Definitions {
     pub fn param(&self, id: ParamId) -> &Param {
         self.params[id.0]
             .as_ref()
-            .expect("only identifiers of living parameters are given out")
+            .expect("identifiers of destroyed parameters are not given out")
     }
 
     /// The command, which must not have been destroyed.
     pub fn command(&self, id: CommandId) -> &Command {
         self.commands[id.0]
             .as_ref()
-            .expect("only identifiers of living commands are given out")
+            .expect("identifiers of destroyed commands are not given out")
     }
 
     /// The parameter for changing its properties.
     pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
         self.params[id.0]
             .as_mut()
-            .expect("only identifiers of living parameters are given out")
+            .expect("identifiers of destroyed parameters are not given out")
     }
 
     /// The command for changing its properties.
     pub fn command_mut(&mut self, id: CommandId) -> &mut Command {
         self.commands[id.0]
             .as_mut()
-            .expect("only identifiers of living commands are given out")
+            .expect("identifiers of destroyed commands are not given out")
     }
 
     /// The program and the commands of a scope.
@@ -233,7 +233,7 @@ impl Definitions {
     pub fn register_param(&mut self, command: Option<CommandId>, id: ParamId) -> Result<()> {
         let target = command.map_or(&self.root, |command| self.command(command));
         if self.param(id).registered || target.registered {
-            return Err(Error::BadState.because("the parameter or command is registered already"));
+            return Err(Error::BadState.because("the parameter or command is already registered"));
         }
         let param = self.param(id);
         param.check()?;
@@ -245,7 +245,7 @@ impl Definitions {
         // A program's own flag may hide a short general one, but not a long one, which is also a JSON key.
         if taken || general::is_long(param.long.as_deref()) {
             return Err(Error::InvalidValue.because(format_args!(
-                "another parameter has a name of {} already",
+                "another parameter already has a name of {}",
                 param.flag()
             )));
         }
@@ -267,12 +267,10 @@ impl Definitions {
         let target = outer.map_or(&self.root, |outer| self.command(outer));
         let command = self.command(id);
         if command.registered || target.registered {
-            return Err(Error::BadState.because("one of the commands is registered already"));
+            return Err(Error::BadState.because("one of the commands is already registered"));
         }
         if outer == Some(id) {
-            return Err(
-                Error::InvalidValue.because("a command cannot be an inner command of itself")
-            );
+            return Err(Error::InvalidValue.because("a command cannot be a subcommand of itself"));
         }
         if command.name.is_none() || command.description.is_none() {
             return Err(Error::Initialization.because(format_args!(
@@ -286,7 +284,7 @@ impl Definitions {
             .any(|other| self.command(*other).name == command.name)
         {
             return Err(Error::InvalidValue.because(format_args!(
-                "there is a command {} already",
+                "there already is a command {}",
                 command.name.as_deref().unwrap_or_default()
             )));
         }
@@ -304,7 +302,7 @@ impl Definitions {
     /// [`Error::BadState`] if it is registered.
     pub fn destroy_param(&mut self, id: ParamId) -> Result<()> {
         if self.param(id).registered {
-            return Err(Error::BadState.because("a registered parameter belongs to the parser"));
+            return Err(Error::BadState.because("a registered parameter is owned by the parser"));
         }
         self.params[id.0] = None;
         Ok(())
@@ -316,7 +314,7 @@ impl Definitions {
     /// [`Error::BadState`] if it is registered.
     pub fn destroy_command(&mut self, id: CommandId) -> Result<()> {
         if self.command(id).registered {
-            return Err(Error::BadState.because("a registered command belongs to the parser"));
+            return Err(Error::BadState.because("a registered command is owned by the parser"));
         }
         self.commands[id.0] = None;
         Ok(())

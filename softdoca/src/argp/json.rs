@@ -80,7 +80,7 @@ fn text_of(path: &CStr) -> std::io::Result<String> {
         .read_to_string(&mut text)?;
     if size as u64 > MAX_FILE {
         return Err(std::io::Error::other(format!(
-            "too large for a file of flags, the limit is {MAX_FILE} bytes"
+            "expected a file of at most {MAX_FILE} bytes, got a larger one"
         )));
     }
     Ok(text)
@@ -175,7 +175,7 @@ fn scalar(param: &Param, value: Json) -> Result<Value, Refusal> {
             .as_i64()
             .and_then(|number| i32::try_from(number).ok())
             .map(Value::Int)
-            .ok_or_else(|| wrong("a whole number of 32 bits")),
+            .ok_or_else(|| wrong("a 32-bit integer")),
         (ValueType::Int, _) => Err(wrong("a number")),
         (ValueType::Double, Json::Number(number)) => number
             .as_f64()
@@ -279,7 +279,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Object<V> {
                 while let Some(key) = map.next_key::<String>()? {
                     if pairs.iter().any(|(known, _)| *known == key) {
                         return Err(A::Error::custom(format_args!(
-                            "the key \"{key}\" is there twice"
+                            "the key \"{key}\" is duplicated"
                         )));
                     }
                     pairs.push((key, map.next_value()?));

@@ -281,7 +281,7 @@ fn commands_have_flags_of_their_own() {
         &d,
         "put",
         Error::NotSupported,
-        "no command \"put\"; there are get",
+        "unknown command \"put\"; expected one of get",
     );
     assert!(matches!(parse(&d, "get -h"), Ok(Outcome::Help(scope)) if scope == [get]));
     let file = file(r#"{"doca_program_flags": {"limit": true, "outer": 4}}"#);
@@ -401,7 +401,11 @@ fn files_are_checked() {
         ("{".to_owned(), IoFailed, "--json"),
         ("[]".to_owned(), IoFailed, "an object of flags"),
         (program_flags("1"), IoFailed, "an object of flags"),
-        (program_flags(r#"{"cpu": 1, "cpu": 2}"#), IoFailed, "twice"),
+        (
+            program_flags(r#"{"cpu": 1, "cpu": 2}"#),
+            IoFailed,
+            "duplicated",
+        ),
         (
             r#"{"flags": {}}"#.to_owned(),
             NotSupported,
@@ -431,7 +435,7 @@ fn files_are_checked() {
         (
             program_flags(r#"{"cpu": 1.5}"#),
             InvalidValue,
-            "whole number",
+            "32-bit integer",
         ),
         (
             program_flags(r#"{"num-devices": [1]}"#),

@@ -255,14 +255,13 @@ impl Buf {
 
     fn counted(&self) -> Result<u16> {
         if self.is_linked.get() {
-            return Err(
-                Error::NotPermitted.because("references are counted on the first buf of a list")
-            );
+            return Err(Error::NotPermitted
+                .because("expected the first buf of a list, which counts the references"));
         }
         match self.refcount.get() {
             0 => {
                 check::report(Mistake::BufReturnedTwice, format_args!("buf {self:p}"));
-                Err(Error::BadState.because("the buf was given back to its inventory already"))
+                Err(Error::BadState.because("the buf was already returned to its inventory"))
             }
             count => Ok(count),
         }
@@ -292,8 +291,9 @@ impl BufHandle {
     /// A handle to a buf.
     ///
     /// # Safety
-    /// The inventory of the buf exists as long as the handle or a copy of it is used, and is used by no other thread meanwhile. DOCA asks
-    /// the same of programs: bufs stay with a task until it is complete, and an inventory with bufs out is not destroyed.
+    /// The inventory of the buf exists as long as the handle or a copy of it is used, and is not used by another thread
+    /// during the call. DOCA asks the same of programs: bufs stay with a task until it is complete, and an inventory
+    /// with bufs out is not destroyed.
     pub unsafe fn new(buf: &Buf) -> BufHandle {
         BufHandle(NonNull::from(buf))
     }
@@ -321,7 +321,7 @@ impl Deref for BufHandle {
 
     #[inline]
     fn deref(&self) -> &Buf {
-        // SAFETY: promised when the handle was made.
+        // SAFETY: guaranteed when the handle was created.
         unsafe { self.resolve() }
     }
 }

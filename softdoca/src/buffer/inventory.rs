@@ -61,7 +61,7 @@ impl BufInventory {
 
     fn add(&self, count: usize) -> Result<()> {
         if count == 0 {
-            return Err(Error::InvalidValue.because("an inventory of 0 bufs"));
+            return Err(Error::InvalidValue.because("expected at least 1 buf, got 0"));
         }
         let no_memory =
             |_| Error::NoMemory.because(format_args!("no memory for an inventory of {count} bufs"));
@@ -116,8 +116,9 @@ impl BufInventory {
         data_len: usize,
     ) -> Result<&Buf> {
         if !self.started.get() || !mmap.is_usable() {
-            return Err(Error::BadState
-                .because("bufs are taken after the inventory and the mmap were started"));
+            return Err(
+                Error::BadState.because("start the inventory and the mmap before taking bufs")
+            );
         }
         if !mmap.contains(addr, len as u64) {
             report_outside(addr, len);
@@ -150,8 +151,7 @@ impl BufInventory {
         place: impl FnOnce(usize) -> (u64, usize),
     ) -> Result<&Buf> {
         if !self.started.get() || !mmap.is_usable() {
-            return Err(Error::BadState
-                .because("bufs are taken after their pool and the mmap were started"));
+            return Err(Error::BadState.because("start the pool and the mmap before taking bufs"));
         }
         let first = self.slabs.borrow().first().ok_or(Error::BadState)?.cast();
         let handle = self.free.pop().ok_or(Error::NoMemory)?;
@@ -226,7 +226,7 @@ impl BufInventory {
         match self.count() - self.free_count() {
             0 => Ok(()),
             out => Err(Error::InUse.because(format_args!(
-                "{out} bufs of the inventory were not given back"
+                "{out} bufs of the inventory were not returned"
             ))),
         }
     }
@@ -283,7 +283,7 @@ impl BufPool {
     pub fn new(count: usize, element_size: usize, mmap: Arc<Mmap>) -> Result<BufPool> {
         if element_size == 0 || u32::try_from(count).is_err() {
             return Err(Error::InvalidValue.because(format_args!(
-                "expected some bufs of some bytes, got {count} of {element_size}"
+                "expected at least 1 buf of at least 1 byte, got {count} of {element_size}"
             )));
         }
         mmap.memrange()
@@ -312,7 +312,7 @@ impl BufPool {
     fn expect_stopped(&self, what: &str) -> Result<()> {
         match self.inventory.is_started() {
             true => Err(Error::BadState.because(format_args!(
-                "{what} of a buf pool is set before it is started"
+                "set {what} of a buf pool before it is started"
             ))),
             false => Ok(()),
         }
@@ -344,15 +344,15 @@ impl BufPool {
     /// map is too small.
     pub fn start(&self) -> Result<()> {
         if self.inventory.is_started() {
-            return Err(Error::BadState.because("the buf pool is started already"));
+            return Err(Error::BadState.because("the buf pool is already started"));
         }
         if !self.mmap.is_usable() {
-            return Err(Error::BadState.because("a buf pool is started after its mmap was started"));
+            return Err(Error::BadState.because("start the mmap of a buf pool before the pool"));
         }
         if self.parts().is_none() {
             let (start, size) = self.mmap.memrange()?;
             return Err(Error::Initialization.because(format_args!(
-                "the mmap ({size} bytes at {start:#x}) has no room for {} bufs of {} bytes at multiples of {}",
+                "the mmap ({size} bytes at {start:#x}) is too small for {} bufs of {} bytes with an alignment of {}",
                 self.inventory.count(),
                 self.element_size,
                 self.alignment.get()

@@ -47,11 +47,11 @@ impl Buf {
     /// first of its list, or both are the same.
     pub fn chain(&self, other: &Buf) -> Result<()> {
         if !self.is_first_in_list() || !other.is_first_in_list() || std::ptr::eq(self, other) {
-            return Err(Error::InvalidValue.because("two lists are chained by their first bufs"));
+            return Err(Error::InvalidValue.because("expected the first bufs of two lists"));
         }
         if self.refcount() == 0 || other.refcount() != 1 {
             return Err(Error::NotPermitted.because(format_args!(
-                "a list that is appended has one reference, this one has {}",
+                "expected one reference to the appended list, got {}",
                 other.refcount()
             )));
         }

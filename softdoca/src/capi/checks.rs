@@ -58,7 +58,7 @@ fn twice(action: impl Fn() -> u32) {
 }
 
 fn make(mistake: &str) {
-    // SAFETY: handles that live, or that softdoca promises to refuse.
+    // SAFETY: live handles, or destroyed ones that softdoca refuses.
     unsafe {
         match mistake {
             "free in flight" => {
@@ -287,18 +287,18 @@ fn objects_that_are_used_after_they_were_destroyed() {
 
 #[test]
 fn a_buf_that_is_given_back_twice() {
-    reported_once("buf back twice", "a buf was given back twice", "buf 0x");
+    reported_once("buf back twice", "a buf was returned twice", "buf 0x");
 }
 
 #[test]
 fn a_map_that_goes_before_its_bufs() {
-    let what = "a mmap was stopped or destroyed while bufs point into it";
+    let what = "an mmap was stopped or destroyed while bufs point into it";
     reported_once("mmap with bufs", what, "mmap 0x");
 }
 
 #[test]
 fn objects_that_are_left() {
-    let what = "objects were left when the process ended";
+    let what = "objects were not destroyed before the process exited";
     reported_once("leak", what, "1 list of devices, 2 doca_mmap, 1 doca_pe;");
 }
 

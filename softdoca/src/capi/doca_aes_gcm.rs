@@ -117,7 +117,7 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
 /// Destroys a key. Tasks keep it until they get another key or are freed.
 ///
 /// # Safety
-/// `key` is NULL or live, and dead afterwards.
+/// `key` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_key_destroy(key: *mut doca_aes_gcm_key) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -142,8 +142,8 @@ struct Numbers {
 /// Allocates a task from its pool.
 ///
 /// # Safety
-/// The instance is NULL or live, and used by no other thread meanwhile; the key is NULL or live; `iv` is NULL or has
-/// the bytes.
+/// The instance is NULL or live, and not used by another thread during the call; the key is NULL or live; `iv` is NULL
+/// or has the bytes.
 unsafe fn allocate(
     aes_gcm: *const doca_aes_gcm,
     pool: fn(&Offload<Gcm>) -> &TaskPool,
@@ -186,8 +186,9 @@ macro_rules! crypt_task {
         /// Allocates a task.
         ///
         /// # Safety
-        /// The instance is NULL or live, and used by no other thread meanwhile; the bufs are NULL or stay valid while the task is
-        /// in flight; the key is NULL or live; `iv` is NULL or has `iv_length` bytes; `task` is NULL or writable.
+        /// The instance is NULL or live, and not used by another thread during the call; the bufs are NULL or stay
+        /// valid while the task is in flight; the key is NULL or live; `iv` is NULL or has `iv_length` bytes; `task` is
+        /// NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $alloc_init(
             aes_gcm: *mut doca_aes_gcm,
@@ -286,7 +287,7 @@ macro_rules! crypt_task {
         /// Sets the task's key; not while it is in flight.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; the key is NULL or live.
+        /// The task is NULL or live, and not used by another thread during the call; the key is NULL or live.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_key(task: *mut $task, key: *mut doca_aes_gcm_key) {
             // SAFETY: guaranteed by the caller.
@@ -301,7 +302,7 @@ macro_rules! crypt_task {
         /// The task's key; NULL for a NULL task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_key(task: *const $task) -> *mut doca_aes_gcm_key {
             // SAFETY: guaranteed by the caller.
@@ -312,7 +313,8 @@ macro_rules! crypt_task {
         /// makes the task fail.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; `iv` is NULL or has `iv_length` bytes.
+        /// The task is NULL or live, and not used by another thread during the call; `iv` is NULL or has `iv_length`
+        /// bytes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_iv(task: *mut $task, iv: *const u8, iv_length: u32) {
             // SAFETY: guaranteed by the caller.
@@ -327,7 +329,7 @@ macro_rules! crypt_task {
         /// The initialization vector, valid until it is set again or the task is freed; NULL for a NULL task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; `iv_length` is NULL or writable.
+        /// The task is NULL or live, and not used by another thread during the call; `iv_length` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_iv(task: *const $task, iv_length: *mut u32) -> *const u8 {
             // SAFETY: guaranteed by the caller.

@@ -350,12 +350,12 @@ macro_rules! set_texts {
 }
 
 set_texts! {
-    doca_argp_param_set_short_name(doca_argp_param), change_param, short, "the name behind one dash";
-    doca_argp_param_set_long_name(doca_argp_param), change_param, long, "the name behind two dashes";
-    doca_argp_param_set_arguments(doca_argp_param), change_param, arguments, "what the usage calls the argument";
-    doca_argp_param_set_description(doca_argp_param), change_param, description, "what the usage says of the parameter";
+    doca_argp_param_set_short_name(doca_argp_param), change_param, short, "the name after one dash";
+    doca_argp_param_set_long_name(doca_argp_param), change_param, long, "the name after two dashes";
+    doca_argp_param_set_arguments(doca_argp_param), change_param, arguments, "the placeholder of the value in the usage text";
+    doca_argp_param_set_description(doca_argp_param), change_param, description, "the help text of the parameter";
     doca_argp_cmd_set_name(doca_argp_cmd), change_command, name, "the name of a command";
-    doca_argp_cmd_set_description(doca_argp_cmd), change_command, description, "what the usage says of the command";
+    doca_argp_cmd_set_description(doca_argp_cmd), change_command, description, "the help text of the command";
 }
 
 /// Defines setters of flags.
@@ -376,13 +376,13 @@ macro_rules! set_marks {
 }
 
 set_marks! {
-    doca_argp_param_set_mandatory(doca_argp_param), change_param, mandatory, "The parameter must be given.";
-    doca_argp_param_set_cli_only(doca_argp_param), change_param, command_line_only, "The JSON file does not know the parameter.";
-    doca_argp_param_set_multiplicity(doca_argp_param), change_param, multiple, "The parameter may be given several times.";
-    doca_argp_param_set_singular(doca_argp_param), change_param, singular, "The parameter stands alone.";
-    doca_argp_param_set_inherited(doca_argp_param), change_param, inherited, "Inner commands know the parameter too.";
-    doca_argp_param_set_hidden(doca_argp_param), change_param, hidden, "The usage leaves the parameter out.";
-    doca_argp_cmd_set_hidden(doca_argp_cmd), change_command, hidden, "The usage leaves the command out.";
+    doca_argp_param_set_mandatory(doca_argp_param), change_param, mandatory, "Makes the parameter mandatory.";
+    doca_argp_param_set_cli_only(doca_argp_param), change_param, command_line_only, "Refuses the parameter in the JSON file.";
+    doca_argp_param_set_multiplicity(doca_argp_param), change_param, multiple, "Allows the parameter several times.";
+    doca_argp_param_set_singular(doca_argp_param), change_param, singular, "Refuses the parameter together with others.";
+    doca_argp_param_set_inherited(doca_argp_param), change_param, inherited, "Accepts the parameter after subcommands as well.";
+    doca_argp_param_set_hidden(doca_argp_param), change_param, hidden, "Leaves the parameter out of the usage text.";
+    doca_argp_cmd_set_hidden(doca_argp_cmd), change_command, hidden, "Leaves the command out of the usage text.";
 }
 
 /// Sets the callback for each value.
@@ -415,7 +415,7 @@ pub unsafe extern "C" fn doca_argp_param_set_type(
         match param.value_type {
             Some(_) => Ok(()),
             None => Err(Error::InvalidValue.because(format_args!(
-                "{arg_type} is no type of parameters in DOCA {}; expected 1 to {}",
+                "{arg_type} is not a parameter type of DOCA {}; expected 1 to {}",
                 api.version().to_string_lossy(),
                 if api == Api::V3_0 { 4 } else { 6 }
             ))),
@@ -520,7 +520,7 @@ static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 fn begin(program_name: Option<String>, config: *mut c_void) -> Result<()> {
     let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     if session.is_some() {
-        return Err(Error::BadState.because("doca_argp_init was called already"));
+        return Err(Error::BadState.because("doca_argp_init was already called"));
     }
     let mut definitions = Definitions::default();
     definitions.program_name = program_name;

@@ -66,7 +66,7 @@ pub unsafe extern "C" fn doca_buf_arr_create(
 /// Destroys an array.
 ///
 /// # Safety
-/// `buf_arr` is NULL or live, and dead afterwards.
+/// `buf_arr` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_destroy(buf_arr: *mut doca_buf_arr) -> doca_error_t {
     guard(|| {

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn doca_buf_inventory_create(
 /// Destroys an inventory; `DOCA_ERROR_IN_USE` while bufs are taken.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and dead after success.
+/// `inventory` is NULL or live, and invalid after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_destroy(
     inventory: *mut doca_buf_inventory,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn doca_buf_inventory_stop(
 /// Takes a buf with data.
 ///
 /// # Safety
-/// The handles are NULL or live, the inventory used by no other thread meanwhile; `buf` is NULL or writable.
+/// The handles are NULL or live, the inventory not used by another thread during the call; `buf` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_args(
     inventory: *mut doca_buf_inventory,
@@ -195,7 +195,8 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_data(
 /// Takes copies of the descriptors of `src_buf`, a buf or a list.
 ///
 /// # Safety
-/// The handles are NULL or live, the inventory used by no other thread meanwhile; `dst_buf` is NULL or writable.
+/// The handles are NULL or live, the inventory not used by another thread during the call; `dst_buf` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_buf_dup(
     inventory: *mut doca_buf_inventory,
@@ -215,7 +216,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_dup(
 /// Adds bufs; the inventory must be started.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and used by no other thread meanwhile.
+/// `inventory` is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_expand(
     inventory: *mut doca_buf_inventory,
@@ -228,7 +229,7 @@ pub unsafe extern "C" fn doca_buf_inventory_expand(
 /// Gets the total number of bufs.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+/// `inventory` is NULL or live, and not used by another thread during the call; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_get_num_elements(
     inventory: *const doca_buf_inventory,
@@ -241,7 +242,7 @@ pub unsafe extern "C" fn doca_buf_inventory_get_num_elements(
 /// Gets the number of free bufs.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+/// `inventory` is NULL or live, and not used by another thread during the call; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_get_num_free_elements(
     inventory: *const doca_buf_inventory,
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn doca_buf_inventory_get_num_free_elements(
 /// Sets the user data.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and used by no other thread meanwhile.
+/// `inventory` is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_set_user_data(
     inventory: *mut doca_buf_inventory,
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn doca_buf_inventory_set_user_data(
 /// Gets the user data.
 ///
 /// # Safety
-/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+/// `inventory` is NULL or live, and not used by another thread during the call; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_inventory_get_user_data(
     inventory: *const doca_buf_inventory,

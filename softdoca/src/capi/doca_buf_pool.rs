@@ -38,7 +38,7 @@ pub unsafe extern "C" fn doca_buf_pool_create(
 /// Destroys a pool; `DOCA_ERROR_IN_USE` while bufs are taken.
 ///
 /// # Safety
-/// `buf_pool` is NULL or live, and dead after success.
+/// `buf_pool` is NULL or live, and invalid after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_pool_destroy(buf_pool: *mut doca_buf_pool) -> doca_error_t {
     guard(|| {
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn doca_buf_pool_stop(buf_pool: *mut doca_buf_pool) -> doc
 /// Takes a buf without data.
 ///
 /// # Safety
-/// `buf_pool` is NULL or live, and used by no other thread meanwhile; `buf` is NULL or writable.
+/// `buf_pool` is NULL or live, and not used by another thread during the call; `buf` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_pool_buf_alloc(
     buf_pool: *mut doca_buf_pool,

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn doca_clock_create(
 /// Destroys a clock reader.
 ///
 /// # Safety
-/// `clock` is NULL or live, and dead afterwards.
+/// `clock` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_clock_destroy(clock: *mut doca_clock) -> doca_error_t {
     guard(|| {

@@ -541,9 +541,8 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        true => {
-            Err(Error::NotSupported.because("no server's representor stands for a DPU's device"))
-        }
+        true => Err(Error::NotSupported
+            .because("expected the representor of a host's function, got one of the DPU")),
     })
 }
 
@@ -639,7 +638,7 @@ pub unsafe extern "C" fn doca_comch_server_disconnect(
         // SAFETY: guaranteed by the caller.
         let (ctx, connection) = unsafe { (server(comch_server)?.0, borrow(connection)?) };
         if !std::ptr::eq(connection.ctx_of(Side::Server), ctx) {
-            return Err(Error::InvalidValue.because("the connection is not one of this server's"));
+            return Err(Error::InvalidValue.because("expected a connection of this server"));
         }
         connection.disconnect()
     })

@@ -99,7 +99,7 @@ fn pools(driver: &Offload<Compress>) -> &Pools {
 /// Allocates a task of one kind from its pool.
 ///
 /// # Safety
-/// `compress` is NULL or a live instance, used by no other thread meanwhile.
+/// `compress` is NULL or a live instance, not used by another thread during the call.
 unsafe fn allocate(
     compress: *const doca_compress,
     pool: fn(&Pools) -> &TaskPool,
@@ -117,7 +117,7 @@ unsafe fn allocate(
 /// Checksums of a task; zero for NULL.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 unsafe fn checksums<H: Handle<Engine = TaskOf<Work>>>(task: *const H) -> Checksums {
     guard_with(Checksums::default(), || {
         // SAFETY: guaranteed by the caller.
@@ -161,7 +161,7 @@ macro_rules! compress_task {
         /// CRC-32 of the uncompressed data of a successful task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_crc(task: *const $task) -> u32 {
             // SAFETY: guaranteed by the caller.
@@ -171,7 +171,7 @@ macro_rules! compress_task {
         $(#[$second_doc])*
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_second(task: *const $task) -> u32 {
             // SAFETY: guaranteed by the caller.
@@ -191,8 +191,8 @@ macro_rules! alloc_init {
         /// Allocates a task that appends its result to the destination's data.
         ///
         /// # Safety
-        /// The instance is NULL or live, and used by no other thread meanwhile; the bufs are NULL or stay valid while the
-        /// task is in flight; `task` is NULL or writable.
+        /// The instance is NULL or live, and not used by another thread during the call; the bufs are NULL or stay
+        /// valid while the task is in flight; `task` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             compress: *mut doca_compress,
@@ -234,8 +234,8 @@ alloc_init!(
 /// Allocates a task that decompresses the blocks of an LZ4 frame and appends the data to the destination's.
 ///
 /// # Safety
-/// `compress` is NULL or a live instance, used by no other thread meanwhile; the bufs are NULL or stay valid while the task is
-/// in flight; `task` is NULL or writable.
+/// `compress` is NULL or a live instance, not used by another thread during the call; the bufs are NULL or stay valid
+/// while the task is in flight; `task` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_compress_task_decompress_lz4_stream_alloc_init(
     compress: *mut doca_compress,
@@ -268,7 +268,7 @@ macro_rules! stream_property {
         /// Sets the property; not while the task is in flight.
         ///
         /// # Safety
-        /// `task` is NULL or a live task, used by no other thread meanwhile.
+        /// `task` is NULL or a live task, not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(
             task: *mut doca_compress_task_decompress_lz4_stream,
@@ -284,7 +284,7 @@ macro_rules! stream_property {
         /// The property's value, unchecked; 0 for NULL.
         ///
         /// # Safety
-        /// `task` is NULL or a live task, used by no other thread meanwhile.
+        /// `task` is NULL or a live task, not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(task: *const doca_compress_task_decompress_lz4_stream) -> u8 {
             guard_with(0, || {

@@ -55,7 +55,7 @@ pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Res
 /// Starts the context: `DOCA_SUCCESS`, or `DOCA_ERROR_IN_PROGRESS` if it will be running later.
 ///
 /// # Safety
-/// `ctx` is NULL or a live context, used by no other thread meanwhile.
+/// `ctx` is NULL or a live context, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_start(ctx: *mut doca_ctx) -> doca_error_t {
     // SAFETY: guaranteed by the caller. The extra reference keeps the context alive through its callback.
@@ -154,17 +154,17 @@ pub unsafe extern "C" fn doca_ctx_get_state(
 const VECTORS: u32 = 1;
 
 /// # Safety
-/// `ctx` is NULL or a live context, used by no other thread meanwhile.
+/// `ctx` is NULL or a live context, not used by another thread during the call.
 unsafe fn unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
     // SAFETY: guaranteed by the caller.
-    unsafe { borrow(ctx) }?.expect_idle("the data path is set")?;
+    unsafe { borrow(ctx) }?.expect_idle("set its data path")?;
     Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
 ///
 /// # Safety
-/// `ctx` is NULL or a live context, used by no other thread meanwhile.
+/// `ctx` is NULL or a live context, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
     ctx: *mut doca_ctx,
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn doca_ctx_set_completion_vector(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { borrow(ctx) }?.expect_idle("the completion vector is set")?;
+        unsafe { borrow(ctx) }?.expect_idle("set its completion vector")?;
         if comp_vector >= VECTORS {
             return Err(Error::InvalidValue.because(format_args!(
                 "expected a completion vector below {VECTORS}, got {comp_vector}"

@@ -98,7 +98,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
 /// Frees a list of devices.
 ///
 /// # Safety
-/// `dev_list` is NULL or from [`doca_devinfo_create_list`]; it and its elements are dead afterwards.
+/// `dev_list` is NULL or from [`doca_devinfo_create_list`]; it and its elements are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_destroy_list(
     dev_list: *mut *mut doca_devinfo,
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
 /// Frees a list of representors.
 ///
 /// # Safety
-/// `dev_list_rep` is NULL or from [`doca_devinfo_rep_create_list`]; it and its elements are dead afterwards.
+/// `dev_list_rep` is NULL or from [`doca_devinfo_rep_create_list`]; it and its elements are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     dev_list_rep: *mut *mut doca_devinfo_rep,
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 /// Closes a representor.
 ///
 /// # Safety
-/// `dev` is NULL or live, and dead afterwards.
+/// `dev` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_
 /// Writes a string to an out-parameter whose minimum size DOCA specifies.
 ///
 /// # Safety
-/// `out` is NULL or has room for `size` bytes.
+/// `out` is NULL or is writable for `size` bytes.
 unsafe fn put_name(out: *mut c_char, size: u32, minimum: usize, name: &str) -> Result<()> {
     let size = size as usize;
     if size < minimum {
@@ -256,7 +256,7 @@ unsafe fn put_name(out: *mut c_char, size: u32, minimum: usize, name: &str) -> R
 /// Writes the PCI address, 13 bytes with the NUL.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `pci_addr_str` is NULL or has room for `DOCA_DEVINFO_PCI_ADDR_SIZE` bytes.
+/// `devinfo` is NULL or live; `pci_addr_str` is NULL or is writable for `DOCA_DEVINFO_PCI_ADDR_SIZE` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
     devinfo: *const doca_devinfo,
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn doca_devinfo_is_equal_pci_addr(
 /// Writes the name of the network interface.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `iface_name` is NULL or has room for `size` bytes.
+/// `devinfo` is NULL or live; `iface_name` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_iface_name(
     devinfo: *const doca_devinfo,
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn doca_devinfo_get_iface_name(
 /// Writes the name of the RDMA device.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `ibdev_name` is NULL or has room for `size` bytes.
+/// `devinfo` is NULL or live; `ibdev_name` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
     devinfo: *const doca_devinfo,
@@ -400,7 +400,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
 /// Writes the vendor unique id of the represented function.
 ///
 /// # Safety
-/// `devinfo_rep` is NULL or live; `rep_vuid` is NULL or has room for `size` bytes.
+/// `devinfo_rep` is NULL or live; `rep_vuid` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_rep_get_vuid(
     devinfo_rep: *const doca_devinfo_rep,
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_vuid(
 /// Writes the PCI address of the represented function, 13 bytes with the NUL.
 ///
 /// # Safety
-/// `devinfo_rep` is NULL or live; `pci_addr_str` is NULL or has room for `DOCA_DEVINFO_REP_PCI_ADDR_SIZE` bytes.
+/// `devinfo_rep` is NULL or live; `pci_addr_str` is NULL or is writable for `DOCA_DEVINFO_REP_PCI_ADDR_SIZE` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
     devinfo_rep: *const doca_devinfo_rep,
@@ -480,7 +480,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
 /// Writes an address to a buffer of at least its size.
 ///
 /// # Safety
-/// `out` is NULL or has room for `size` bytes.
+/// `out` is NULL or is writable for `size` bytes.
 unsafe fn put_bytes(out: *mut u8, size: u32, bytes: &[u8]) -> Result<()> {
     check_out(out)?;
     if (size as usize) < bytes.len() {
@@ -497,7 +497,7 @@ unsafe fn put_bytes(out: *mut u8, size: u32, bytes: &[u8]) -> Result<()> {
 /// Writes the IPv4 address of the interface, in network order.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `ipv4_addr` is NULL or has room for `size` bytes.
+/// `devinfo` is NULL or live; `ipv4_addr` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_ipv4_addr(
     devinfo: *const doca_devinfo,
@@ -511,7 +511,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ipv4_addr(
 /// Writes the hardware address of the interface.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `mac_addr` is NULL or has room for `size` bytes.
+/// `devinfo` is NULL or live; `mac_addr` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_mac_addr(
     devinfo: *const doca_devinfo,
@@ -603,7 +603,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_func_type(
 /// Writes the name of the representor's interface.
 ///
 /// # Safety
-/// `devinfo_rep` is NULL or live; `iface_name` is NULL or has room for `size` bytes.
+/// `devinfo_rep` is NULL or live; `iface_name` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_rep_get_iface_name(
     devinfo_rep: *const doca_devinfo_rep,
@@ -646,7 +646,7 @@ const ACTIVE_RATE: u64 = 200_000_000_000;
 /// Writes the link-local IPv6 address of the interface, in network order.
 ///
 /// # Safety
-/// `devinfo` is NULL or live; `ipv6_addr` is NULL or has room for `size` bytes.
+/// `devinfo` is NULL or live; `ipv6_addr` is NULL or is writable for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_ipv6_addr(
     devinfo: *const doca_devinfo,

@@ -273,8 +273,8 @@ macro_rules! coding_task {
         /// destination's data.
         ///
         /// # Safety
-        /// The instance is NULL or live, and used by no other thread meanwhile; the matrix is NULL or live; the bufs are
-        /// NULL or stay valid while the task is in flight; `task` is NULL or writable.
+        /// The instance is NULL or live, and not used by another thread during the call; the matrix is NULL or live;
+        /// the bufs are NULL or stay valid while the task is in flight; `task` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $allocate_init(
             ec: *mut doca_ec,
@@ -298,7 +298,7 @@ macro_rules! coding_task {
         /// Sets the task's matrix; not while it is in flight.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; the matrix is NULL or live.
+        /// The task is NULL or live, and not used by another thread during the call; the matrix is NULL or live.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_matrix(task: *mut $task, matrix: *const doca_ec_matrix) {
             // SAFETY: guaranteed by the caller.
@@ -312,7 +312,7 @@ macro_rules! coding_task {
         /// The task's matrix, which the program may have destroyed in the meantime; NULL for NULL.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_matrix(task: *const $task) -> *const doca_ec_matrix {
             guard_with(std::ptr::null(), || {

@@ -42,7 +42,7 @@ unsafe impl Handle for doca_graph_instance {
 /// Creates a graph under an engine.
 ///
 /// # Safety
-/// `pe` is NULL or a live engine, used by no other thread meanwhile; `graph` is NULL or writable.
+/// `pe` is NULL or a live engine, not used by another thread during the call; `graph` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_create(
     pe: *mut doca_pe,
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn doca_graph_create(
 /// Destroys a stopped graph, with its nodes.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile, and dead after success.
+/// `graph` is NULL or live, not used by another thread during the call, and invalid after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_destroy(graph: *mut doca_graph) -> doca_error_t {
     guard(|| {
@@ -76,7 +76,8 @@ pub unsafe extern "C" fn doca_graph_destroy(graph: *mut doca_graph) -> doca_erro
 /// Sets the callbacks and the number of instances; before the start.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile; the callbacks are NULL or functions of that type.
+/// `graph` is NULL or live, not used by another thread during the call; the callbacks are NULL or functions of that
+/// type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_set_conf(
     graph: *mut doca_graph,
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn doca_graph_set_conf(
 /// Sets the user data for the callbacks; before the start.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile.
+/// `graph` is NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_set_user_data(
     graph: *mut doca_graph,
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn doca_graph_set_user_data(
 /// Gets the user data for the callbacks.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile; `user_data` is NULL or writable.
+/// `graph` is NULL or live, not used by another thread during the call; `user_data` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_get_user_data(
     graph: *const doca_graph,
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn doca_graph_get_user_data(
 /// Adds a node and writes its handle.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile; `node` is NULL or writable.
+/// `graph` is NULL or live, not used by another thread during the call; `node` is NULL or writable.
 unsafe fn add(
     graph: *mut doca_graph,
     node: *mut *mut doca_graph_node,
@@ -139,7 +140,7 @@ unsafe fn add(
 /// Adds a node that runs a task of a context; before the start.
 ///
 /// # Safety
-/// `graph` and `ctx` are NULL or live, used by no other thread meanwhile; `node` is NULL or writable.
+/// `graph` and `ctx` are NULL or live, not used by another thread during the call; `node` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_node_create_from_ctx(
     graph: *mut doca_graph,
@@ -153,8 +154,8 @@ pub unsafe extern "C" fn doca_graph_node_create_from_ctx(
 /// Adds a node that calls a function; before the start.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile; `cb` is NULL or a function that takes what instances set for the
-/// node; `node` is NULL or writable.
+/// `graph` is NULL or live, not used by another thread during the call; `cb` is NULL or a function that takes what
+/// instances set for the node; `node` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_node_create_from_user(
     graph: *mut doca_graph,
@@ -168,7 +169,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_user(
 /// Adds a node that runs an instance of another graph, which must be started; before the start.
 ///
 /// # Safety
-/// The graphs are NULL or live, used by no other thread meanwhile; `node` is NULL or writable.
+/// The graphs are NULL or live, not used by another thread during the call; `node` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_node_create_from_graph(
     graph: *mut doca_graph,
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_graph(
 /// Adds a dependency: `to` runs only after `from`; before the start. `DOCA_ERROR_NOT_PERMITTED` for a cycle.
 ///
 /// # Safety
-/// The handles are NULL or live, used by no other thread meanwhile.
+/// The handles are NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_add_dependency(
     graph: *mut doca_graph,
@@ -200,7 +201,7 @@ pub unsafe extern "C" fn doca_graph_add_dependency(
 /// Starts a graph, whose nodes are fixed from then on; its contexts must be running.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile.
+/// `graph` is NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_start(graph: *mut doca_graph) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn doca_graph_start(graph: *mut doca_graph) -> doca_error_
 /// Stops a graph; `DOCA_ERROR_IN_USE` while it has instances.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile.
+/// `graph` is NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_stop(graph: *mut doca_graph) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn doca_graph_stop(graph: *mut doca_graph) -> doca_error_t
 /// Creates an instance of a started graph.
 ///
 /// # Safety
-/// `graph` is NULL or live, used by no other thread meanwhile; `graph_instance` is NULL or writable.
+/// `graph` is NULL or live, not used by another thread during the call; `graph_instance` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_create(
     graph: *const doca_graph,
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn doca_graph_instance_create(
 /// Destroys an instance; `DOCA_ERROR_IN_USE` while it is submitted or is the data of a node.
 ///
 /// # Safety
-/// `graph_instance` is NULL or live, used by no other thread meanwhile, and dead after success.
+/// `graph_instance` is NULL or live, not used by another thread during the call, and invalid after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_destroy(
     graph_instance: *mut doca_graph_instance,
@@ -261,7 +262,7 @@ pub unsafe extern "C" fn doca_graph_instance_destroy(
 /// Sets the user data for the callbacks.
 ///
 /// # Safety
-/// `graph_instance` is NULL or live, used by no other thread meanwhile.
+/// `graph_instance` is NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_set_user_data(
     graph_instance: *mut doca_graph_instance,
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_user_data(
 /// Gets the user data for the callbacks.
 ///
 /// # Safety
-/// `graph_instance` is NULL or live, used by no other thread meanwhile; `user_data` is NULL or writable.
+/// `graph_instance` is NULL or live, not used by another thread during the call; `user_data` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_get_user_data(
     graph_instance: *const doca_graph_instance,
@@ -287,7 +288,7 @@ pub unsafe extern "C" fn doca_graph_instance_get_user_data(
 /// Sets the task of a context node. Its own callbacks are not called when the graph runs it.
 ///
 /// # Safety
-/// The handles are NULL or live, used by no other thread meanwhile; the task lives as long as the instance is
+/// The handles are NULL or live, not used by another thread during the call; the task lives as long as the instance is
 /// submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_set_ctx_node_data(
@@ -306,7 +307,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_ctx_node_data(
 /// Sets the argument of a user node's function; NULL by default.
 ///
 /// # Safety
-/// The handles are NULL or live, used by no other thread meanwhile.
+/// The handles are NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_set_user_node_data(
     graph_instance: *mut doca_graph_instance,
@@ -320,7 +321,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_user_node_data(
 /// Sets the instance that a graph node runs. The callbacks of its graph are not called for such a run.
 ///
 /// # Safety
-/// The handles are NULL or live, used by no other thread meanwhile.
+/// The handles are NULL or live, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_set_sub_graph_node_data(
     graph_instance: *mut doca_graph_instance,
@@ -339,7 +340,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_sub_graph_node_data(
 /// Submits an instance; one of the graph's callbacks reports its completion.
 ///
 /// # Safety
-/// `graph_instance` is NULL or live, used by no other thread meanwhile; so is what its nodes have.
+/// `graph_instance` is NULL or live, not used by another thread during the call; so is what its nodes have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_submit(
     graph_instance: *mut doca_graph_instance,

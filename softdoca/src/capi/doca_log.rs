@@ -27,7 +27,7 @@ unsafe impl Handle for doca_log_backend {
 fn level(value: u32) -> Result<Level> {
     Level::from_value(value).ok_or_else(|| {
         Error::InvalidValue.because(format_args!(
-            "{value} is no log level; expected 10, 20, 30, 40, 50, 60 or 70"
+            "{value} is not a log level; expected 10, 20, 30, 40, 50, 60 or 70"
         ))
     })
 }
@@ -59,7 +59,7 @@ unsafe fn stream(fptr: *mut FILE) -> Result<Stream> {
 
 fn descriptor(fd: c_int) -> Result<Descriptor> {
     if fd < 0 {
-        return Err(Error::InvalidValue.because(format_args!("{fd} is no file descriptor")));
+        return Err(Error::InvalidValue.because(format_args!("{fd} is not a file descriptor")));
     }
     Ok(Descriptor(fd))
 }
@@ -70,7 +70,7 @@ fn buffer(buf: *mut c_char, capacity: usize, handler: log_flush_callback) -> Res
         Error::InvalidValue.because("expected a handler for full buffers, got NULL")
     })?;
     if capacity == 0 {
-        return Err(Error::InvalidValue.because("expected room for at least one character, got 0"));
+        return Err(Error::InvalidValue.because("expected a buffer of at least 1 byte, got 0"));
     }
     Ok(Buffer::new(buf, capacity, handler))
 }
@@ -104,7 +104,7 @@ macro_rules! creators {
             unsafe { create($origin, backend, || descriptor(fd)) }
         }
 
-        #[doc = concat!("Writes each of ", $whose, " messages to the begin of a buffer, cut to fit and with a NUL, and calls the handler.")]
+        #[doc = concat!("Writes each of ", $whose, " messages to the start of a buffer, cut to fit and with a NUL, and calls the handler.")]
         ///
         /// # Safety
         /// `buf` is NULL or has `capacity` bytes as long as the process may log; `handler` is NULL or a function of that type;
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn doca_log_backend_set_sdk_level(
 /// Defines the setter and getter of a limit of all back ends.
 macro_rules! global_limits {
     ($($set:ident, $get:ident: $origin:expr, $store:ident, $load:ident, $what:literal;)*) => {$(
-        #[doc = concat!("Sets ", $what, ", for all back ends and for those to come.")]
+        #[doc = concat!("Sets ", $what, ", for all present and future back ends.")]
         ///
         /// # Safety
         /// None needed: there is nothing to get wrong.
@@ -251,7 +251,7 @@ macro_rules! global_limits {
             })
         }
 
-        #[doc = concat!("Tells ", $what, " that new back ends begin with.")]
+        #[doc = concat!("Tells ", $what, " of new back ends.")]
         ///
         /// # Safety
         /// None needed: there is nothing to get wrong.
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn doca_logger_create_list(
 /// Frees a list.
 ///
 /// # Safety
-/// `logger_list` is NULL or from [`doca_logger_create_list`], and dead afterwards.
+/// `logger_list` is NULL or from [`doca_logger_create_list`], and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_logger_destroy_list(
     logger_list: *mut *mut doca_logger,

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
 /// callback of [`doca_mmap_set_free_cb`].
 ///
 /// # Safety
-/// `mmap` is NULL or live, and dead after success.
+/// `mmap` is NULL or live, and invalid after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t {
     guard(|| {
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
 /// Starts the map: its range can be used.
 ///
 /// # Safety
-/// `mmap` is NULL or live, and no thread writes to the range meanwhile.
+/// `mmap` is NULL or live, and no thread writes to the range during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t {
     // SAFETY: guaranteed by the caller.

@@ -98,7 +98,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_cache_invalidate_get_max_buf_size
 /// Sets the callbacks and the number of tasks; before the start.
 ///
 /// # Safety
-/// `mmap_advise` is NULL or live, and used by no other thread meanwhile.
+/// `mmap_advise` is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_conf(
     mmap_advise: *mut doca_mmap_advise,
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
 /// Sets the task's buf; not while it is in flight.
 ///
 /// # Safety
-/// `task` is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is in
-/// flight.
+/// `task` is NULL or live, and not used by another thread during the call; the buf is NULL or stays valid while the
+/// task is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_buf(
     task: *mut doca_mmap_advise_task_invalidate_cache,
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_buf(
 /// The task's buf; NULL for NULL.
 ///
 /// # Safety
-/// `task` is NULL or live, and used by no other thread meanwhile.
+/// `task` is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_get_buf(
     task: *const doca_mmap_advise_task_invalidate_cache,

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 /// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 50 ms.
 ///
 /// # Safety
-/// `pe` is NULL or a live engine, used by no other thread meanwhile.
+/// `pe` is NULL or a live engine, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
     guard_with(0, || {
@@ -141,8 +141,9 @@ pub unsafe extern "C" fn doca_pe_set_event_mode(
         unsafe { borrow(pe) }?;
         match event_mode {
             DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE | DOCA_PE_EVENT_MODE_PROGRESS_ALL => Ok(()),
-            other => Err(Error::InvalidValue
-                .because(format_args!("{other} is no event mode; expected 0 or 1"))),
+            other => Err(Error::InvalidValue.because(format_args!(
+                "{other} is not an event mode; expected 0 or 1"
+            ))),
         }
     })
 }
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn doca_pe_get_num_inflight_tasks(
 /// Connects an idle context to the engine.
 ///
 /// # Safety
-/// Both are NULL or live, and used by no other thread meanwhile.
+/// Both are NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -180,7 +181,7 @@ fn answer(submitted: Result<()>) -> Result<()> {
 /// Submits a task. `DOCA_ERROR_AGAIN`: the queue is full; try again.
 ///
 /// # Safety
-/// `task` is NULL or a live task; its context is used by no other thread meanwhile.
+/// `task` is NULL or a live task; its context is not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -219,7 +220,7 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
 /// Frees a task. A task in flight is freed after its completion was delivered.
 ///
 /// # Safety
-/// As [`doca_task_submit`]; the task is dead afterwards.
+/// As [`doca_task_submit`]; the task is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_free(task: *mut doca_task) {
     let _ = guard(|| {

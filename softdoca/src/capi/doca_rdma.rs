@@ -76,8 +76,8 @@ task_handles! {
 /// Allocates a task that acts on a connection.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile; `task` is NULL or writable. `connection` may be any
-/// pointer.
+/// `rdma` is NULL or a live instance, not used by another thread during the call; `task` is NULL or writable.
+/// `connection` may be any pointer.
 unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     rdma: *mut doca_rdma,
     connection: *mut doca_rdma_connection,
@@ -114,7 +114,8 @@ macro_rules! connection_functions {
         /// ignored.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile. `rdma_connection` may be any pointer.
+        /// The task is NULL or live, and not used by another thread during the call. `rdma_connection` may be any
+        /// pointer.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(
             task: *mut doca_abi::$task,
@@ -131,7 +132,7 @@ macro_rules! connection_functions {
         /// The task's connection; NULL for NULL.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             task: *const doca_abi::$task,
@@ -150,7 +151,7 @@ macro_rules! connection_functions {
 /// Runs `action` on the instance behind a handle.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+/// `rdma` is NULL or a live instance, not used by another thread during the call.
 unsafe fn with<T>(
     rdma: *const doca_rdma,
     action: impl FnOnce(&Ctx, &Rdma) -> Result<T>,
@@ -223,7 +224,7 @@ macro_rules! properties {
         #[doc = concat!("Sets ", $what, "; before the start.")]
         ///
         /// # Safety
-        /// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+        /// `rdma` is NULL or a live instance, not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(rdma: *mut doca_rdma, value: $c) -> doca_error_t {
             // SAFETY: guaranteed by the caller.
@@ -233,7 +234,7 @@ macro_rules! properties {
         #[doc = concat!("Tells ", $what, ".")]
         ///
         /// # Safety
-        /// `rdma` is NULL or a live instance, used by no other thread meanwhile; `value` is NULL or writable.
+        /// `rdma` is NULL or a live instance, not used by another thread during the call; `value` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(rdma: $rdma, value: *mut $c) -> doca_error_t {
             // SAFETY: guaranteed by the caller.
@@ -247,26 +248,26 @@ fn fabric<T>(
     set: impl Fn(&Fabric, T) -> crate::error::Result<()>,
 ) -> impl Fn(&Ctx, &Rdma, T) -> crate::error::Result<()> {
     move |ctx, rdma, value| {
-        ctx.expect_idle("properties of an RDMA instance are set")?;
+        ctx.expect_idle("set properties of its RDMA instance")?;
         set(rdma.fabric(), value)
     }
 }
 
 properties! {
     doca_rdma_set_permissions, doca_rdma_get_permissions(*mut doca_rdma)
-        => "what peers may do": u32;
+        => "the permissions of peers": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_permissions(ctx, value), Rdma::permissions;
     doca_rdma_set_transport_type, doca_rdma_get_transport_type(*const doca_rdma)
         => "the transport, `DOCA_RDMA_TRANSPORT_TYPE_RC` or `DOCA_RDMA_TRANSPORT_TYPE_DC`": doca_rdma_transport_type;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_transport_type(ctx, value), Rdma::transport_type;
     doca_rdma_set_max_num_connections, doca_rdma_get_max_num_connections(*mut doca_rdma)
-        => "how many connections the instance may have": u16;
+        => "the maximum number of connections": u16;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_max_connections(ctx, value), Rdma::max_connections;
     doca_rdma_set_max_send_buf_list_len, doca_rdma_get_max_send_buf_list_len(*const doca_rdma)
-        => "how many bufs the local list of a task may have": u32;
+        => "the maximum number of bufs in the local list of a task": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_send_list_len(ctx, value), Rdma::send_list_len;
     doca_rdma_task_receive_set_dst_buf_list_len, doca_rdma_task_receive_get_dst_buf_list_len(*const doca_rdma)
-        => "how many bufs the list of a receive may have": u32;
+        => "the maximum number of bufs in the list of a receive": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_receive_list_len(ctx, value), Rdma::receive_list_len;
     doca_rdma_set_gid_index, doca_rdma_get_gid_index(*const doca_rdma)
         => "the index of the GID, which has no effect here": u32;
@@ -278,19 +279,19 @@ properties! {
         => "the size of the receive queue, rounded up to a power of 2": u32;
         fabric(Fabric::set_recv_queue_size), |rdma: &Rdma| rdma.fabric().recv_queue_size.get();
     doca_rdma_set_mtu, doca_rdma_get_mtu(*const doca_rdma)
-        => "the largest packet, which has no effect here": doca_mtu_size;
+        => "the MTU, which has no effect here": doca_mtu_size;
         fabric(Fabric::set_mtu), |rdma: &Rdma| rdma.fabric().mtu.get();
     doca_rdma_set_grh_enabled, doca_rdma_get_grh_enabled(*const doca_rdma)
-        => "whether packets have a global routing header, as they must on Ethernet": u8;
+        => "1 if packets have a global routing header, as required on Ethernet": u8;
         fabric(Fabric::set_grh_enabled), |rdma: &Rdma| rdma.fabric().grh_enabled.get();
     doca_rdma_set_sl, doca_rdma_get_sl(*const doca_rdma)
         => "the service level, which has no effect here": u32;
         fabric(Fabric::set_service_level), |rdma: &Rdma| rdma.fabric().service_level.get();
     doca_rdma_set_rnr_retry_count, doca_rdma_get_rnr_retry_count(*const doca_rdma)
-        => "how often a message is sent again to a peer without receives; here that waits for ever": u8;
+        => "the number of retries for a peer without posted receives; softdoca waits for ever": u8;
         fabric(Fabric::set_rnr_retry_count), |rdma: &Rdma| rdma.fabric().rnr_retry_count.get();
     doca_rdma_set_connection_request_timeout, doca_rdma_get_connection_request_timeout(*const doca_rdma)
-        => "the time for finding the way to an address, in milliseconds; here that takes none": u16;
+        => "the time for resolving an address, in milliseconds; softdoca needs none": u16;
         fabric(Fabric::set_request_timeout), |rdma: &Rdma| rdma.fabric().request_timeout.get();
 }
 
@@ -310,11 +311,11 @@ macro_rules! limit_functions {
 }
 
 limit_functions! {
-    doca_rdma_cap_get_max_send_queue_size => "the largest send queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_recv_queue_size => "the largest receive queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_send_buf_list_len => "how many bufs the local list of a task may have": BUF_LIST_LEN;
-    doca_rdma_cap_get_max_message_size => "how many bytes a message may have": MESSAGE_SIZE;
-    doca_rdma_cap_get_gid_table_size => "how many GIDs a device has": GIDS;
+    doca_rdma_cap_get_max_send_queue_size => "the maximum size of the send queue": QUEUE_SIZE;
+    doca_rdma_cap_get_max_recv_queue_size => "the maximum size of the receive queue": QUEUE_SIZE;
+    doca_rdma_cap_get_max_send_buf_list_len => "the maximum number of bufs in the local list of a task": BUF_LIST_LEN;
+    doca_rdma_cap_get_max_message_size => "the maximum message size in bytes": MESSAGE_SIZE;
+    doca_rdma_cap_get_gid_table_size => "the number of GIDs of a device": GIDS;
 }
 
 /// Gets the maximum number of bufs in the list of a receive.
@@ -384,7 +385,8 @@ pub unsafe extern "C" fn doca_rdma_cap_get_gid(
 /// until the instance is started again or destroyed.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile; the other arguments are NULL or writable.
+/// `rdma` is NULL or a live instance, not used by another thread during the call; the other arguments are NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_export(
     rdma: *mut doca_rdma,
@@ -433,7 +435,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
 /// Disconnects a connection; its tasks in flight fail. No effect on a closed connection.
 ///
 /// # Safety
-/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
+/// `rdma_connection` is NULL or a connection of a live instance, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_connection_disconnect(
     rdma_connection: *mut doca_rdma_connection,
@@ -571,7 +573,7 @@ pub unsafe extern "C" fn doca_rdma_addr_get_params(
 /// Listens for connection requests at a port of the instance's device.
 ///
 /// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile.
+/// `rdma` is NULL or a live instance, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_start_listen_to_port(
     rdma: *mut doca_rdma,
@@ -615,7 +617,7 @@ pub unsafe extern "C" fn doca_rdma_connect_to_addr(
 /// Runs `action` on the instance of a connection.
 ///
 /// # Safety
-/// `connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
+/// `connection` is NULL or a connection of a live instance, not used by another thread during the call.
 unsafe fn with_connection(
     connection: *const doca_rdma_connection,
     action: impl FnOnce(&Ctx, &Rdma, &std::rc::Rc<Connection>) -> Result<()>,
@@ -630,8 +632,8 @@ unsafe fn with_connection(
 /// Accepts a connection request; the established callback follows.
 ///
 /// # Safety
-/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile; `private_data` is
-/// NULL or readable for `private_data_len` bytes.
+/// `rdma_connection` is NULL or a connection of a live instance, not used by another thread during the call;
+/// `private_data` is NULL or readable for `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_connection_accept(
     rdma_connection: *mut doca_rdma_connection,
@@ -1048,7 +1050,7 @@ pub unsafe extern "C" fn doca_rdma_task_read_allocate_init(
 /// Number of bytes that a successful task has read.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_read_get_result_len(
     task: *const doca_rdma_task_read,
@@ -1278,7 +1280,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_allocate_init(
 /// Number of bytes that a successful task has read: 8.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_get_result_len(
     task: *const doca_rdma_task_remote_net_sync_event_get,

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 fn unsupported<O, T>(object: *const O, out: *mut T) -> Result<()> {
     not_null(object)?;
     check_out(out)?;
-    Err(Error::NotSupported.because("softdoca's devices and memory are none of rdma-core's"))
+    Err(Error::NotSupported.because("softdoca's devices and memory do not exist in rdma-core"))
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`.

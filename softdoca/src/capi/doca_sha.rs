@@ -186,7 +186,7 @@ pub unsafe extern "C" fn doca_sha_cap_get_max_num_tasks(
 fn count(log_num_tasks: u8) -> Result<u32> {
     1_u32.checked_shl(log_num_tasks.into()).ok_or_else(|| {
         Error::InvalidValue.because(format_args!(
-            "expected a logarithm of a number of tasks, got {log_num_tasks}"
+            "expected the binary logarithm of a number of tasks, got {log_num_tasks}"
         ))
     })
 }
@@ -202,7 +202,7 @@ macro_rules! hash_task {
         /// Sets the callbacks and the binary logarithm of the number of tasks; before the start.
         ///
         /// # Safety
-        /// `sha` is NULL or live, and used by no other thread meanwhile.
+        /// `sha` is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_conf(
             sha: *mut doca_sha,
@@ -223,8 +223,8 @@ macro_rules! hash_task {
         /// Allocates a task.
         ///
         /// # Safety
-        /// `sha` is NULL or live, and used by no other thread meanwhile; the bufs are NULL or stay valid while the task is in
-        /// flight; `task` is NULL or writable.
+        /// `sha` is NULL or live, and not used by another thread during the call; the bufs are NULL or stay valid while
+        /// the task is in flight; `task` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $alloc_init(
             sha: *mut doca_sha,
@@ -258,8 +258,8 @@ macro_rules! hash_task {
         /// Sets the task's source; not while it is in flight.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the
-        /// task is in flight.
+        /// The task is NULL or live, and not used by another thread during the call; the buf is NULL or stays valid
+        /// while the task is in flight.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_src(
             task: *mut $task,
@@ -278,7 +278,7 @@ macro_rules! hash_task {
         /// The source; NULL for a NULL task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_src(task: *const $task) -> *const doca_buf {
             // SAFETY: guaranteed by the caller.
@@ -312,7 +312,7 @@ macro_rules! hash_task {
         /// The destination; NULL for a NULL task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_dst(task: *const $task) -> *const doca_buf {
             // SAFETY: guaranteed by the caller.
@@ -326,7 +326,7 @@ macro_rules! hash_task {
         /// Sets the algorithm; not while the task is in flight.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_algorithm(
             task: *mut $task,
@@ -345,7 +345,7 @@ macro_rules! hash_task {
         /// The algorithm; 0 for a NULL task.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_algorithm(task: *const $task) -> doca_sha_algorithm {
             // SAFETY: guaranteed by the caller.
@@ -387,7 +387,7 @@ hash_task! {
 /// Resets the task for another message; not while it is in flight.
 ///
 /// # Safety
-/// The task is NULL or live, and used by no other thread meanwhile.
+/// The task is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_task_partial_hash_reset(
     task: *mut doca_sha_task_partial_hash,
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_reset(
 /// Marks the source as the last part of the message.
 ///
 /// # Safety
-/// The task is NULL or live, and used by no other thread meanwhile.
+/// The task is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_task_partial_hash_set_is_final_buf(
     task: *mut doca_sha_task_partial_hash,
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_set_is_final_buf(
 /// 1 if the source is the last part of the message, otherwise 0; 0 for a NULL task.
 ///
 /// # Safety
-/// The task is NULL or live, and used by no other thread meanwhile.
+/// The task is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_task_partial_hash_get_is_final(
     task: *const doca_sha_task_partial_hash,
@@ -429,7 +429,7 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_get_is_final(
 /// 1 if the digest was appended to the destination, otherwise 0; 0 for a NULL task.
 ///
 /// # Safety
-/// The task is NULL or live, and used by no other thread meanwhile.
+/// The task is NULL or live, and not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_task_partial_hash_get_has_result(
     task: *const doca_sha_task_partial_hash,

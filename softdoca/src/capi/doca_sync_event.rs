@@ -55,7 +55,7 @@ task_handles! {
 /// Runs `action` on the event behind a handle.
 ///
 /// # Safety
-/// `event` is NULL or a live event. Other threads may use its value meanwhile.
+/// `event` is NULL or a live event. Other threads may use its value concurrently.
 unsafe fn on_event(
     event: *const doca_sync_event,
     action: impl FnOnce(&SyncEvent) -> Result<()>,
@@ -123,14 +123,14 @@ pub unsafe extern "C" fn doca_sync_event_create(event: *mut *mut doca_sync_event
 /// Destroys a stopped event; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
 ///
 /// # Safety
-/// `event` is NULL or a live event, used by no other thread meanwhile; on success it and its exports are dead.
+/// `event` is NULL or a live event, not used by another thread during the call; on success it and its exports are dead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         with_driver(event, |ctx, event: &SyncEvent| {
             // The context reports a running state itself.
-            ctx.expect_idle("a context is destroyed when it is idle:")?;
+            ctx.expect_idle("destroy it")?;
             event.check_stopped()
         })?;
         destroy_ctx(event)
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn doca_sync_event_as_ctx(event: *mut doca_sync_event) -> 
 /// Starts an event that is not used as a context.
 ///
 /// # Safety
-/// `event` is NULL or a live event, used by no other thread meanwhile.
+/// `event` is NULL or a live event, not used by another thread during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_start(event: *mut doca_sync_event) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -311,14 +311,14 @@ macro_rules! waits {
         #[doc = concat!("Blocks until the value, masked with `mask`, ", $what, " `value`.")]
         ///
         /// # Safety
-        /// `event` is NULL or a live event that is not stopped meanwhile.
+        /// `event` is NULL or a live event that is not stopped during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wait(event: *mut doca_sync_event, value: u64, mask: u64) -> doca_error_t {
             // SAFETY: guaranteed by the caller.
             unsafe { on_event(event, |event| event.wait(Condition::$condition(value), mask)) }
         }
 
-        #[doc = concat!("The same as [`", stringify!($wait), "`], which lets other threads run as well.")]
+        #[doc = concat!("The same as [`", stringify!($wait), "`], but yields to other threads.")]
         ///
         /// # Safety
         #[doc = concat!("As [`", stringify!($wait), "`].")]
@@ -339,7 +339,8 @@ waits! {
 /// Exports a started event for network peers. The export is valid as long as the event.
 ///
 /// # Safety
-/// `event` is NULL or a live event, used by no other thread meanwhile; the other arguments are NULL or writable.
+/// `event` is NULL or a live event, not used by another thread during the call; the other arguments are NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_export_to_remote_net(
     event: *mut doca_sync_event,
@@ -461,7 +462,7 @@ fn waits_for_different(event: &SyncEvent) -> &TaskPool {
 /// Allocates a task.
 ///
 /// # Safety
-/// `event` is NULL or a live event, used by no other thread meanwhile; `task` is NULL or writable.
+/// `event` is NULL or a live event, not used by another thread during the call; `task` is NULL or writable.
 unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     event: *mut doca_sync_event,
     work: Work,
@@ -488,14 +489,14 @@ task_kind! {
 task_slots! {
     doca_sync_event_task_get:
     doca_sync_event_task_get_set_ret_val_ptr, doca_sync_event_task_get_get_ret_val_ptr
-        => "place for the value": out as *mut u64;
+        => "destination of the value": out as *mut u64;
 }
 
 /// Allocates a task that gets the value.
 ///
 /// # Safety
-/// `event` is NULL or a live event, used by no other thread meanwhile; `ret_val_ptr` is NULL or stays writable while the
-/// task is in flight; `task` is NULL or writable.
+/// `event` is NULL or a live event, not used by another thread during the call; `ret_val_ptr` is NULL or stays writable
+/// while the task is in flight; `task` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_task_get_alloc_init(
     event: *mut doca_sync_event,
@@ -556,7 +557,7 @@ task_slots! {
     doca_sync_event_task_notify_add_set_inc_val, doca_sync_event_task_notify_add_get_inc_val
         => "value to add": operand as u64;
     doca_sync_event_task_notify_add_set_fetched_val_ptr, doca_sync_event_task_notify_add_get_fetched_val_ptr
-        => "place for the old value": out as *mut u64;
+        => "destination of the old value": out as *mut u64;
 }
 
 /// Allocates a task that adds to the value atomically. The old value is written to `fetched_val_ptr` unless that is

@@ -14,7 +14,7 @@ use crate::progress::{Ctx, Driver, TaskCallback, TaskOf};
 /// Runs `action` on the context behind an instance's handle, and on its driver.
 ///
 /// # Safety
-/// `instance` is NULL or a live instance, used by no other thread meanwhile.
+/// `instance` is NULL or a live instance, not used by another thread during the call.
 pub(super) unsafe fn with_driver<H: Handle<Engine = Ctx>, D: Driver, T>(
     instance: *const H,
     action: impl FnOnce(&Ctx, &D) -> Result<T>,
@@ -90,7 +90,7 @@ pub(super) unsafe fn put_task<H: Handle<Engine = TaskOf<B>>, B>(
 /// A field of a task's body that can be set and read as a C type.
 pub(super) trait Slot<C> {
     /// # Safety
-    /// The value is no pointer, or NULL, or points to what stays valid while the task is in flight.
+    /// If the value is a pointer, it is NULL or stays valid while the task is in flight.
     unsafe fn put(&self, value: C);
 
     fn value(&self) -> C;
@@ -161,7 +161,7 @@ impl Nothing for u64 {
 /// Changes the body of a task; no effect on NULL.
 ///
 /// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
+/// `task` is NULL or a live task, not used by another thread during the call.
 pub(super) unsafe fn set<H: Handle<Engine = TaskOf<B>>, B: 'static>(
     task: *mut H,
     change: impl FnOnce(&B) -> Result<()>,
@@ -205,7 +205,7 @@ macro_rules! task_kind {
         /// Sets the callbacks and the number of tasks; before the start.
         ///
         /// # Safety
-        /// The instance is NULL or live, and used by no other thread meanwhile.
+        /// The instance is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_conf(
             instance: *mut $instance,
@@ -238,11 +238,11 @@ pub(super) use task_kind;
 /// Defines setters and getters of fields of a task's body: `set, get
 macro_rules! task_slots {
     ($task:ident: $($set:ident, $get:ident => $what:literal: $slot:ident as $c:ty;)+) => { $(
-        #[doc = concat!("Gives the task another ", $what, "; not while it is in flight.")]
+        #[doc = concat!("Sets the task's ", $what, "; not while it is in flight.")]
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; a pointer is NULL or stays valid while the task is
-        /// in flight.
+        /// The task is NULL or live, and not used by another thread during the call; a pointer is NULL or stays valid
+        /// while the task is in flight.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(task: *mut $task, value: $c) {
             // SAFETY: guaranteed by the caller.
@@ -254,10 +254,10 @@ macro_rules! task_slots {
             }
         }
 
-        #[doc = concat!("The ", $what, "; 0 or NULL for a task that is NULL.")]
+        #[doc = concat!("The ", $what, "; 0 or NULL for a NULL task.")]
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile.
+        /// The task is NULL or live, and not used by another thread during the call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(task: *const $task) -> $c {
             // SAFETY: guaranteed by the caller.

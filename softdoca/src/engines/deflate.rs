@@ -105,7 +105,7 @@ impl Codec {
                 }
                 Status::Ok | Status::BufError if made > 0 || progress > 0 => {}
                 Status::Ok | Status::BufError => {
-                    return Err(Error::IoFailed.because("deflate: the source is cut off"));
+                    return Err(Error::IoFailed.because("deflate: the source is truncated"));
                 }
             }
         }

@@ -58,7 +58,7 @@ impl Decompressor {
                     source.len()
                 ))
             };
-            let header = take_u32(&mut rest).ok_or_else(|| failed("its header is cut off"))?;
+            let header = take_u32(&mut rest).ok_or_else(|| failed("its header is truncated"))?;
             let len = (header & !STORED) as usize;
             if len == 0 {
                 return Err(failed(
@@ -71,7 +71,7 @@ impl Decompressor {
             rest = after;
             if format.block_checksums {
                 let checksum =
-                    take_u32(&mut rest).ok_or_else(|| failed("its checksum is cut off"))?;
+                    take_u32(&mut rest).ok_or_else(|| failed("its checksum is truncated"))?;
                 if checksum != xxh32(block) {
                     return Err(failed("its checksum is wrong"));
                 }
@@ -140,7 +140,7 @@ impl Decompressor {
                 }
                 Err(DecompressError::OutputTooSmall { .. }) => return Err(TOO_LONG),
                 Err(DecompressError::LiteralOutOfBounds | DecompressError::ExpectedAnotherByte) => {
-                    return Err("it is cut off");
+                    return Err("it is truncated");
                 }
                 Err(DecompressError::OffsetZero | DecompressError::OffsetOutOfBounds) => {
                     return Err("it refers to bytes that do not exist");

@@ -131,7 +131,7 @@ impl Matrix {
         let missing = check_indices(missing, data + redundancy)?;
         if missing.len() > redundancy {
             return Err(Error::InvalidValue.because(format_args!(
-                "{} blocks are missing, {redundancy} redundancy blocks can recover no more than as many",
+                "{} blocks are missing, {redundancy} redundancy blocks can recover only as many",
                 missing.len()
             )));
         }

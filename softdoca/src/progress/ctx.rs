@@ -166,7 +166,7 @@ impl Ctx {
         &self,
         callback: doca_ctx_state_changed_callback_t,
     ) -> Result<()> {
-        self.expect_idle("the state callback is set")?;
+        self.expect_idle("set the state callback")?;
         self.state_changed.set(callback);
         Ok(())
     }
@@ -201,11 +201,11 @@ impl Ctx {
         *self.pe.borrow_mut() = pe;
     }
 
-    pub(crate) fn expect_idle(&self, what: &str) -> Result<()> {
+    pub(crate) fn expect_idle(&self, action: &str) -> Result<()> {
         match self.state.get() {
             CtxState::Idle => Ok(()),
             state => Err(Error::BadState.because(format_args!(
-                "{what} before the context is started; its state is {state:?}"
+                "expected an idle context to {action}, its state is {state:?}"
             ))),
         }
     }
@@ -227,7 +227,7 @@ impl Ctx {
     }
 
     fn begin(&self) -> Result<()> {
-        self.expect_idle("a context is started when it is idle:")?;
+        self.expect_idle("start it")?;
         let _engine = self.pe()?;
         match self.driver.start(self)? {
             Started::Running => {
@@ -389,7 +389,7 @@ impl Ctx {
                 format_args!("context {self:p}, its state is {:?}", self.state.get()),
             );
         }
-        self.expect_idle("a context is destroyed when it is idle:")?;
+        self.expect_idle("destroy it")?;
         if self.allocated.get() != 0 {
             return Err(Error::InUse.because(format_args!(
                 "{} tasks are still allocated",

@@ -36,7 +36,7 @@ const MOST_EVENTS: u32 = 128;
 /// Empty calls per engine before the thread blocks; those after the spins yield.
 const YIELDS: u32 = 400;
 /// The same under CPU contention, where those after the spins sleep briefly.
-const NAPS: u32 = 20;
+const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Engines that were not progressed within this many empty calls of the thread are not waited for.
@@ -83,7 +83,7 @@ struct Idle {
     sleep: Duration,
     /// Events since the thread last yielded.
     busy: u32,
-    crowd: Crowd,
+    contention: Contention,
 }
 
 thread_local! {
@@ -100,26 +100,26 @@ pub(super) fn found_work(events: u32) {
         if yields {
             idle.busy = 0;
         }
-        yields && !idle.crowd.is_here()
+        yields && !idle.contention.is_present()
     });
     if yields {
-        let_others_run();
+        yield_cpu();
     }
 }
 
 /// Yields and records the duration. All yields are timed: a single unnoticed long one would cost as much as reading the
 /// clock for a hundred thousand others.
-fn let_others_run() {
+fn yield_cpu() {
     let start = Instant::now();
     std::thread::yield_now();
     let now = Instant::now();
-    IDLE.with_borrow_mut(|idle| idle.crowd.yielded(now, now - start));
+    IDLE.with_borrow_mut(|idle| idle.contention.yielded(now, now - start));
 }
 
 enum Step {
     Spin,
     Yield,
-    Nap,
+    ShortSleep,
     Arm,
 }
 
@@ -136,11 +136,11 @@ pub(super) fn found_nothing(
             false
         }
         Step::Yield => {
-            let_others_run();
+            yield_cpu();
             false
         }
-        Step::Nap => {
-            nap();
+        Step::ShortSleep => {
+            sleep_briefly();
             false
         }
         Step::Arm => {
@@ -162,10 +162,10 @@ pub(super) fn found_nothing(
 /// Must be called when a submission has to be retried: programs do so in a loop inside a callback, and the peer that
 /// would free a slot may need this core.
 pub(crate) fn yield_before_retry() {
-    if IDLE.with_borrow(|idle| idle.crowd.is_here()) {
-        nap();
+    if IDLE.with_borrow(|idle| idle.contention.is_present()) {
+        sleep_briefly();
     } else {
-        let_others_run();
+        yield_cpu();
     }
 }
 
@@ -176,7 +176,7 @@ impl Idle {
         calls: 0,
         sleep: SHORTEST_SLEEP,
         busy: 0,
-        crowd: Crowd::NONE,
+        contention: Contention::NONE,
     };
 
     fn next_step(&mut self, sleeper: &Arc<Sleeper>) -> Step {
@@ -205,8 +205,8 @@ impl Idle {
         } else if rounds < SPINS {
             return Step::Spin;
         }
-        let (pass, passes) = if self.crowd.is_here() {
-            (Step::Nap, NAPS)
+        let (pass, passes) = if self.contention.is_present() {
+            (Step::ShortSleep, SHORT_SLEEPS)
         } else {
             (Step::Yield, YIELDS)
         };
@@ -274,25 +274,25 @@ const SHORTEST_TRIAL: Duration = Duration::from_millis(8);
 /// Such threads migrate between CPUs, and only one yield in many meets one where peers share the CPU as well. So an
 /// observation is valid for a period of time, not for a number of yields, which pass quickly when the CPU is free.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct Contention {
     /// Length of the last pause, or of the next one as adapted since.
     pause: Duration,
     /// End of the last pause, or of the last trial period in which all yields were short. `None`: no contention.
     since: Option<Instant>,
 }
 
-impl Crowd {
+impl Contention {
     pub(super) const NONE: Self = Self {
         pause: Duration::ZERO,
         since: None,
     };
 
     /// `true` if the thread must not yield now. Reads the clock only if there was a long yield recently.
-    pub(super) fn is_here(&self) -> bool {
-        self.since.is_some() && self.is_here_at(Instant::now())
+    pub(super) fn is_present(&self) -> bool {
+        self.since.is_some() && self.is_present_at(Instant::now())
     }
 
-    fn is_here_at(&self, now: Instant) -> bool {
+    fn is_present_at(&self, now: Instant) -> bool {
         self.since.is_some_and(|end| now < end)
     }
 
@@ -314,15 +314,15 @@ impl Crowd {
 }
 
 /// Duration of a short sleep: about the time that a peer needs. Shorter sleeps end before the CPU is released.
-const NAP: Duration = Duration::from_micros(20);
+const SHORT_SLEEP: Duration = Duration::from_micros(20);
 /// Timer slack of a short sleep, in nanoseconds. The default of 50 us would be used up entirely.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
 
-/// Sleeps for [`NAP`], and restores the thread's timer slack afterwards: other sleeps are the program's own.
-pub(super) fn nap() {
+/// Sleeps for [`SHORT_SLEEP`], and restores the thread's timer slack afterwards: other sleeps are the program's own.
+pub(super) fn sleep_briefly() {
     let usual = current_timer_slack().ok().and_then(NonZeroU64::new);
     let is_precise = usual.is_some() && set_current_timer_slack(Some(SLACK)).is_ok();
-    std::thread::sleep(NAP);
+    std::thread::sleep(SHORT_SLEEP);
     if is_precise {
         // Cannot fail: the value was in use before.
         let _ = set_current_timer_slack(usual);
@@ -336,14 +336,15 @@ mod tests {
     use super::*;
 
     /// The steps of a thread after a number of events, by their first letters, up to the arming.
-    fn steps(crowd: bool, events: u32) -> String {
+    fn steps(contention: bool, events: u32) -> String {
         let mut idle = Idle {
             busy: events,
             ..Idle::NEW
         };
-        if crowd {
+        if contention {
             for _ in 0..8 {
-                idle.crowd.yielded(Instant::now(), Duration::from_millis(3));
+                idle.contention
+                    .yielded(Instant::now(), Duration::from_millis(3));
             }
         }
         let epoll = Arc::new(
@@ -358,7 +359,7 @@ mod tests {
             steps.push(match idle.next_step(&sleeper) {
                 Step::Spin => 's',
                 Step::Yield => 'y',
-                Step::Nap => 'n',
+                Step::ShortSleep => 'n',
                 Step::Arm => 'A',
             });
         }
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn among_those_who_keep_the_cpu_it_naps_instead() {
+    fn an_idle_thread_sleeps_briefly_under_contention() {
         let expected = format!("{}{}A", "s".repeat(7), "n".repeat(12));
         assert_eq!(steps(true, 1), expected);
         let expected = format!("n{}{}A", "s".repeat(6), "n".repeat(12));
@@ -385,68 +386,75 @@ mod tests {
     const LONG: Duration = Duration::from_millis(3);
 
     /// Time after `now` during which the thread does not yield, in tenths of a millisecond.
-    fn paused(crowd: &Crowd, now: Instant) -> Duration {
+    fn paused(contention: &Contention, now: Instant) -> Duration {
         let step = Duration::from_micros(100);
-        let steps = (0..).take_while(|steps| crowd.is_here_at(now + *steps * step));
+        let steps = (0..).take_while(|steps| contention.is_present_at(now + *steps * step));
         step * steps.count() as u32
     }
 
     #[test]
-    fn nobody_is_there_as_long_as_all_yields_are_short() {
-        let (mut crowd, now) = (Crowd::NONE, Instant::now());
-        assert!(!crowd.is_here());
+    fn short_yields_mean_no_contention() {
+        let (mut contention, now) = (Contention::NONE, Instant::now());
+        assert!(!contention.is_present());
         for milliseconds in 0..100 {
-            crowd.yielded(now + Duration::from_millis(milliseconds), SHORT);
-            assert_eq!(paused(&crowd, now), Duration::ZERO);
+            contention.yielded(now + Duration::from_millis(milliseconds), SHORT);
+            assert_eq!(paused(&contention, now), Duration::ZERO);
         }
     }
 
     #[test]
     fn pauses_grow_with_every_long_yield_up_to_a_second() {
-        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        let (mut contention, mut now) = (Contention::NONE, Instant::now());
         for milliseconds in [1, 4, 16, 64, 256, 1000, 1000] {
-            crowd.yielded(now, LONG);
+            contention.yielded(now, LONG);
             let pause = Duration::from_millis(milliseconds);
-            assert_eq!(paused(&crowd, now), pause);
+            assert_eq!(paused(&contention, now), pause);
             now += pause;
             // The next yield reaches a peer.
-            crowd.yielded(now, SHORT);
-            assert_eq!(paused(&crowd, now), Duration::ZERO);
+            contention.yielded(now, SHORT);
+            assert_eq!(paused(&contention, now), Duration::ZERO);
         }
     }
 
     #[test]
-    fn one_long_yield_is_forgotten_soon_and_many_are_not() {
-        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
-        crowd.yielded(now, LONG);
+    fn contention_ends_soon_after_a_single_long_yield() {
+        let (mut contention, mut now) = (Contention::NONE, Instant::now());
+        contention.yielded(now, LONG);
         now += SHORTEST_PAUSE + SHORTEST_TRIAL;
-        crowd.yielded(now, SHORT);
-        assert!(crowd.since.is_none(), "a peer, or the machine was away");
+        contention.yielded(now, SHORT);
+        assert!(
+            contention.since.is_none(),
+            "a peer, or the machine was away"
+        );
         for _ in 0..5 {
-            crowd.yielded(now, LONG);
+            contention.yielded(now, LONG);
         }
-        let pause = paused(&crowd, now);
+        let pause = paused(&contention, now);
         assert_eq!(pause, Duration::from_millis(256));
         now += pause;
         let almost = now + pause - SHORT;
-        crowd.yielded(almost, SHORT);
-        crowd.yielded(almost, LONG);
-        assert_eq!(paused(&crowd, almost), LONGEST_PAUSE, "it was elsewhere");
+        contention.yielded(almost, SHORT);
+        contention.yielded(almost, LONG);
+        assert_eq!(
+            paused(&contention, almost),
+            LONGEST_PAUSE,
+            "it was elsewhere"
+        );
         now = almost + LONGEST_PAUSE;
         let mut halved = 0;
-        while crowd.since.is_some() {
-            now += crowd.pause.max(SHORTEST_TRIAL);
-            crowd.yielded(now, SHORT);
+        while contention.since.is_some() {
+            now += contention.pause.max(SHORTEST_TRIAL);
+            contention.yielded(now, SHORT);
             halved += 1;
         }
         assert_eq!(halved, 10, "1 s, 500 ms, ... 2 ms, 1 ms: it has left");
     }
 
     #[test]
-    fn a_nap_leaves_the_timer_slack_as_it_was() {
+    fn a_short_sleep_restores_the_timer_slack() {
         let slack = NonZeroU64::new(70_000);
         set_current_timer_slack(slack).expect("a thread may set its own");
-        nap();
+        sleep_briefly();
         assert_eq!(current_timer_slack().ok().and_then(NonZeroU64::new), slack);
     }
 }

@@ -88,10 +88,10 @@ impl Pe {
 
     /// Connects an idle context without an engine to this engine.
     pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
-        ctx.expect_idle("a context is connected to an engine")?;
+        ctx.expect_idle("connect it to a progress engine")?;
         if ctx.has_pe() {
             return Err(
-                Error::BadState.because("the context is connected to a progress engine already")
+                Error::BadState.because("the context is already connected to a progress engine")
             );
         }
         ctx.set_pe(Some(Rc::clone(self)));

@@ -318,7 +318,7 @@ impl Task {
             }
             (Ownership::FreedInFlight, true) | (Ownership::Pool, _) => {
                 check::report(Mistake::TaskFreedTwice, format_args!("{header}"));
-                return Err(Error::BadState.because("the task was freed already"));
+                return Err(Error::BadState.because("the task was already freed"));
             }
         }
         Ok(())
@@ -442,7 +442,7 @@ impl TaskPool {
         on_error: Option<TaskCallback>,
         limit: u32,
     ) -> Result<()> {
-        ctx.expect_idle("task pools are configured")?;
+        ctx.expect_idle("configure its task pools")?;
         let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
             return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
         };

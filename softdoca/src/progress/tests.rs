@@ -235,7 +235,7 @@ fn a_state_change_is_the_last_event_of_its_context_in_a_call() {
 }
 
 #[test]
-fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
+fn an_idle_thread_sleeps_until_a_wake_up() {
     let f = fixture(false);
     f.ctx.start().expect("start");
     let wake = std::sync::Arc::clone(f.pe.wake());
@@ -294,7 +294,7 @@ fn a_thread_that_stops_a_context_does_not_sleep_for_long() {
 }
 
 #[test]
-fn engines_that_were_destroyed_keep_nobody_awake() {
+fn destroyed_engines_do_not_keep_a_thread_awake() {
     for _ in 0..100 {
         Pe::new().expect("an engine").progress();
     }
@@ -313,7 +313,7 @@ fn engines_that_were_destroyed_keep_nobody_awake() {
 }
 
 #[test]
-fn a_freed_task_tells_its_status_until_its_place_is_taken() {
+fn a_freed_task_keeps_its_status_until_its_memory_is_reused() {
     let f = fixture(false);
     f.ctx.start().expect("start");
     let task = f.task(Err(Error::IoFailed), 1).expect("a task");
@@ -453,7 +453,7 @@ impl Driver for Restless {
 
 /// Programs wait for a completion by calling progress until it returns nonzero.
 #[test]
-fn a_descriptor_that_tells_the_program_nothing_is_no_progress() {
+fn a_descriptor_without_an_event_for_the_program_is_no_progress() {
     let pe = Pe::new().expect("an engine");
     let ctx = Ctx::new(Restless(EventFd::new().expect("a descriptor")));
     pe.connect(&ctx).expect("a fresh context");
@@ -494,7 +494,7 @@ impl Driver for Hasty {
 /// A peer sends one wake-up. It may have freed space for one more piece of a long message, which is no event for the
 /// program, but a thread that then sleeps is not woken for the next piece.
 #[test]
-fn an_engine_that_was_rung_is_not_armed_any_more() {
+fn a_wake_up_disarms_the_engine() {
     let pe = Pe::new().expect("an engine");
     let ctx = Ctx::new(Hasty);
     pe.connect(&ctx).expect("a fresh context");

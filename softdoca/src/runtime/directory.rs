@@ -153,7 +153,7 @@ impl RuntimeDir {
                 }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::TimeOut.because(format_args!(
-                        "another process has held the lock of {} for {:?}; is it stopped?",
+                        "another process has held the lock of {} for {:?}; check that it is not stopped",
                         self.path.display(),
                         RuntimeDir::LOCK_PATIENCE
                     )));
@@ -172,7 +172,7 @@ impl RuntimeDir {
             };
             if name.ends_with(".sock") && self.is_dead(name) {
                 log::info!(
-                    "removing {}/{name}, which a process left behind",
+                    "removing {}/{name}, left by a dead process",
                     self.path.display()
                 );
                 self.unlink(name);

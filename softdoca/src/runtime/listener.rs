@@ -27,8 +27,9 @@ impl Listener {
     /// [`Error::AlreadyExist`] if a living process listens on that name.
     pub fn bind(directory: &RuntimeDir, name: &str) -> Result<Listener> {
         if !name.ends_with(".sock") || name.contains('/') {
-            return Err(Error::InvalidValue
-                .because(format_args!("{name:?} is no file name ending in .sock")));
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected a file name ending in .sock, got {name:?}"
+            )));
         }
         let fd = Socket::new_raw()?;
         let address = SocketAddrUnix::new(directory.short_path(name))?;

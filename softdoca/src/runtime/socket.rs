@@ -357,7 +357,7 @@ pub(crate) fn sealed_memory_len(fd: impl AsFd) -> Result<u64> {
         TMPFS => {}
         HUGETLBFS => {
             return Err(Error::NotSupported.because(
-                "memory of another process lies in a memfd of huge pages, which cannot be mapped safely: export ordinary pages",
+                "the memfd of another process uses huge pages, which cannot be mapped safely: export ordinary pages",
             ));
         }
         _ => return Err(refused("one of an unknown file system")),

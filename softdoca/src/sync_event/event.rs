@@ -130,7 +130,7 @@ impl SyncEvent {
     pub(super) fn value(&self) -> Result<Arc<Value>> {
         self.slot()
             .clone()
-            .ok_or_else(|| Error::BadState.because("a sync event has a value while it is started"))
+            .ok_or_else(|| Error::BadState.because("expected a started sync event"))
     }
 
     pub(super) fn is_started(&self) -> bool {
@@ -145,8 +145,7 @@ impl SyncEvent {
         }
         let setup = self.setup();
         if let Place::Imported(_) = setup.place {
-            return Err(Error::NotPermitted
-                .because("a sync event that was made from an export cannot be configured"));
+            return Err(Error::NotPermitted.because("an imported sync event cannot be configured"));
         }
         Ok(setup)
     }
@@ -222,9 +221,8 @@ impl SyncEvent {
         {
             let mut setup = self.setup();
             if setup.mode == Mode::Context {
-                return Err(Error::BadState.because(
-                    "a sync event that is used as a context is started by doca_ctx_start",
-                ));
+                return Err(Error::BadState
+                    .because("start a sync event that is used as a context with doca_ctx_start"));
             }
             setup.mode = Mode::Alone;
         }
@@ -248,7 +246,7 @@ impl SyncEvent {
     /// Creates the value.
     pub(super) fn begin(&self) -> Result<()> {
         if self.is_started() {
-            return Err(Error::BadState.because("the sync event is started already"));
+            return Err(Error::BadState.because("the sync event is already started"));
         }
         let setup = self.setup();
         let is_imported = matches!(setup.place, Place::Imported(_));
@@ -281,7 +279,7 @@ impl SyncEvent {
     /// [`Error::BadState`] while it is started.
     pub(crate) fn check_stopped(&self) -> Result<()> {
         if self.is_started() {
-            return Err(Error::BadState.because("a sync event is stopped before it is destroyed"));
+            return Err(Error::BadState.because("stop the sync event before destroying it"));
         }
         Ok(())
     }
@@ -318,7 +316,7 @@ impl SyncEvent {
 fn check_address(addr: u64) -> Result<()> {
     if addr == 0 || !addr.is_multiple_of(value::SIZE) {
         return Err(Error::InvalidValue.because(format_args!(
-            "the value of a sync event lies at a multiple of 8, not at {addr:#x}"
+            "expected an address that is a multiple of 8, got {addr:#x}"
         )));
     }
     Ok(())

@@ -227,8 +227,9 @@ pub(super) fn until(value: &Value, condition: Condition, mask: u64) -> Result<()
             sleep = (sleep * 2).min(LONGEST_SLEEP);
             sleeps = sleeps.wrapping_add(1);
             if sleeps.is_multiple_of(SLEEPS_TO_DOUBT) && value.is_orphaned() {
-                return Err(Error::ConnectionReset
-                    .because("the process that the sync event belongs to has gone"));
+                return Err(
+                    Error::ConnectionReset.because("the process that owns the sync event is gone")
+                );
             }
         }
     }

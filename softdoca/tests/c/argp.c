@@ -61,7 +61,7 @@ static struct doca_argp_param *param(const char *short_name, const char *long_na
 #define START(...)                                                                                                     \
 	doca_argp_start((int)(sizeof((char *[]){"test", __VA_ARGS__}) / sizeof(char *)), (char *[]){"test", __VA_ARGS__})
 
-/* What a function prints, to stdout and stderr, before it returns or ends its process with a status. */
+/* Output of a function to stdout and stderr before it returns or exits the process. */
 static const char *printed(void (*function)(void), int *status)
 {
 	static char text[65536];
@@ -368,7 +368,7 @@ TEST(programs_open_devices_themselves, doca_argp_register_dev_open_callback)
 	CHECK(equal == 1);
 	OK(doca_dev_close(taken.dev));
 	OK(doca_argp_destroy());
-	/* What the callback answers is the answer. */
+	/* The return value of the callback is returned. */
 	OK(doca_argp_init("test", &config));
 	OK(doca_argp_register_dev_open_callback(refuse_device, NULL));
 	OK(doca_argp_register_param(param("d", "device", DOCA_ARGP_TYPE_DEVICE, take_device)));

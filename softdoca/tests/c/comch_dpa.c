@@ -1,4 +1,4 @@
-/* What the functions of a DPA answer: that there is none, and that NULL is no object. */
+/* Functions for a DPA: not supported, and NULL is refused. */
 #include "comch.h"
 
 static char object;

@@ -1,4 +1,4 @@
-/* What Comch can be told and asked. */
+/* Properties and capabilities of Comch. */
 #include "comch.h"
 
 #define AT_LEAST(least, call)                                                                                          \

@@ -46,7 +46,7 @@ TEST(devices_are_listed_and_opened, doca_devinfo_create_list, doca_devinfo_destr
 	OK(doca_dev_close(NULL));
 }
 
-/* What the process says at its end of a device that was opened, and closed or not. */
+/* Report at exit of a device that was opened, and closed or not. */
 static bool leaks(bool close_it)
 {
 	char text[4096];

@@ -30,7 +30,7 @@ static void failed(struct doca_graph_instance *instance, union doca_data instanc
 	outcome->last = instance_data.u64;
 }
 
-/* What a function of a graph finds and does. */
+/* Argument and action of a graph function. */
 struct step {
 	const uint8_t *memory;
 	uint8_t expected;

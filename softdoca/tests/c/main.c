@@ -66,7 +66,7 @@ static int run_each(void)
 		int status;
 		pid_t child;
 
-		/* What is in the buffers would be written by both. */
+		/* Otherwise both processes would write the buffered output. */
 		fflush(NULL);
 		child = fork();
 		if (child == 0) {
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 		if (number == NULL)
 			return EXIT_FAILURE;
 		*number = '\0';
-		/* What waits in vain has been found out. */
+		/* Reached only if the wait has timed out. */
 		alarm(2);
 		break_function(broken, (unsigned int)strtoul(number + 1, NULL, 10));
 	}

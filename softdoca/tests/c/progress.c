@@ -1,4 +1,4 @@
-/* Engines, contexts and tasks; DMA is the context that needs nobody else. */
+/* Engines, contexts and tasks; DMA is the context that needs no peer. */
 #include "world.h"
 
 #include <doca_dma.h>

@@ -1,4 +1,4 @@
-/* What devices, representors and maps tell of themselves, and the less common ways to submit. */
+/* Properties of devices, representors and maps, and the less common ways to submit. */
 #include "world.h"
 
 #include <doca_dma.h>

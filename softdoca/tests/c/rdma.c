@@ -14,7 +14,7 @@ CALLBACKS(doca_rdma_task_atomic_fetch_add)
 struct pair {
 	struct world world;
 	struct doca_rdma *near, *far;
-	struct doca_rdma_connection *near_connection, *far_connection, *spare; /* of near, connected with nobody */
+	struct doca_rdma_connection *near_connection, *far_connection, *spare; /* of near, not connected */
 	struct doca_mmap *remote; /* the world's memory, as a peer sees it */
 };
 

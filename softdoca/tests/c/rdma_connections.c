@@ -149,7 +149,7 @@ TEST(requests_are_rejected, doca_rdma_connection_reject, doca_rdma_stop_listen_t
 		(void)doca_pe_progress(world.pe);
 	CHECK(listener.requests == 1 && client.established == 0);
 	OK(doca_rdma_stop_listen_to_port(listener.rdma, port()));
-	/* Nobody is there any more. */
+	/* There is no listener any more. */
 	CHECK(doca_rdma_stop_listen_to_port(listener.rdma, port()) != DOCA_SUCCESS);
 	OK(doca_rdma_addr_destroy(address));
 	end_destroy(&client);

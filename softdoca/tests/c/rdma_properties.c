@@ -1,4 +1,4 @@
-/* What an RDMA instance can be told and asked. */
+/* Properties of an RDMA instance. */
 #include "rdma.h"
 
 TEST(devices_have_limits, doca_rdma_cap_get_gid, doca_rdma_cap_get_gid_table_size, doca_rdma_cap_get_max_message_size,

@@ -10,7 +10,7 @@ CALLBACKS(doca_rdma_task_remote_net_sync_event_notify_add)
 struct pair {
 	struct world world;
 	struct doca_rdma *near, *far;
-	struct doca_rdma_connection *connection, *spare; /* of near; the spare one is connected with nobody */
+	struct doca_rdma_connection *connection, *spare; /* of near; the spare one is not connected */
 	struct doca_sync_event *event;                   /* of the peer */
 	struct doca_sync_event_remote_net *remote, *other;
 };
@@ -206,7 +206,7 @@ TEST(devices_reach_events_of_peers, doca_rdma_cap_task_remote_net_sync_event_get
 	world_destroy(&world);
 }
 
-/* What the functions of a DPA, a GPU and rdma-core answer: that there is none, and that NULL is no instance. */
+/* Functions for a DPA, a GPU and rdma-core: not supported, and NULL is refused. */
 TEST(other_data_paths_are_not_supported, doca_rdma_get_dpa_handle, doca_rdma_get_gpu_handle, doca_rdma_dpa_completion_attach,
      doca_rdma_bridge_prepare_connection, doca_rdma_bridge_accept, doca_rdma_bridge_established)
 {

@@ -74,7 +74,7 @@ TEST(a_stop_waits_for_allocated_tasks, doca_ctx_stop, doca_task_free)
 	OK(doca_task_submit(doca_dma_task_memcpy_as_task(flying)));
 	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_stop(ctx));
 	CHECK(state_of(ctx) == DOCA_CTX_STATE_STOPPING);
-	/* What is in flight comes out of the error callback. */
+	/* Tasks in flight complete through the error callback. */
 	while (world.failed + world.completed == 0)
 		(void)doca_pe_progress(world.pe);
 	CHECK(world.failed == 1);

@@ -219,7 +219,7 @@ TEST(devices_can_share_events, doca_sync_event_cap_is_create_from_export_support
 	world_destroy(&world);
 }
 
-/* What the functions of a DPA and a GPU answer: that there is none, and that NULL is no event. */
+/* Functions for a DPA and a GPU: not supported, and NULL is refused. */
 TEST(accelerators_are_not_supported, doca_sync_event_add_publisher_location_dpa, doca_sync_event_add_publisher_location_gpu,
      doca_sync_event_add_subscriber_location_dpa, doca_sync_event_add_subscriber_location_gpu,
      doca_sync_event_get_dpa_handle, doca_sync_event_get_gpu_handle, doca_sync_event_remote_net_get_dpa_handle,

@@ -1,4 +1,4 @@
-/* What most tests need: devices, an engine, memory and bufs. */
+/* Fixture of most tests: devices, an engine, memory and bufs. */
 #ifndef WORLD_H
 #define WORLD_H
 

@@ -73,7 +73,7 @@ pub enum Problem {
     BadOption(String),
     /// The options file defines an option that this generator does not support.
     #[error(
-        "option `{0}` is unknown to the generator: correct its name, or teach it to wire-codegen"
+        "option `{0}` is unknown to the generator: correct its name, or add it to wire-codegen"
     )]
     UnknownOption(String),
     /// An option that this kind of message or field cannot have.
@@ -85,7 +85,7 @@ pub enum Problem {
         to: String,
     },
     /// A required option is missing.
-    #[error("option `{option}` is missing: state {what}")]
+    #[error("option `{option}` is missing: specify {what}")]
     Missing {
         /// The option.
         option: &'static str,
@@ -93,7 +93,7 @@ pub enum Problem {
         what: &'static str,
     },
     /// The comment is missing, from which documentation and table are generated.
-    #[error("there is no comment above it: say what it means")]
+    #[error("there is no comment above it: document its meaning")]
     NoComment,
     /// A protobuf type without a wire format.
     #[error("{0} has no layout: use uint32, uint64, an enumeration, string or bytes")]
@@ -102,25 +102,25 @@ pub enum Problem {
     #[error("{0}")]
     Unsupported(&'static str),
     /// A width that the number cannot have.
-    #[error("expected a width of {expected} bytes, {came} came")]
+    #[error("expected a width of {expected} bytes, got {found}")]
     Width {
         /// Possible widths in bytes.
         expected: &'static str,
         /// Stated width in bytes.
-        came: u64,
+        found: u64,
     },
     /// A number in an option that exceeds its field.
-    #[error("option `{option}`: expected at most {max}, {came} came")]
+    #[error("option `{option}`: expected at most {max}, got {found}")]
     TooLarge {
         /// The option.
         option: &'static str,
         /// Largest possible number.
         max: u64,
         /// The number.
-        came: u64,
+        found: u64,
     },
     /// The minimum exceeds the maximum.
-    #[error("option `min` ({min}) is over `max` ({max})")]
+    #[error("option `min` ({min}) exceeds `max` ({max})")]
     EmptyRange {
         /// Smallest value.
         min: u64,
@@ -197,12 +197,12 @@ pub enum Problem {
         other: String,
     },
     /// A payload that exceeds the largest frame.
-    #[error("makes a frame of up to {came} bytes, over the frame's `max_size` of {max}")]
+    #[error("makes a frame of up to {found} bytes, over the frame's `max_size` of {max}")]
     FrameTooLarge {
         /// Maximum frame length.
         max: u32,
         /// Length of the largest frame with this payload.
-        came: u64,
+        found: u64,
     },
     /// A frame that does not start with its length.
     #[error(
@@ -210,11 +210,11 @@ pub enum Problem {
     )]
     LengthNotFirst(u32),
     /// A name that is not a field, message or enumeration of the schema.
-    #[error("expected {what}, `{came}` is none")]
+    #[error("expected {what}, got `{found}`")]
     NotFound {
         /// Kind of declaration that was expected.
         what: &'static str,
         /// The name.
-        came: String,
+        found: String,
     },
 }

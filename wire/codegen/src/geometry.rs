@@ -182,7 +182,7 @@ impl Place<'_> {
                 Problem::TooLarge {
                     option: "max_size",
                     max: largest,
-                    came: u64::from(frame.max_size),
+                    found: u64::from(frame.max_size),
                 },
             ));
         }
@@ -210,7 +210,7 @@ impl Place<'_> {
                     Problem::TooLarge {
                         option: "message_type",
                         max: largest_number(frame.discriminant.width),
-                        came: u64::from(variant.number),
+                        found: u64::from(variant.number),
                     },
                 ));
             }
@@ -220,13 +220,13 @@ impl Place<'_> {
                     .largest_payload(payload)
                     .map_err(|problem| self.error(name, problem))?,
             };
-            let came = u64::from(self.message.size.unwrap_or(0)) + payload;
-            if came > u64::from(frame.max_size) {
+            let found = u64::from(self.message.size.unwrap_or(0)) + payload;
+            if found > u64::from(frame.max_size) {
                 return Err(self.error(
                     name,
                     Problem::FrameTooLarge {
                         max: frame.max_size,
-                        came,
+                        found,
                     },
                 ));
             }
@@ -241,7 +241,7 @@ impl Place<'_> {
         let extended = frame.types().find(|other| other.name == *base);
         let extended = extended.ok_or_else(|| Problem::NotFound {
             what: "a payload of this frame that extends no other",
-            came: base.to_owned(),
+            found: base.to_owned(),
         })?;
         if extended.number != variant.number {
             return Err(Problem::WrongExtension("another type than what it extends"));
@@ -299,7 +299,7 @@ impl Place<'_> {
             .find(|message| message.name == name && message.form == Form::Payload)
             .ok_or_else(|| Problem::NotFound {
                 what: "a message of the form FORM_PAYLOAD",
-                came: name.to_owned(),
+                found: name.to_owned(),
             })?;
         Ok(u64::from(payload.fixed_width()) + u64::from(payload.variable_width()))
     }
@@ -311,7 +311,7 @@ fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(),
     let other = frame.types().find(|other| other.name == *base);
     let other = other.ok_or_else(|| Problem::NotFound {
         what: "a payload of this frame that is no other form of one",
-        came: base.to_owned(),
+        found: base.to_owned(),
     })?;
     let wrong = |what| Err(Problem::WrongAlternative(what));
     if other.number != variant.number {

@@ -261,7 +261,7 @@ fn message_type_that_does_not_fit_is_refused() {
         Problem::TooLarge {
             option: "message_type",
             max: 255,
-            came: 256,
+            found: 256,
         },
     );
 }
@@ -273,7 +273,7 @@ fn payload_over_the_largest_frame_is_refused() {
     assert_refused(
         &frame(&format!("{SPANS} max_size: 19"), one),
         "Frame.one",
-        Problem::FrameTooLarge { max: 19, came: 20 },
+        Problem::FrameTooLarge { max: 19, found: 20 },
     );
     check(&frame(&format!("{SPANS} max_size: 20"), one)).expect("the largest payload just fits");
 }
@@ -304,7 +304,7 @@ fn frame_over_what_its_length_can_say_is_refused() {
         Problem::TooLarge {
             option: "max_size",
             max: 256,
-            came: 257,
+            found: 257,
         },
     );
 }
@@ -350,7 +350,7 @@ fn payload_that_is_none_is_refused() {
         "Frame.one",
         Problem::NotFound {
             what: "a message of the form FORM_PAYLOAD",
-            came: "Payload".into(),
+            found: "Payload".into(),
         },
     );
 }
@@ -406,7 +406,7 @@ fn a_longer_form_has_the_type_and_the_beginning_of_another() {
             r#"message_type: 7 extends: "nobody""#,
             Problem::NotFound {
                 what: "a payload of this frame that extends no other",
-                came: "nobody".into(),
+                found: "nobody".into(),
             },
         ),
         (
@@ -461,7 +461,7 @@ fn an_alternative_has_the_type_of_a_payload_without_other_forms_and_bytes() {
             r#"message_type: 8 alternative_to: "nobody""#,
             Problem::NotFound {
                 what: "a payload of this frame that is no other form of one",
-                came: "nobody".into(),
+                found: "nobody".into(),
             },
         ),
         (

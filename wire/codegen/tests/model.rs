@@ -6,7 +6,7 @@ use common::{OPTIONS, check, head, write};
 use wire_codegen::model::{ByteOrder, Form, Kind, Prefixed, Span};
 
 const SCHEMA: &str = r#"
-    // What comes.
+    // The frame.
     //
     // More about it.
     message Frame {
@@ -54,7 +54,7 @@ fn statements_of_the_schema_arrive_in_the_model() {
         panic!("two messages, not {module:?}");
     };
 
-    assert_eq!(frame.docs, "What comes.\n\nMore about it.");
+    assert_eq!(frame.docs, "The frame.\n\nMore about it.");
     assert_eq!(frame.wire_name, "frame");
     assert_eq!(frame.size, Some(9));
     assert_eq!(frame.fields[0].byte_order, ByteOrder::Little);

@@ -315,7 +315,7 @@ fn widths_that_no_number_has_are_refused() {
             "Payload.one",
             Problem::Width {
                 expected,
-                came: width,
+                found: width,
             },
         );
     }
@@ -324,7 +324,7 @@ fn widths_that_no_number_has_are_refused() {
         "Payload.one",
         Problem::Width {
             expected: "1, 2, 4 or 8",
-            came: 5,
+            found: 5,
         },
     );
 }
@@ -337,7 +337,7 @@ fn enumeration_that_does_not_fit_is_refused() {
         Problem::TooLarge {
             option: "width",
             max: 255,
-            came: 300,
+            found: 300,
         },
     );
 }
@@ -350,7 +350,7 @@ fn limit_that_the_length_cannot_say_is_refused() {
         Problem::TooLarge {
             option: "max_length",
             max: 255,
-            came: 256,
+            found: 256,
         },
     );
 }
@@ -363,7 +363,7 @@ fn constant_that_does_not_fit_is_refused() {
         Problem::TooLarge {
             option: "constant",
             max: 65535,
-            came: 65536,
+            found: 65536,
         },
     );
 }
@@ -464,7 +464,7 @@ fn product_of_what_is_no_field_is_refused() {
         "Thing",
         Problem::NotFound {
             what: "a field of this message as a factor",
-            came: "two".into(),
+            found: "two".into(),
         },
     );
 }

@@ -315,7 +315,7 @@ fn help_and_version_are_printed_and_the_process_exits_well() {
     let wrong = with_arguments("--wrong");
     let text = String::from_utf8_lossy(&wrong.stderr);
     assert!(
-        text.contains("tester: --wrong is no flag of this program; -h shows the usage\n"),
+        text.contains("tester: --wrong is not a flag of this program; -h shows the usage\n"),
         "{text}"
     );
     let text = String::from_utf8_lossy(&wrong.stdout);

@@ -402,7 +402,7 @@ fn standard_child() {
 
 #[test]
 fn the_standard_back_end_splits_by_severity() {
-    let test = "capi::doca_log::tests::standard::standard_child";
+    let test = "capi::doca_log::tests::standard_child";
     let output = child(test, &[("SOFTDOCA_TEST_STANDARD", "1")]);
     let marks = |text: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(text).into_owned();

@@ -88,7 +88,7 @@ impl Code<'_> {
                 ) -> Result<Self, crate::DecodeError> {
                     match number {
                         #(#numbers => Ok(Self::#variants),)*
-                        came => Err(crate::codec::unknown(place, #expected, came)),
+                        found => Err(crate::codec::unknown(place, #expected, found)),
                     }
                 }
             }

@@ -127,11 +127,11 @@ pub(super) fn decode(item: &Item<'_>) -> TokenStream {
             ..
         } => {
             let read = read(&format_ident!("constant"));
-            let came = as_u64(quote!(constant), field.fixed_width());
+            let found = as_u64(quote!(constant), field.fixed_width());
             let constant = hexadecimal(*constant);
             quote! {
                 #read
-                crate::codec::constant(place(#text), #came, #constant)?;
+                crate::codec::constant(place(#text), #found, #constant)?;
             }
         }
         Kind::Number {
@@ -141,8 +141,8 @@ pub(super) fn decode(item: &Item<'_>) -> TokenStream {
             let check = (min.is_some() || max.is_some()).then(|| {
                 let min = number(min.unwrap_or(0));
                 let max = number(max.unwrap_or(largest_number(*width)));
-                let came = as_u64(quote!(#name), *width);
-                quote!(crate::codec::in_range(place(#text), #came, #min, #max)?;)
+                let found = as_u64(quote!(#name), *width);
+                quote!(crate::codec::in_range(place(#text), #found, #min, #max)?;)
             });
             quote!(#read #check)
         }

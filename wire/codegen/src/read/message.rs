@@ -109,7 +109,7 @@ pub(super) fn read(
             if !fields.iter().any(|field| field.name == *factor) {
                 return Err(fail(Problem::NotFound {
                     what: "a field of this message as a factor",
-                    came: factor.clone(),
+                    found: factor.clone(),
                 }));
             }
         }
@@ -362,7 +362,7 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
                 return Err(Problem::TooLarge {
                     option: "width",
                     max: largest_number(width),
-                    came: largest,
+                    found: largest,
                 });
             }
             Ok(Kind::Enumeration {
@@ -379,10 +379,10 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
 fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
     let width = width(options, widths, "a number")?;
     let mut bounded = |option| match options.number(option) {
-        Some(came) if came > largest_number(width) => Err(Problem::TooLarge {
+        Some(found) if found > largest_number(width) => Err(Problem::TooLarge {
             option,
             max: largest_number(width),
-            came,
+            found,
         }),
         accepted => Ok(accepted),
     };
@@ -424,7 +424,7 @@ fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
         return Err(Problem::TooLarge {
             option: "max_length",
             max: largest_number(prefix),
-            came: u64::from(max),
+            found: u64::from(max),
         });
     }
     Ok(Prefixed { prefix, max })
@@ -434,11 +434,11 @@ fn width(options: &mut Options, widths: Widths, what: &str) -> Result<u32, Probl
     for option in ["length_prefix", "max_length"] {
         options.refuse(option, what)?;
     }
-    let came = options.number("width").ok_or(Problem::Missing {
+    let found = options.number("width").ok_or(Problem::Missing {
         option: "width",
         what: "the bytes of the number",
     })?;
-    checked_width(came, widths)
+    checked_width(found, widths)
 }
 
 /// The possible widths of a number.
@@ -453,7 +453,7 @@ pub(super) enum Widths {
 }
 
 /// Checks the width of a number.
-pub(super) fn checked_width(came: u64, widths: Widths) -> Result<u32, Problem> {
+pub(super) fn checked_width(found: u64, widths: Widths) -> Result<u32, Problem> {
     let (accepted, expected): (&[u32], _) = match widths {
         Widths::UpTo4 => (&[1, 2, 4], "1, 2 or 4"),
         Widths::Just8 => (&[8], "8"),
@@ -462,8 +462,8 @@ pub(super) fn checked_width(came: u64, widths: Widths) -> Result<u32, Problem> {
     accepted
         .iter()
         .copied()
-        .find(|&width| u64::from(width) == came)
-        .ok_or(Problem::Width { expected, came })
+        .find(|&width| u64::from(width) == found)
+        .ok_or(Problem::Width { expected, found })
 }
 
 /// Largest number of `width` bytes.

@@ -112,7 +112,7 @@ impl Memory {
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= self.bytes.len());
         let from = std::ptr::with_exposed_provenance::<u8>(self.addr(offset) as usize);
-        // SAFETY: inside, and nobody writes meanwhile.
+        // SAFETY: inside, and not written in the meantime.
         unsafe { std::slice::from_raw_parts(from, len) }.to_vec()
     }
 }

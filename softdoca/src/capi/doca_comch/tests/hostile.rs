@@ -280,7 +280,7 @@ enum Step {
     Ring(RingStep),
     /// Sends a frame with this number of descriptors of a ring and an eventfd.
     Frame(Vec<u8>, usize),
-    /// Lets the server progress.
+    /// Calls progress on the server.
     Progress,
     /// The server's program sends a control message.
     Message,

@@ -22,7 +22,7 @@ use crate::runtime::Key;
 #[derive(Debug, Clone)]
 enum Step {
     Ring(RingStep),
-    /// Lets the victim progress.
+    /// Calls progress on the victim.
     Progress,
     /// Closes its connection to the victim's agent.
     HangUp,

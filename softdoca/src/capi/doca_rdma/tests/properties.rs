@@ -120,7 +120,7 @@ fn what_is_longer_than_a_message_can_be_is_refused() {
     assert_eq!(a.wait(3)[2], (4, 0));
     assert_eq!(b.wait(1), [(1, 0)]);
     drop((bufs, mmap));
-    // SAFETY: made above, and nobody uses it any more.
+    // SAFETY: created above, and not used any more.
     unsafe { rustix::mm::munmap(base.cast(), LIMIT + 4096) }.expect("a mapping");
 }
 

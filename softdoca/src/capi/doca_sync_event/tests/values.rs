@@ -192,7 +192,7 @@ fn the_value_lies_where_the_program_wants() {
     }
     assert_eq!(event.get(), 7, "what was there");
     event.set(8);
-    // SAFETY: nobody else uses it at this moment.
+    // SAFETY: not used by another thread at this moment.
     assert_eq!(unsafe { addr.read() }, 8);
     drop(event);
 }
