@@ -1,30 +1,25 @@
-//! A vhost-user-blk back end in front of the storage.
+//! A vhost-user-blk back end in front of the storage: disks of virtual machines (QEMU, cloud-hypervisor), and of programs with libblkio.
+//!
+//! * [`device`]: what front ends see: features and configuration space
+//! * [`request`], [`ring`]: requests and virtqueues, state machines without I/O besides guest memory
+//! * [`inflight`]: memory that survives the back end, with the requests that it has not completed
+//! * [`storage`]: the interface to the storage; [`memory`] is a storage for tests
+//! * [`worker`]: one thread with a virtqueue and a queue of the storage
+//! * [`session`]: one front end's messages
+//! * [`server`]: the socket, and one front end after the other
 #![forbid(unsafe_code)]
 
 pub mod device;
 #[cfg(test)]
 mod guest;
 pub mod inflight;
+pub mod memory;
 pub mod request;
 pub mod ring;
+pub mod server;
+pub mod session;
+pub mod storage;
+pub mod worker;
 
-/// An operation on a range of the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Reads into the I/O's buffer.
-    Read,
-    /// Writes from the I/O's buffer.
-    Write {
-        /// Completes when the bytes are durable.
-        fua: bool,
-    },
-    /// Makes all writes durable that have completed.
-    Flush,
-    /// Writes zeros.
-    WriteZeroes {
-        /// Completes when the zeros are durable.
-        fua: bool,
-    },
-    /// The bytes are not needed any more.
-    Discard,
-}
+/// Most bytes of one I/O of the storage. Longer requests are divided.
+pub const MAX_TRANSFER: u32 = 256 * 1024;

@@ -9,10 +9,10 @@ use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT as _};
 use vm_memory::{Bytes as _, GuestAddress};
 
-use crate::Operation;
 use crate::device::{Device, MAX_QUEUE_SIZE};
 use crate::inflight::InflightQueue;
 use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
+use crate::storage::Operation;
 
 /// Bytes of the available ring in front of its entries.
 const AVAIL_HEADER: u64 = 4;
