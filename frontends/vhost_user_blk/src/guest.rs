@@ -1,6 +1,6 @@
 //! A guest for tests: memory with a virtqueue, which any bytes can be written to.
 
-use vm_memory::{Bytes as _, GuestAddress};
+use vm_memory::{Bytes as _, FileOffset, GuestAddress};
 
 use crate::device::{Device, ID_BYTES};
 use crate::request::{Memory, Table};
@@ -18,6 +18,17 @@ pub const AVAILABLE: u64 = 0x2000;
 pub const USED: u64 = 0x3000;
 /// Address of free memory.
 pub const DATA: u64 = 0x10000;
+
+/// Address of status bytes, one for each head.
+pub const STATUS_AT: u64 = DATA + 0x9000;
+/// Address of headers, one for each head.
+pub const HEADER_AT: u64 = DATA + 0x9100;
+
+/// Types of requests.
+pub const IN: u32 = 0;
+pub const OUT: u32 = 1;
+pub const FLUSH: u32 = 4;
+pub const ID: u32 = 8;
 
 /// Flags of descriptors.
 pub const NEXT: u16 = 1;
@@ -45,8 +56,15 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// A guest with memory that can be shared.
     pub fn new() -> Self {
-        let memory = Memory::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).expect("memory");
+        let file =
+            rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&file, MEMORY).expect("memory");
+        let file = FileOffset::new(file.into(), 0);
+        let memory =
+            Memory::from_ranges_with_files([(GuestAddress(0), MEMORY as usize, Some(file))])
+                .expect("memory");
         Self {
             memory,
             available: 0,
@@ -155,5 +173,28 @@ impl Guest {
         let bytes = self.read(USED + 4 + 8 * u64::from(index % SIZE), 8);
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         (word(0), word(4))
+    }
+
+    /// Offers a request of this type and sector with data at [`DATA`] or, if the device writes it, for it. Heads are three apart.
+    pub fn offer_request(&mut self, head: u16, kind: u32, sector: u64, len: u32) {
+        let at = u64::from(head);
+        self.header(HEADER_AT + 16 * at, kind, sector);
+        let data = (DATA, len, if kind == OUT { 0 } else { WRITE });
+        let mut chain = vec![
+            (HEADER_AT + 16 * at, 16, 0),
+            data,
+            (STATUS_AT + at, 1, WRITE),
+        ];
+        if len == 0 {
+            chain.remove(1);
+        }
+        self.write(STATUS_AT + at, &[0xee]);
+        self.chain(head, &chain);
+        self.offer(head);
+    }
+
+    /// Status of the request with this head.
+    pub fn status(&self, head: u16) -> u8 {
+        self.byte(STATUS_AT + u64::from(head))
     }
 }

@@ -7,8 +7,11 @@
 //! * [`worker`]: one thread with a virtqueue and a queue of the storage
 //! * [`session`]: one front end's messages
 //! * [`server`]: the socket, and one front end after the other
+//! * [`cli`], [`app`]: the program
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod cli;
 pub mod device;
 #[cfg(test)]
 mod guest;
@@ -20,6 +23,14 @@ pub mod server;
 pub mod session;
 pub mod storage;
 pub mod worker;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program; `args` begins with its name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    role_common::application::run(cli::NAME, args, app::run)
+}
 
 /// Most bytes of one I/O of the storage. Longer requests are divided.
 pub const MAX_TRANSFER: u32 = 256 * 1024;

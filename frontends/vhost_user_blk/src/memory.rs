@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
+use volume::Operation;
 
 use crate::ring::Part;
-use crate::storage::{self, NotDone, Operation};
+use crate::storage::{self, NotDone};
 
 /// I/Os that a queue takes.
 const DEPTH: usize = 16;

@@ -8,11 +8,11 @@ use thiserror::Error;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT as _};
 use vm_memory::{Bytes as _, GuestAddress};
+use volume::Operation;
 
 use crate::device::{Device, MAX_QUEUE_SIZE};
 use crate::inflight::InflightQueue;
 use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
-use crate::storage::Operation;
 
 /// Bytes of the available ring in front of its entries.
 const AVAIL_HEADER: u64 = 4;
@@ -358,6 +358,12 @@ impl Ring {
             return !is_unwanted;
         }
         self.queue.needs_notification(&self.memory).unwrap_or(true)
+    }
+
+    /// Returns `true` if there is a part that [`next_part`](Self::next_part) has returned and that was not handed out: nothing depends on the driver.
+    #[must_use]
+    pub fn has_part(&self) -> bool {
+        self.current.is_some()
     }
 
     /// Asks the driver to tell of its next request. Returns `false` if there is one already.

@@ -207,3 +207,6 @@ fn connect(
         })?;
     Ok(Connection { stream, thread })
 }
+
+#[cfg(test)]
+mod tests;

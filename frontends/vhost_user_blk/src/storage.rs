@@ -3,28 +3,9 @@
 use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;
 
-use crate::ring::Part;
+use volume::{Io, IoError};
 
-/// An operation on a range of the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Reads into the I/O's buffer.
-    Read,
-    /// Writes from the I/O's buffer.
-    Write {
-        /// Completes when the bytes are durable.
-        fua: bool,
-    },
-    /// Makes all writes durable that have completed.
-    Flush,
-    /// Writes zeros.
-    WriteZeroes {
-        /// Completes when the zeros are durable.
-        fua: bool,
-    },
-    /// The bytes are not needed any more.
-    Discard,
-}
+use crate::ring::Part;
 
 /// Why an I/O was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,4 +48,72 @@ pub trait Queue: Send + 'static {
 
     /// Takes back [`arm`](Self::arm).
     fn disarm(&mut self);
+}
+
+/// A queue of a volume.
+#[derive(Debug)]
+pub struct VolumeQueue(pub volume::Queue);
+
+impl Queue for VolumeQueue {
+    type Buffer = volume::Buffer;
+
+    #[inline]
+    fn buffer(&mut self, len: usize) -> Option<volume::Buffer> {
+        self.0.buffer(len)
+    }
+
+    #[inline]
+    fn submit(
+        &mut self,
+        part: Part,
+        buffer: Option<volume::Buffer>,
+    ) -> Result<(), Option<volume::Buffer>> {
+        let Part {
+            tag,
+            operation,
+            offset,
+            len,
+        } = part;
+        self.0
+            .submit(Io {
+                tag,
+                operation,
+                offset,
+                len,
+                buffer,
+            })
+            .map_err(|io| io.buffer)
+    }
+
+    #[inline]
+    fn poll(
+        &mut self,
+        done: &mut dyn FnMut(u64, Result<(), NotDone>, Option<volume::Buffer>),
+    ) -> usize {
+        self.0.poll(&mut |completion| {
+            let result = completion.result.map_err(|error| match error {
+                IoError::Closed => NotDone::Closed,
+                error => {
+                    tracing::debug!("an I/O has failed: {error}");
+                    NotDone::Failed
+                }
+            });
+            done(completion.tag, result, completion.buffer);
+        })
+    }
+
+    #[inline]
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.descriptor()
+    }
+
+    #[inline]
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    #[inline]
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
 }

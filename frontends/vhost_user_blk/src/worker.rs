@@ -14,9 +14,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use volume::Operation;
 
 use crate::ring::{Outcome, Part, Ring, RingError, Setup};
-use crate::storage::{NotDone, Operation, Queue};
+use crate::storage::{NotDone, Queue};
 
 /// Poll iterations without progress before the thread sleeps.
 const SPINS: u32 = 64;
@@ -325,18 +326,18 @@ impl<Q: Queue> Loop<Q> {
 
     #[cold]
     fn sleep(&mut self) {
-        let is_armed = self.queue.arm()
-            && self
-                .served
-                .as_mut()
-                .is_none_or(|served| served.is_broken || served.ring.arm());
+        let is_armed = self.queue.arm() && self.served.as_mut().is_none_or(Served::arm);
         if is_armed && !self.has_commands.load(Ordering::Acquire) {
             let descriptor = self.queue.descriptor();
             let mut fds = vec![
                 PollFd::new(&self.waker, PollFlags::IN),
                 PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
             ];
-            if let Some(served) = self.served.as_ref().filter(|served| !served.is_broken) {
+            if let Some(served) = self
+                .served
+                .as_ref()
+                .filter(|served| served.waits_for_driver())
+            {
                 fds.push(PollFd::new(&served.kick, PollFlags::IN));
             }
             // Interrupted by a signal: everything is looked at.
@@ -367,6 +368,16 @@ impl<Q: Queue> Loop<Q> {
 }
 
 impl<B> Served<B> {
+    /// `false`: the storage has no room for what the driver has submitted, or the driver has submitted nonsense.
+    fn waits_for_driver(&self) -> bool {
+        !self.is_broken && self.refused.is_none() && !self.ring.has_part()
+    }
+
+    /// Prepares for sleeping; `false` if the driver has submitted a request.
+    fn arm(&mut self) -> bool {
+        !self.waits_for_driver() || self.ring.arm()
+    }
+
     #[cold]
     fn violated(&mut self, error: &RingError) {
         tracing::warn!("the driver has violated the protocol; the virtqueue is stopped: {error}");

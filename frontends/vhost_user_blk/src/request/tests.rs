@@ -3,8 +3,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::guest::*;
 
-const STATUS_AT: u64 = DATA + 0x8000;
-
 fn parse(guest: &Guest, device: &Device) -> (Request, Result<Verdict, ChainError>) {
     let mut request = Request::default();
     let verdict = request.parse(&guest.memory, Guest::table(), 0, device);

@@ -4,36 +4,6 @@ use super::*;
 use crate::guest::*;
 use crate::inflight::{Inflight, create};
 
-const STATUS_AT: u64 = DATA + 0x9000;
-const HEADER_AT: u64 = DATA + 0x9100;
-const IN: u32 = 0;
-const OUT: u32 = 1;
-const FLUSH: u32 = 4;
-const ID: u32 = 8;
-
-/// Offers a request of this type and sector with data at [`DATA`] or, for `WRITE`, for it.
-fn offer(guest: &mut Guest, head: u16, kind: u32, sector: u64, len: u32) {
-    let at = u64::from(head);
-    guest.header(HEADER_AT + 16 * at, kind, sector);
-    let flags = if kind == OUT { 0 } else { WRITE };
-    let data = (DATA, len, flags);
-    let mut chain = vec![
-        (HEADER_AT + 16 * at, 16, 0),
-        data,
-        (STATUS_AT + at, 1, WRITE),
-    ];
-    if len == 0 {
-        chain.remove(1);
-    }
-    guest.write(STATUS_AT + at, &[0xee]);
-    guest.chain(head, &chain);
-    guest.offer(head);
-}
-
-fn status(guest: &Guest, head: u16) -> u8 {
-    guest.byte(STATUS_AT + u64::from(head))
-}
-
 /// Does all that the ring asks for on a disk.
 fn serve(ring: &mut Ring, disk: &mut [u8]) -> Result<usize, RingError> {
     let mut count = 0;
@@ -71,7 +41,7 @@ fn large_requests_are_divided_and_complete_once() {
     let mut ring = guest.ring().expect("a ring");
     let content: Vec<u8> = (0..20480_u32).map(|at| (at / 7) as u8).collect();
     guest.write(DATA, &content);
-    offer(&mut guest, 0, OUT, 3, 20480);
+    guest.offer_request(0, OUT, 3, 20480);
     let mut disk = vec![0xff; DEVICE.size as usize];
     assert_eq!(serve(&mut ring, &mut disk).expect("served"), 3);
     assert_eq!(disk[3 * 512..3 * 512 + 20480], content);
@@ -82,18 +52,18 @@ fn large_requests_are_divided_and_complete_once() {
             .all(|&byte| byte == 0xff)
     );
     assert_eq!(
-        (status(&guest, 0), guest.used(), guest.used_element(0)),
+        (guest.status(0), guest.used(), guest.used_element(0)),
         (0, 1, (0, 1))
     );
     assert!(ring.take_notification());
     assert!(!ring.take_notification());
 
     guest.write(DATA, &[0; 20480]);
-    offer(&mut guest, 4, IN, 3, 20480);
+    guest.offer_request(4, IN, 3, 20480);
     assert_eq!(serve(&mut ring, &mut disk).expect("served"), 3);
     assert_eq!(guest.read(DATA, 20480), content);
     assert_eq!(
-        (status(&guest, 4), guest.used(), guest.used_element(1)),
+        (guest.status(4), guest.used(), guest.used_element(1)),
         (0, 2, (4, 20481))
     );
 }
@@ -102,8 +72,8 @@ fn large_requests_are_divided_and_complete_once() {
 fn parts_complete_in_any_order() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
-    offer(&mut guest, 0, IN, 0, 16384);
-    offer(&mut guest, 4, IN, 0, 512);
+    guest.offer_request(0, IN, 0, 16384);
+    guest.offer_request(4, IN, 0, 512);
     let mut parts = Vec::new();
     while let Some(part) = ring.next_part().expect("no error") {
         ring.handed_out(&part);
@@ -132,8 +102,8 @@ fn parts_complete_in_any_order() {
 fn a_failed_part_fails_its_request_and_no_other() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
-    offer(&mut guest, 0, IN, 0, 16384);
-    offer(&mut guest, 4, FLUSH, 0, 0);
+    guest.offer_request(0, IN, 0, 16384);
+    guest.offer_request(4, FLUSH, 0, 0);
     for outcome in [
         Outcome::Failed,
         Outcome::Done(&[0; 8192]),
@@ -143,7 +113,7 @@ fn a_failed_part_fails_its_request_and_no_other() {
         ring.handed_out(&part);
         ring.complete(part.tag, outcome);
     }
-    assert_eq!([status(&guest, 0), status(&guest, 4)], [1, 0]);
+    assert_eq!([guest.status(0), guest.status(4)], [1, 0]);
     assert_eq!(guest.used(), 2);
 }
 
@@ -151,14 +121,14 @@ fn a_failed_part_fails_its_request_and_no_other() {
 fn a_part_that_cannot_be_handed_out_fails_its_request() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
-    offer(&mut guest, 0, OUT, 0, 16384);
+    guest.offer_request(0, OUT, 0, 16384);
     let part = ring.next_part().expect("no error").expect("a part");
     ring.handed_out(&part);
     assert!(ring.next_part().expect("no error").is_some());
     ring.fail_part();
     assert_eq!(guest.used(), 0, "a part is outstanding");
     ring.complete(part.tag, Outcome::Done(&[]));
-    assert_eq!((guest.used(), status(&guest, 0)), (1, 1));
+    assert_eq!((guest.used(), guest.status(0)), (1, 1));
     assert_eq!(ring.next_part().expect("no error"), None);
 }
 
@@ -180,7 +150,7 @@ fn drivers_without_flush_get_durable_writes() {
             ..guest.setup()
         })
         .expect("a ring");
-        offer(&mut guest, 0, OUT, 0, 512);
+        guest.offer_request(0, OUT, 0, 512);
         let part = ring.next_part().expect("no error").expect("a part");
         assert_eq!(part.operation, Operation::Write { fua });
     }
@@ -191,12 +161,12 @@ fn the_identifier_is_cut_to_the_buffer() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
     guest.write(DATA, &[0xee; 32]);
-    offer(&mut guest, 0, ID, 0, 20);
+    guest.offer_request(0, ID, 0, 20);
     assert_eq!(ring.next_part().expect("no error"), None);
     assert_eq!(guest.read(DATA, 21), [&DEVICE.id[..], &[0xee]].concat());
-    assert_eq!((status(&guest, 0), guest.used_element(0)), (0, (0, 21)));
+    assert_eq!((guest.status(0), guest.used_element(0)), (0, (0, 21)));
     guest.write(DATA, &[0xee; 32]);
-    offer(&mut guest, 0, ID, 0, 4);
+    guest.offer_request(0, ID, 0, 4);
     assert_eq!(ring.next_part().expect("no error"), None);
     assert_eq!(guest.read(DATA, 5), b"iden\xee");
 }
@@ -205,7 +175,7 @@ fn the_identifier_is_cut_to_the_buffer() {
 fn a_descriptor_that_is_in_flight_cannot_be_available() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
-    offer(&mut guest, 0, IN, 0, 512);
+    guest.offer_request(0, IN, 0, 512);
     guest.offer(0);
     let part = ring.next_part().expect("no error").expect("a part");
     ring.handed_out(&part);
@@ -258,8 +228,8 @@ fn rings_outside_of_memory_are_refused() {
 fn a_drained_ring_completes_what_it_has_and_takes_nothing() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
-    offer(&mut guest, 0, IN, 0, 16384);
-    offer(&mut guest, 4, FLUSH, 0, 0);
+    guest.offer_request(0, IN, 0, 16384);
+    guest.offer_request(4, FLUSH, 0, 0);
     let part = ring.next_part().expect("no error").expect("a part");
     ring.handed_out(&part);
     ring.drain();
@@ -293,7 +263,7 @@ fn what_a_back_end_left_is_served_by_the_next_one() {
     };
     let mut ring = Ring::new(setup(&guest, 0)).expect("a ring");
     for (head, sector) in [(0, 5), (3, 6), (6, 7)] {
-        offer(&mut guest, head, IN, sector, 512);
+        guest.offer_request(head, IN, sector, 512);
     }
     let mut parts = Vec::new();
     while let Some(part) = ring.next_part().expect("no error") {
@@ -304,7 +274,7 @@ fn what_a_back_end_left_is_served_by_the_next_one() {
     ring.complete(parts[2].tag, Outcome::Abandoned);
     assert_eq!(guest.used(), 1);
     drop(ring);
-    offer(&mut guest, 9, IN, 8, 512);
+    guest.offer_request(9, IN, 8, 512);
     // The front end has seen nothing but the used ring.
     let mut next = Ring::new(setup(&guest, 1)).expect("a ring");
     assert!(!next.arm(), "there is work");
@@ -316,7 +286,7 @@ fn what_a_back_end_left_is_served_by_the_next_one() {
     }
     assert_eq!(offsets, [5, 7, 8]);
     assert_eq!((guest.used(), next.next_available()), (4, 4));
-    assert_eq!([0, 3, 6, 9].map(|head| status(&guest, head)), [0; 4]);
+    assert_eq!([0, 3, 6, 9].map(|head| guest.status(head)), [0; 4]);
 }
 
 #[test]
@@ -340,7 +310,7 @@ fn notifications_follow_the_drivers_wish() {
         };
         for is_unwanted in [true, false, true] {
             unwanted(&guest, is_unwanted);
-            offer(&mut guest, 0, FLUSH, 0, 0);
+            guest.offer_request(0, FLUSH, 0, 0);
             assert!(!ring.arm(), "a request is available");
             assert_eq!(serve(&mut ring, &mut []).expect("served"), 1);
             assert_eq!(ring.take_notification(), !is_unwanted, "{event_idx}");
