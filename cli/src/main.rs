@@ -71,6 +71,9 @@ enum Command {
     /// The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload
     #[command(disable_help_flag = true)]
     GgaOffload(RoleArguments),
+    /// A disk of virtual machines: serves a storage by vhost-user-blk
+    #[command(disable_help_flag = true)]
+    VhostUserBlk(RoleArguments),
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
+        Command::VhostUserBlk(role) => vhost_user_blk_frontend::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     };

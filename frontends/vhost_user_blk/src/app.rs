@@ -1,0 +1,115 @@
+//! Opens the storage, listens, and serves until a signal.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::ErrorCode;
+use role_common::Failure;
+use role_common::application::Environment;
+use volume::{CloseError, Config, Volume};
+
+use crate::cli::Flags;
+use crate::device::{Device, ID_BYTES};
+use crate::server::{Listener, serve};
+use crate::storage::VolumeQueue;
+use crate::worker::Worker;
+
+/// I/Os in flight in each queue.
+const DEPTH: u32 = 128;
+
+/// Time that requests in flight have when the program ends.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves the storage that the flags describe.
+///
+/// # Errors
+/// The storage cannot be opened, the socket cannot be listened at, or the system has no threads or descriptors.
+pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
+    flags.check()?;
+    let system = |error: std::io::Error| {
+        Failure::new(ErrorCode::OPERATING_SYSTEM, format!("vhost-user: {error}"))
+    };
+    let listener =
+        Listener::bind(&flags.socket).map_err(|error| Failure::invalid(error.to_string()))?;
+    let mut volume = Volume::open(Config {
+        device: flags.device.clone(),
+        service: flags.command_channel_name.clone(),
+        queues: flags.queues,
+        depth: DEPTH,
+        buffers: DEPTH,
+        largest_transfer: crate::MAX_TRANSFER,
+        control_timeout: flags.control_timeout,
+        reconnect_timeout: flags.reconnect_timeout,
+        read_only: flags.read_only,
+        ..Config::default()
+    })?;
+    let device = Device {
+        size: volume.size(),
+        block_size: volume.block_size(),
+        flush: volume.capabilities().flush,
+        read_only: flags.read_only,
+        queues: flags.queues as u16,
+        id: identifier(&flags.command_channel_name),
+    };
+    if !device.flush && !device.read_only {
+        tracing::warn!(
+            "the storage cannot flush: guests are not offered it, and a power failure may lose what they have written"
+        );
+    }
+    let workers: std::io::Result<Vec<Worker>> = volume
+        .take_queues()
+        .into_iter()
+        .enumerate()
+        .map(|(index, queue)| {
+            Worker::spawn(index, VolumeQueue(queue), flags.cpu.get(index).copied())
+        })
+        .collect();
+    let workers: Arc<[Worker]> = workers.map_err(system)?.into();
+    environment.console.announce(format_args!(
+        "Serving {} bytes with {} virtqueues at {}",
+        device.size,
+        device.queues,
+        flags.socket.display()
+    ));
+    let ending = serve(&listener, device, &workers, &environment.shutdown).map_err(system)?;
+    drop(listener);
+    // The virtqueues complete what they have taken. If the storage is gone, that takes longer than a user waits: what is left then
+    // stays in flight, and the next back end does it.
+    let deadline = Instant::now() + DRAIN;
+    while !ending.is_over() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut closed = None;
+    let mut volume = Some(volume);
+    if !ending.is_over() {
+        tracing::warn!(
+            "requests are in flight after {} s: the next back end has to do them",
+            DRAIN.as_secs()
+        );
+        closed = volume.take().map(Volume::close);
+    }
+    ending.join();
+    // Queues end before the volume.
+    drop(workers);
+    match closed.or_else(|| volume.map(Volume::close)) {
+        // A service that went first is no failure of the back end.
+        Some(Err(error @ CloseError::Session(_))) => {
+            tracing::warn!("the session with the service was not closed in order: {error}");
+            Ok(())
+        }
+        Some(Err(error)) => Err(Failure::new(
+            ErrorCode::SHUTDOWN,
+            format!("closing the volume: {error}"),
+        )),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// The name of the channel, as far as it fits.
+fn identifier(name: &str) -> [u8; ID_BYTES] {
+    let mut id = [0; ID_BYTES];
+    for (to, from) in id.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    id
+}

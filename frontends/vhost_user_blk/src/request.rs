@@ -1,0 +1,434 @@
+//! Requests of virtio-blk: from a chain of descriptors in guest memory to an operation on the storage.
+//!
+//! Guests write descriptors, headers and lengths, and may change them at any time. Everything is read once and checked then; no value
+//! makes the parser panic, loop, allocate beyond its limits or touch memory outside of the guest's. A request with a status byte is answered with an
+//! error; a chain that leaves no way to answer is a [`ChainError`], which stops the virtqueue.
+
+use thiserror::Error;
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD,
+    VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_T_WRITE_ZEROES, VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+};
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Bytes as _, GuestAddress, GuestMemory as _, GuestMemoryMmap, Permissions};
+
+use crate::device::{Device, MAX_QUEUE_SIZE, MAX_ZEROES, MAX_ZEROES_SEGMENTS, SECTOR};
+
+/// Memory of a guest.
+pub type Memory = GuestMemoryMmap<()>;
+
+/// Bytes of a descriptor.
+const DESCRIPTOR: u64 = size_of::<Descriptor>() as u64;
+/// Bytes of a request's header: type, reserved, sector.
+const HEADER: usize = 16;
+/// Bytes of a segment of a discard or write-zeroes request: sector, number of sectors, flags.
+const ZEROES_SEGMENT: usize = 16;
+
+/// Status byte of a completed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Ok = VIRTIO_BLK_S_OK as u8,
+    /// Failed, or outside of the device.
+    IoError = VIRTIO_BLK_S_IOERR as u8,
+    /// Not offered.
+    Unsupported = VIRTIO_BLK_S_UNSUPP as u8,
+}
+
+/// Bytes of guest memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub address: GuestAddress,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+/// A range of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes, at most [`MAX_ZEROES`].
+    pub len: u32,
+}
+
+/// What a request asks the storage for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Read into the segments.
+    Read,
+    /// Write from the segments.
+    Write,
+    /// Make completed writes durable.
+    Flush,
+    /// The ranges are not needed any more.
+    Discard,
+    /// Write zeros to the ranges.
+    WriteZeroes,
+}
+
+/// What to do with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The storage has to do it.
+    Execute(Kind),
+    /// Write the identifier to the segments, and complete it.
+    Identify,
+    /// Complete it.
+    Answer(Status),
+}
+
+/// A chain of descriptors that cannot be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ChainError {
+    /// A descriptor index outside of its table.
+    #[error("expected a descriptor index below {size}, got {index}")]
+    Index {
+        /// The index.
+        index: u16,
+        /// Entries of the table.
+        size: u16,
+    },
+    /// More descriptors than the table has (a loop), or than are accepted.
+    #[error("expected a chain of at most {most} descriptors, got a longer one or a loop")]
+    TooLong {
+        /// Most descriptors.
+        most: u16,
+    },
+    /// An indirect table inside of an indirect table, one that another descriptor follows, or one of a wrong length.
+    #[error(
+        "expected an indirect table of 1 to {MAX_QUEUE_SIZE} descriptors at the end of the chain"
+    )]
+    Indirect,
+    /// A table outside of the guest's memory.
+    #[error("expected descriptors in guest memory, got address {address:#x}")]
+    Table {
+        /// Address of the descriptor.
+        address: u64,
+    },
+    /// A readable descriptor behind a writable one.
+    #[error("expected no readable descriptor behind writable ones")]
+    Order,
+    /// No byte for the status, or one outside of the guest's memory.
+    #[error("expected a writable byte for the status in guest memory")]
+    Status,
+}
+
+/// Place of a descriptor table.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Address of the first descriptor.
+    pub address: GuestAddress,
+    /// Number of descriptors.
+    pub size: u16,
+}
+
+/// A parsed request. Its vectors are reused by the next one that is [parsed](Self::parse) into it.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Address of the status byte.
+    pub status: GuestAddress,
+    /// Data of reads, writes and identifications in the order of the chain; none is empty.
+    pub segments: Vec<Segment>,
+    /// What is discarded or zeroed; none is empty.
+    pub ranges: Vec<Range>,
+    /// First byte on the device, for reads and writes.
+    pub offset: u64,
+    /// Bytes of all segments.
+    pub len: u64,
+    writable: Vec<Segment>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            status: GuestAddress(0),
+            segments: Vec::new(),
+            ranges: Vec::new(),
+            offset: 0,
+            len: 0,
+            writable: Vec::new(),
+        }
+    }
+}
+
+impl Request {
+    /// Parses the request whose chain begins with the descriptor `head`.
+    ///
+    /// # Errors
+    /// The chain leaves no way to answer it.
+    pub fn parse(
+        &mut self,
+        memory: &Memory,
+        table: Table,
+        head: u16,
+        device: &Device,
+    ) -> Result<Verdict, ChainError> {
+        self.ranges.clear();
+        self.offset = 0;
+        self.len = 0;
+        self.collect(memory, table, head)?;
+        let last = self.writable.last_mut().ok_or(ChainError::Status)?;
+        last.len -= 1;
+        self.status = GuestAddress(
+            last.address
+                .0
+                .checked_add(u64::from(last.len))
+                .ok_or(ChainError::Status)?,
+        );
+        if last.len == 0 {
+            self.writable.pop();
+        }
+        if !memory.check_range(self.status, 1, Permissions::Write) {
+            return Err(ChainError::Status);
+        }
+        Ok(self.judge(memory, device).unwrap_or_else(Verdict::Answer))
+    }
+
+    /// Collects the descriptors of a chain: the readable ones in `segments`, the writable ones in `writable`, without those of no bytes.
+    fn collect(&mut self, memory: &Memory, table: Table, head: u16) -> Result<(), ChainError> {
+        self.segments.clear();
+        self.writable.clear();
+        let mut table = table;
+        let mut is_indirect = false;
+        let mut index = head;
+        let mut left = table.size.min(MAX_QUEUE_SIZE);
+        loop {
+            if index >= table.size {
+                return Err(ChainError::Index {
+                    index,
+                    size: table.size,
+                });
+            }
+            if left == 0 {
+                return Err(ChainError::TooLong {
+                    most: table.size.min(MAX_QUEUE_SIZE),
+                });
+            }
+            left -= 1;
+            let address = table.address.0.checked_add(u64::from(index) * DESCRIPTOR);
+            let descriptor: Descriptor = address
+                .and_then(|address| memory.read_obj(GuestAddress(address)).ok())
+                .ok_or(ChainError::Table {
+                    address: address.unwrap_or(u64::MAX),
+                })?;
+            if descriptor.refers_to_indirect_table() {
+                let len = u64::from(descriptor.len());
+                let size = len / DESCRIPTOR;
+                let fits = len.is_multiple_of(DESCRIPTOR)
+                    && (1..=u64::from(MAX_QUEUE_SIZE)).contains(&size);
+                if is_indirect || descriptor.has_next() || !fits {
+                    return Err(ChainError::Indirect);
+                }
+                table = Table {
+                    address: descriptor.addr(),
+                    size: size as u16,
+                };
+                is_indirect = true;
+                index = 0;
+                left = table.size;
+                continue;
+            }
+            let segment = Segment {
+                address: descriptor.addr(),
+                len: descriptor.len(),
+            };
+            if descriptor.is_write_only() {
+                if segment.len != 0 {
+                    self.writable.push(segment);
+                }
+            } else if !self.writable.is_empty() {
+                return Err(ChainError::Order);
+            } else if segment.len != 0 {
+                self.segments.push(segment);
+            }
+            if !descriptor.has_next() {
+                return Ok(());
+            }
+            index = descriptor.next();
+        }
+    }
+
+    fn judge(&mut self, memory: &Memory, device: &Device) -> Result<Verdict, Status> {
+        for (segments, access) in [
+            (&self.segments, Permissions::Read),
+            (&self.writable, Permissions::Write),
+        ] {
+            let is_mapped = |it: &Segment| memory.check_range(it.address, it.len as usize, access);
+            if !segments.iter().all(is_mapped) {
+                return Err(Status::IoError);
+            }
+        }
+        let header: [u8; HEADER] = self.take(memory)?;
+        let [t0, t1, t2, t3, _, _, _, _, sector @ ..] = header;
+        let sector = u64::from_le_bytes(sector);
+        match u32::from_le_bytes([t0, t1, t2, t3]) {
+            VIRTIO_BLK_T_IN => {
+                std::mem::swap(&mut self.segments, &mut self.writable);
+                self.transfer(sector, device)
+                    .map(|()| Verdict::Execute(Kind::Read))
+            }
+            VIRTIO_BLK_T_OUT if device.read_only => Err(Status::IoError),
+            VIRTIO_BLK_T_OUT => self
+                .transfer(sector, device)
+                .map(|()| Verdict::Execute(Kind::Write)),
+            VIRTIO_BLK_T_FLUSH if device.flush => Ok(Verdict::Execute(Kind::Flush)),
+            VIRTIO_BLK_T_GET_ID => {
+                std::mem::swap(&mut self.segments, &mut self.writable);
+                self.len = total(&self.segments);
+                Ok(Verdict::Identify)
+            }
+            VIRTIO_BLK_T_DISCARD if !device.read_only => self
+                .zeroes(memory, device, 0)
+                .map(|()| Verdict::Execute(Kind::Discard)),
+            VIRTIO_BLK_T_WRITE_ZEROES if !device.read_only => {
+                let flags = VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
+                self.zeroes(memory, device, flags)
+                    .map(|()| Verdict::Execute(Kind::WriteZeroes))
+            }
+            VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => Err(Status::IoError),
+            _ => Err(Status::Unsupported),
+        }
+    }
+
+    /// Checks a read or a write of all segments.
+    fn transfer(&mut self, sector: u64, device: &Device) -> Result<(), Status> {
+        self.len = total(&self.segments);
+        let sectors = self.len / SECTOR;
+        let is_inside = sector
+            .checked_add(sectors)
+            .is_some_and(|end| end <= device.sectors());
+        if !self.len.is_multiple_of(SECTOR) || self.len == 0 || !is_inside {
+            return Err(Status::IoError);
+        }
+        self.offset = sector * SECTOR;
+        Ok(())
+    }
+
+    /// Reads the ranges of a discard or write-zeroes request. Flags other than `allowed` are not supported.
+    fn zeroes(&mut self, memory: &Memory, device: &Device, allowed: u32) -> Result<(), Status> {
+        let len = total(&self.segments);
+        let count = len / ZEROES_SEGMENT as u64;
+        if !len.is_multiple_of(ZEROES_SEGMENT as u64)
+            || !(1..=u64::from(MAX_ZEROES_SEGMENTS)).contains(&count)
+        {
+            return Err(Status::IoError);
+        }
+        for _ in 0..count {
+            let bytes: [u8; ZEROES_SEGMENT] = self.take(memory)?;
+            let [
+                s0,
+                s1,
+                s2,
+                s3,
+                s4,
+                s5,
+                s6,
+                s7,
+                n0,
+                n1,
+                n2,
+                n3,
+                f0,
+                f1,
+                f2,
+                f3,
+            ] = bytes;
+            let sector = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+            let sectors = u32::from_le_bytes([n0, n1, n2, n3]);
+            if u32::from_le_bytes([f0, f1, f2, f3]) & !allowed != 0 {
+                return Err(Status::Unsupported);
+            }
+            let is_inside = sector
+                .checked_add(u64::from(sectors))
+                .is_some_and(|end| end <= device.sectors());
+            if !is_inside || sectors > MAX_ZEROES / SECTOR as u32 {
+                return Err(Status::IoError);
+            }
+            if sectors != 0 {
+                self.ranges.push(Range {
+                    offset: sector * SECTOR,
+                    len: sectors * SECTOR as u32,
+                });
+            }
+        }
+        if self.ranges.is_empty() {
+            Err(Status::Ok)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads the first `N` bytes of the segments, and removes them.
+    fn take<const N: usize>(&mut self, memory: &Memory) -> Result<[u8; N], Status> {
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        let mut used = 0;
+        for segment in &mut self.segments {
+            if filled == N {
+                break;
+            }
+            let len = (segment.len as usize).min(N - filled);
+            memory
+                .read_slice(&mut bytes[filled..filled + len], segment.address)
+                .map_err(|_| Status::IoError)?;
+            filled += len;
+            segment.len -= len as u32;
+            segment.address.0 += len as u64;
+            if segment.len == 0 {
+                used += 1;
+            }
+        }
+        self.segments.drain(..used);
+        if filled < N {
+            Err(Status::IoError)
+        } else {
+            Ok(bytes)
+        }
+    }
+
+    /// Calls `copy` for the parts of the segments that have the bytes from `from` on, with their ranges in a buffer of `len` bytes.
+    ///
+    /// # Errors
+    /// That of `copy`; and an I/O error if the segments have fewer bytes.
+    pub fn each_part(
+        &self,
+        from: u64,
+        len: usize,
+        mut copy: impl FnMut(GuestAddress, std::ops::Range<usize>) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let mut skip = from;
+        let mut filled = 0;
+        for segment in &self.segments {
+            if filled == len {
+                break;
+            }
+            if skip >= u64::from(segment.len) {
+                skip -= u64::from(segment.len);
+                continue;
+            }
+            let count = ((u64::from(segment.len) - skip) as usize).min(len - filled);
+            copy(
+                GuestAddress(segment.address.0 + skip),
+                filled..filled + count,
+            )?;
+            filled += count;
+            skip = 0;
+        }
+        if filled == len {
+            Ok(())
+        } else {
+            Err(Status::IoError)
+        }
+    }
+}
+
+fn total(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.len)).sum()
+}
+
+#[cfg(test)]
+mod tests;

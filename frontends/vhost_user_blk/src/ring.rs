@@ -1,0 +1,554 @@
+//! A virtqueue: takes requests from it, divides them into I/Os for the storage, and completes them.
+//!
+//! Does no I/O besides reading and writing guest memory: the caller asks for the [next part](Ring::next_part), does it, and [reports](Ring::complete) it.
+
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::{Bytes as _, GuestAddress};
+use volume::Operation;
+
+use crate::device::{Device, MAX_QUEUE_SIZE};
+use crate::inflight::InflightQueue;
+use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
+
+/// Bytes of the available ring in front of its entries.
+const AVAIL_HEADER: u64 = 4;
+
+/// What a front end has said about a virtqueue.
+#[derive(Debug)]
+pub struct Setup {
+    /// The guest's memory.
+    pub memory: Memory,
+    /// Number of descriptors.
+    pub size: u16,
+    /// Address of the descriptor table.
+    pub descriptors: GuestAddress,
+    /// Address of the available ring.
+    pub available: GuestAddress,
+    /// Address of the used ring.
+    pub used: GuestAddress,
+    /// Index of the available ring to begin with, unless in-flight memory knows it.
+    pub next_available: u16,
+    /// Whether the driver has accepted EVENT_IDX.
+    pub event_idx: bool,
+    /// Whether the driver knows nothing of flushes: its writes must be durable when they complete.
+    pub write_through: bool,
+    /// Where to keep what is in flight.
+    pub inflight: Option<InflightQueue>,
+    /// The device.
+    pub device: Device,
+    /// Most bytes of a part.
+    pub max_transfer: u32,
+}
+
+/// A virtqueue that cannot be used, or not any more.
+#[derive(Debug, Error)]
+pub enum RingError {
+    /// A size that is no power of two, or too large.
+    #[error("virtqueue size: expected a power of two up to {MAX_QUEUE_SIZE}, got {0}")]
+    Size(u16),
+    /// Rings outside of the guest's memory, or not aligned.
+    #[error("expected aligned rings in guest memory: {0}")]
+    Rings(virtio_queue::Error),
+    /// More available chains than the ring has entries.
+    #[error("available ring: expected an index at most {size} behind {next}, got {index}")]
+    AvailableIndex {
+        /// The index that was read.
+        index: u16,
+        /// The next index to take.
+        next: u16,
+        /// Entries of the ring.
+        size: u16,
+    },
+    /// A chain that is in flight is available again.
+    #[error("available ring: descriptor {0} is in flight")]
+    InFlight(u16),
+    /// A chain that cannot be answered.
+    #[error("descriptor chain at {head}: {error}")]
+    Chain {
+        /// Its first descriptor.
+        head: u16,
+        /// What is wrong.
+        error: ChainError,
+    },
+}
+
+/// An I/O that a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// For [`Ring::complete`].
+    pub tag: u64,
+    /// What to do. Reads and writes need a buffer.
+    pub operation: Operation,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+/// Result of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// Done; with the data of a read.
+    Done(&'a [u8]),
+    /// Failed.
+    Failed,
+    /// Not done, and not failed either: the request stays in flight for the next back end.
+    Abandoned,
+}
+
+/// A request in flight; there is one place for each descriptor that a chain can begin with.
+#[derive(Debug, Default)]
+struct Slot {
+    request: Request,
+    kind: Option<Kind>,
+    /// Bytes, or for discards and zeroes ranges, that were handed out.
+    handed_out: u64,
+    outstanding: u32,
+    has_failed: bool,
+    is_abandoned: bool,
+}
+
+impl Slot {
+    /// Bytes or ranges that have to be handed out.
+    fn extent(&self) -> u64 {
+        match self.kind {
+            Some(Kind::Read | Kind::Write) => self.request.len,
+            Some(Kind::Discard | Kind::WriteZeroes) => self.request.ranges.len() as u64,
+            Some(Kind::Flush) => 1,
+            None => 0,
+        }
+    }
+}
+
+/// A running virtqueue.
+#[derive(Debug)]
+pub struct Ring {
+    queue: Queue,
+    memory: Memory,
+    device: Device,
+    inflight: Option<InflightQueue>,
+    write_through: bool,
+    max_transfer: u32,
+    slots: Vec<Slot>,
+    /// The index of the available ring that was read last.
+    available: u16,
+    /// Chains that an earlier back end has taken and not completed, last first.
+    unfinished: Vec<u16>,
+    /// The request whose parts are being handed out.
+    current: Option<u16>,
+    outstanding: usize,
+    must_notify: bool,
+    is_draining: bool,
+}
+
+impl Ring {
+    /// Begins to serve a virtqueue.
+    ///
+    /// # Errors
+    /// The front end's values make no virtqueue.
+    pub fn new(setup: Setup) -> Result<Self, RingError> {
+        let Setup {
+            memory,
+            size,
+            device,
+            mut inflight,
+            write_through,
+            max_transfer,
+            ..
+        } = setup;
+        let mut queue = Queue::new(MAX_QUEUE_SIZE).map_err(RingError::Rings)?;
+        queue
+            .try_set_size(size)
+            .map_err(|_| RingError::Size(size))?;
+        queue
+            .try_set_desc_table_address(setup.descriptors)
+            .map_err(RingError::Rings)?;
+        queue
+            .try_set_avail_ring_address(setup.available)
+            .map_err(RingError::Rings)?;
+        queue
+            .try_set_used_ring_address(setup.used)
+            .map_err(RingError::Rings)?;
+        queue.set_event_idx(setup.event_idx);
+        queue.set_ready(true);
+        if !queue.is_valid(&memory) {
+            return Err(RingError::Rings(virtio_queue::Error::QueueNotReady));
+        }
+        let used = queue
+            .used_idx(&memory, Ordering::Acquire)
+            .map_err(RingError::Rings)?
+            .0;
+        queue.set_next_used(used);
+        let mut unfinished = Vec::new();
+        let mut next = setup.next_available;
+        if let Some(inflight) = &mut inflight {
+            unfinished = inflight.recover(used);
+            if !unfinished.is_empty() {
+                // A front end that did not see the back end stop knows only what was used.
+                next = used.wrapping_add(unfinished.len() as u16);
+            }
+            unfinished.reverse();
+        }
+        queue.set_next_avail(next);
+        // Until the first sleep, the driver need not tell.
+        queue
+            .disable_notification(&memory)
+            .map_err(RingError::Rings)?;
+        let mut slots = Vec::new();
+        slots.resize_with(usize::from(size), Slot::default);
+        Ok(Self {
+            queue,
+            memory,
+            device,
+            inflight,
+            write_through: write_through && device.flush,
+            max_transfer,
+            slots,
+            available: next,
+            unfinished,
+            current: None,
+            outstanding: 0,
+            must_notify: false,
+            is_draining: false,
+        })
+    }
+
+    /// The next part to be done, and the same one again until [`handed_out`](Self::handed_out) or [`fail_part`](Self::fail_part) is called. `None`: the driver has no further request.
+    ///
+    /// # Errors
+    /// The driver violates the protocol. Parts that were handed out may complete; there are no further ones.
+    pub fn next_part(&mut self) -> Result<Option<Part>, RingError> {
+        loop {
+            if let Some(head) = self.current {
+                return Ok(Some(self.part(head)));
+            }
+            let Some(head) = self.take()? else {
+                return Ok(None);
+            };
+            self.begin(head)?;
+        }
+    }
+
+    /// The part was handed to the storage.
+    pub fn handed_out(&mut self, part: &Part) {
+        self.outstanding += 1;
+        let Some((head, slot)) = self
+            .current
+            .and_then(|head| Some((head, self.slots.get_mut(usize::from(head))?)))
+        else {
+            return;
+        };
+        slot.outstanding += 1;
+        slot.handed_out += match slot.kind {
+            Some(Kind::Read | Kind::Write) => u64::from(part.len),
+            _ => 1,
+        };
+        if slot.handed_out >= slot.extent() {
+            debug_assert_eq!(self.current, Some(head));
+            self.current = None;
+        }
+    }
+
+    /// The data of the part to be written.
+    ///
+    /// # Errors
+    /// It is not in the guest's memory any more: [fail the part](Self::fail_part).
+    pub fn copy_from_guest(&self, part: &Part, buffer: &mut [u8]) -> Result<(), Status> {
+        let slot = &self.slots[usize::from(part.tag as u16)];
+        slot.request
+            .each_part(part.tag >> 16, buffer.len(), |address, range| {
+                self.memory
+                    .read_slice(&mut buffer[range], address)
+                    .map_err(|_| Status::IoError)
+            })
+    }
+
+    /// Fails the request of the part that [`next_part`](Self::next_part) has returned.
+    pub fn fail_part(&mut self) {
+        let Some(head) = self.current.take() else {
+            return;
+        };
+        let slot = &mut self.slots[usize::from(head)];
+        slot.has_failed = true;
+        if slot.outstanding == 0 {
+            self.finish(head);
+        }
+    }
+
+    /// Takes note of a part that the storage has done.
+    pub fn complete(&mut self, tag: u64, outcome: Outcome<'_>) {
+        let head = tag as u16;
+        let Some(slot) = self
+            .slots
+            .get_mut(usize::from(head))
+            .filter(|slot| slot.outstanding != 0)
+        else {
+            debug_assert!(false, "a part that is not outstanding");
+            return;
+        };
+        slot.outstanding -= 1;
+        self.outstanding -= 1;
+        match outcome {
+            Outcome::Done(data) if slot.kind == Some(Kind::Read) => {
+                let copied = slot
+                    .request
+                    .each_part(tag >> 16, data.len(), |address, range| {
+                        self.memory
+                            .write_slice(&data[range], address)
+                            .map_err(|_| Status::IoError)
+                    });
+                slot.has_failed |= copied.is_err();
+            }
+            Outcome::Done(_) => {}
+            Outcome::Failed => slot.has_failed = true,
+            Outcome::Abandoned => slot.is_abandoned = true,
+        }
+        if slot.outstanding == 0 && self.current != Some(head) {
+            self.finish(head);
+        }
+    }
+
+    /// Takes no further requests. Parts of the current one are still handed out.
+    pub fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Returns `true` if all requests that were taken are completed.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.current.is_none() && self.outstanding == 0
+    }
+
+    /// Takes no further requests, and hands out no further parts: the current request stays in flight for the next back end.
+    pub fn abandon(&mut self) {
+        self.is_draining = true;
+        if let Some(head) = self.current.take() {
+            let slot = &mut self.slots[usize::from(head)];
+            slot.is_abandoned = true;
+            if slot.outstanding == 0 {
+                self.finish(head);
+            }
+        }
+    }
+
+    /// Number of parts that were handed out and are not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Returns `true`, once, if requests were completed and the driver wants to be told.
+    pub fn take_notification(&mut self) -> bool {
+        if !std::mem::take(&mut self.must_notify) {
+            return false;
+        }
+        if !self.queue.event_idx_enabled() {
+            // After the used index was stored, and before the flag is read.
+            std::sync::atomic::fence(Ordering::SeqCst);
+            let flags = self
+                .memory
+                .load::<u16>(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed);
+            let is_unwanted = flags.is_ok_and(|flags| {
+                u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0
+            });
+            return !is_unwanted;
+        }
+        self.queue.needs_notification(&self.memory).unwrap_or(true)
+    }
+
+    /// Returns `true` if there is a part that [`next_part`](Self::next_part) has returned and that was not handed out: nothing depends on the driver.
+    #[must_use]
+    pub fn has_part(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Asks the driver to tell of its next request. Returns `false` if there is one already.
+    pub fn arm(&mut self) -> bool {
+        if self.is_draining {
+            return true;
+        }
+        if !self.unfinished.is_empty() || self.current.is_some() {
+            return false;
+        }
+        // An index that cannot be read is an error of the next part.
+        !self.queue.enable_notification(&self.memory).unwrap_or(true)
+    }
+
+    /// The driver need not tell of requests.
+    pub fn disarm(&mut self) {
+        let _ = self.queue.disable_notification(&self.memory);
+    }
+
+    /// The index of the available ring that is taken next.
+    #[must_use]
+    pub fn next_available(&self) -> u16 {
+        self.queue.next_avail()
+    }
+
+    /// Takes the next chain.
+    fn take(&mut self) -> Result<Option<u16>, RingError> {
+        if self.is_draining {
+            return Ok(None);
+        }
+        if let Some(head) = self.unfinished.pop() {
+            return self.check(head).map(Some);
+        }
+        let next = self.queue.next_avail();
+        if self.available == next {
+            let index = self
+                .queue
+                .avail_idx(&self.memory, Ordering::Acquire)
+                .map_err(RingError::Rings)?
+                .0;
+            if index == next {
+                return Ok(None);
+            }
+            let size = self.queue.size();
+            if index.wrapping_sub(next) > size {
+                return Err(RingError::AvailableIndex { index, next, size });
+            }
+            self.available = index;
+        }
+        let entry = u64::from(next % self.queue.size()) * 2;
+        let address = GuestAddress(self.queue.avail_ring() + AVAIL_HEADER + entry);
+        let head: u16 = self
+            .memory
+            .load(address, Ordering::Relaxed)
+            .map(u16::from_le)
+            .map_err(|error| RingError::Rings(virtio_queue::Error::GuestMemory(error)))?;
+        let head = self.check(head)?;
+        self.queue.set_next_avail(next.wrapping_add(1));
+        if let Some(inflight) = &mut self.inflight {
+            inflight.take(head);
+        }
+        Ok(Some(head))
+    }
+
+    fn check(&self, head: u16) -> Result<u16, RingError> {
+        match self.slots.get(usize::from(head)) {
+            Some(slot) if slot.kind.is_some() => Err(RingError::InFlight(head)),
+            Some(_) => Ok(head),
+            None => {
+                let size = self.queue.size();
+                let error = ChainError::Index { index: head, size };
+                Err(RingError::Chain { head, error })
+            }
+        }
+    }
+
+    /// Parses a request, and completes it if the storage is not needed.
+    fn begin(&mut self, head: u16) -> Result<(), RingError> {
+        let table = Table {
+            address: GuestAddress(self.queue.desc_table()),
+            size: self.queue.size(),
+        };
+        let slot = &mut self.slots[usize::from(head)];
+        let verdict = slot
+            .request
+            .parse(&self.memory, table, head, &self.device)
+            .map_err(|error| RingError::Chain { head, error })?;
+        slot.handed_out = 0;
+        slot.has_failed = false;
+        slot.is_abandoned = false;
+        match verdict {
+            Verdict::Execute(kind) => {
+                slot.kind = Some(kind);
+                self.current = Some(head);
+            }
+            Verdict::Answer(status) => self.answer(head, status, 0),
+            Verdict::Identify => {
+                let id = self.device.id;
+                let len = slot.request.len.min(id.len() as u64) as usize;
+                let copied = slot.request.each_part(0, len, |address, range| {
+                    self.memory
+                        .write_slice(&id[range], address)
+                        .map_err(|_| Status::IoError)
+                });
+                match copied {
+                    Ok(()) => self.answer(head, Status::Ok, len as u32),
+                    Err(status) => self.answer(head, status, 0),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&self, head: u16) -> Part {
+        let slot = &self.slots[usize::from(head)];
+        let fua = self.write_through;
+        let at = slot.handed_out;
+        let (operation, offset, len) = match slot.kind {
+            Some(kind @ (Kind::Read | Kind::Write)) => {
+                let len = (slot.request.len - at).min(u64::from(self.max_transfer)) as u32;
+                let operation = if kind == Kind::Read {
+                    Operation::Read
+                } else {
+                    Operation::Write { fua }
+                };
+                (operation, slot.request.offset + at, len)
+            }
+            Some(kind @ (Kind::Discard | Kind::WriteZeroes)) => {
+                let range = slot.request.ranges[at as usize];
+                let operation = if kind == Kind::Discard {
+                    Operation::Discard
+                } else {
+                    Operation::WriteZeroes { fua }
+                };
+                (operation, range.offset, range.len)
+            }
+            Some(Kind::Flush) | None => (Operation::Flush, 0, 0),
+        };
+        Part {
+            tag: u64::from(head) | at << 16,
+            operation,
+            offset,
+            len,
+        }
+    }
+
+    /// All parts of a request are done.
+    fn finish(&mut self, head: u16) {
+        let slot = &mut self.slots[usize::from(head)];
+        let kind = slot.kind.take();
+        if slot.is_abandoned {
+            return;
+        }
+        if slot.has_failed {
+            return self.answer(head, Status::IoError, 0);
+        }
+        // Lengths of 4 GiB cannot be said.
+        let written = if kind == Some(Kind::Read) {
+            slot.request.len
+        } else {
+            0
+        };
+        self.answer(
+            head,
+            Status::Ok,
+            u32::try_from(written).unwrap_or(u32::MAX - 1),
+        );
+    }
+
+    /// Completes a request.
+    fn answer(&mut self, head: u16, status: Status, written: u32) {
+        let slot = &self.slots[usize::from(head)];
+        // The address was checked. If the memory is gone nevertheless, the guest is, too.
+        let _ = self.memory.write_obj(status as u8, slot.request.status);
+        if let Some(inflight) = &self.inflight {
+            inflight.completing(head);
+        }
+        if self.queue.add_used(&self.memory, head, written + 1).is_ok()
+            && let Some(inflight) = &self.inflight
+        {
+            inflight.completed(head, self.queue.next_used());
+        }
+        self.must_notify = true;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

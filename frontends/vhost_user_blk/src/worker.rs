@@ -1,0 +1,399 @@
+//! One thread with a virtqueue and a queue of the storage.
+//!
+//! Busy, it polls both; requests that complete in one iteration are announced to the driver together. With nothing to do it sleeps until the driver
+//! kicks, the storage completes something, or the session has a command.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use volume::Operation;
+
+use crate::ring::{Outcome, Part, Ring, RingError, Setup};
+use crate::storage::{NotDone, Queue};
+
+/// Poll iterations without progress before the thread sleeps.
+const SPINS: u32 = 64;
+
+/// A virtqueue to be served.
+#[derive(Debug)]
+pub struct Start {
+    /// Its memory and rings.
+    pub setup: Setup,
+    /// Readable when the driver has made requests available.
+    pub kick: File,
+    /// Written to when requests are completed.
+    pub call: Option<File>,
+    /// Written to when the driver has violated the protocol.
+    pub error: Option<File>,
+}
+
+enum Command {
+    Start(Box<Start>, SyncSender<Result<(), RingError>>),
+    Call(Option<File>),
+    Stop(SyncSender<u16>),
+    Quit,
+}
+
+/// A worker, as sessions use it.
+#[derive(Debug)]
+pub struct Worker {
+    commands: Sender<Command>,
+    has_commands: Arc<AtomicBool>,
+    waker: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread, on a CPU of its own if one is given.
+    ///
+    /// # Errors
+    /// There is no thread or descriptor for it.
+    pub fn spawn<Q: Queue>(index: usize, queue: Q, cpu: Option<u32>) -> io::Result<Self> {
+        let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let has_commands = Arc::new(AtomicBool::new(false));
+        let (commands, receiver) = channel();
+        let worker = Loop {
+            queue,
+            commands: receiver,
+            has_commands: Arc::clone(&has_commands),
+            waker: Arc::clone(&waker),
+            served: None,
+            stopping: None,
+            position: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("virtqueue {index}"))
+            .spawn(move || {
+                if let Some(cpu) = cpu {
+                    let mut cpus = CpuSet::new();
+                    cpus.set(cpu as usize);
+                    if let Err(error) = sched_setaffinity(None, &cpus) {
+                        tracing::warn!("virtqueue {index}: not bound to CPU {cpu}: {error}");
+                    }
+                }
+                worker.run();
+            })?;
+        Ok(Self {
+            commands,
+            has_commands,
+            waker,
+            thread: Some(thread),
+        })
+    }
+
+    /// Begins to serve a virtqueue.
+    ///
+    /// # Errors
+    /// The front end's values make no virtqueue.
+    pub fn start(&self, start: Start) -> Result<(), RingError> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Start(Box::new(start), sender));
+        receiver.recv().unwrap_or(Ok(()))
+    }
+
+    /// Completes all requests that were taken, takes no more, and returns the index of the available ring that is next.
+    pub fn stop(&self) -> u16 {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Stop(sender));
+        receiver.recv().unwrap_or(0)
+    }
+
+    /// Changes where completions are announced.
+    pub fn set_call(&self, call: Option<File>) {
+        self.send(Command::Call(call));
+    }
+
+    fn send(&self, command: Command) {
+        // A thread that is gone has nothing to be told.
+        let _ = self.commands.send(command);
+        self.has_commands.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.send(Command::Quit);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The virtqueue that is being served.
+struct Served<B> {
+    ring: Ring,
+    kick: File,
+    call: Option<File>,
+    error: Option<File>,
+    /// A part that was handed out, and that the storage has no room for yet.
+    refused: Option<(Part, Option<B>)>,
+    /// The driver has violated the protocol.
+    is_broken: bool,
+    failures: u64,
+}
+
+struct Loop<Q: Queue> {
+    queue: Q,
+    commands: Receiver<Command>,
+    has_commands: Arc<AtomicBool>,
+    waker: Arc<OwnedFd>,
+    served: Option<Served<Q::Buffer>>,
+    stopping: Option<SyncSender<u16>>,
+    /// Where the last virtqueue has stopped.
+    position: u16,
+}
+
+impl<Q: Queue> Loop<Q> {
+    fn run(mut self) {
+        let mut idle = 0;
+        loop {
+            if self.has_commands.swap(false, Ordering::Acquire) && !self.obey() {
+                return;
+            }
+            let has_submitted = self.submit();
+            let has_completed = self.reap();
+            self.finish_stop();
+            if has_submitted || has_completed {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle <= SPINS {
+                // The storage or the guest may need the CPU.
+                std::thread::yield_now();
+            } else {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Carries out the commands; `false` at the end.
+    #[cold]
+    fn obey(&mut self) -> bool {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Start(start, reply) => {
+                    let _ = reply.send(self.start(*start));
+                }
+                Command::Call(call) => {
+                    if let Some(served) = &mut self.served {
+                        served.call = call;
+                        // Completions may have been announced to the one that is gone.
+                        announce(served.call.as_ref());
+                    }
+                }
+                Command::Stop(reply) => {
+                    if let Some(served) = &mut self.served {
+                        served.ring.drain();
+                    }
+                    self.stopping = Some(reply);
+                }
+                Command::Quit => return false,
+            }
+        }
+        true
+    }
+
+    fn start(&mut self, start: Start) -> Result<(), RingError> {
+        let Start {
+            setup,
+            kick,
+            call,
+            error,
+        } = start;
+        let mut ring = Ring::new(setup)?;
+        for file in [Some(&kick), call.as_ref(), error.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            // A front end must not be able to block this thread.
+            if let Ok(flags) = fcntl_getfl(file) {
+                let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
+            }
+        }
+        ring.disarm();
+        self.served = Some(Served {
+            ring,
+            kick,
+            call,
+            error,
+            refused: None,
+            is_broken: false,
+            failures: 0,
+        });
+        Ok(())
+    }
+
+    /// Takes requests, and submits I/Os as long as the storage has room; returns `true` if there were any.
+    fn submit(&mut self) -> bool {
+        let Some(served) = &mut self.served else {
+            return false;
+        };
+        let mut is_busy = false;
+        loop {
+            if let Some((part, buffer)) = served.refused.take() {
+                if let Err(buffer) = self.queue.submit(part, buffer) {
+                    served.refused = Some((part, buffer));
+                    return is_busy;
+                }
+                is_busy = true;
+            }
+            if served.is_broken {
+                return is_busy;
+            }
+            let part = match served.ring.next_part() {
+                Ok(Some(part)) => part,
+                Ok(None) => return is_busy,
+                Err(error) => {
+                    served.violated(&error);
+                    return is_busy;
+                }
+            };
+            let mut buffer = None;
+            if matches!(part.operation, Operation::Read | Operation::Write { .. }) {
+                let Some(mut memory) = self.queue.buffer(part.len as usize) else {
+                    return is_busy;
+                };
+                if let Operation::Write { .. } = part.operation
+                    && served.ring.copy_from_guest(&part, &mut memory).is_err()
+                {
+                    served.ring.fail_part();
+                    continue;
+                }
+                buffer = Some(memory);
+            }
+            served.ring.handed_out(&part);
+            served.refused = Some((part, buffer));
+        }
+    }
+
+    /// Takes completions, and announces completed requests to the driver; returns `true` if there were any completions.
+    fn reap(&mut self) -> bool {
+        let Some(served) = &mut self.served else {
+            // The storage has events of its own, such as a session that ends.
+            return self.queue.poll(&mut |_, _, _| {}) != 0;
+        };
+        let count = self.queue.poll(&mut |tag, result, buffer| {
+            let outcome = match result {
+                Ok(()) => Outcome::Done(buffer.as_deref().unwrap_or(&[])),
+                Err(NotDone::Failed) => {
+                    served.failures += 1;
+                    if served.failures.is_power_of_two() {
+                        tracing::warn!("{} I/Os of the guest have failed", served.failures);
+                    }
+                    Outcome::Failed
+                }
+                Err(NotDone::Closed) => Outcome::Abandoned,
+            };
+            served.ring.complete(tag, outcome);
+            if outcome == Outcome::Abandoned {
+                served.ring.abandon();
+            }
+        });
+        if served.ring.take_notification() {
+            announce(served.call.as_ref());
+        }
+        count != 0
+    }
+
+    /// Ends a virtqueue that has to stop, when nothing of it is in flight.
+    fn finish_stop(&mut self) {
+        let Some(stopping) = self.stopping.take() else {
+            return;
+        };
+        if let Some(served) = &self.served {
+            // The current request of a broken ring has no further parts.
+            let is_done = served.refused.is_none()
+                && (served.ring.is_drained() || served.is_broken && served.ring.outstanding() == 0);
+            if !is_done {
+                self.stopping = Some(stopping);
+                return;
+            }
+            self.position = served.ring.next_available();
+            self.served = None;
+        }
+        let _ = stopping.send(self.position);
+    }
+
+    #[cold]
+    fn sleep(&mut self) {
+        let is_armed = self.queue.arm() && self.served.as_mut().is_none_or(Served::arm);
+        if is_armed && !self.has_commands.load(Ordering::Acquire) {
+            let descriptor = self.queue.descriptor();
+            let mut fds = vec![
+                PollFd::new(&self.waker, PollFlags::IN),
+                PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
+            ];
+            if let Some(served) = self
+                .served
+                .as_ref()
+                .filter(|served| served.waits_for_driver())
+            {
+                fds.push(PollFd::new(&served.kick, PollFlags::IN));
+            }
+            // Interrupted by a signal: everything is looked at.
+            let _ = rustix::event::poll(&mut fds, None);
+            let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+            if events[0].contains(PollFlags::IN) {
+                let _ = rustix::io::read(&self.waker, &mut [0_u8; 8]);
+            }
+            if let (Some(served), Some(&events)) = (&mut self.served, events.get(2)) {
+                if events.contains(PollFlags::IN) {
+                    let _ = rustix::io::read(&served.kick, &mut [0_u8; 8]);
+                } else if !events.is_empty() {
+                    tracing::warn!(
+                        "the front end's kick descriptor cannot be waited for; the virtqueue is stopped"
+                    );
+                    served.stop_broken();
+                }
+            }
+        } else {
+            // The storage or the guest may need the CPU.
+            std::thread::yield_now();
+        }
+        self.queue.disarm();
+        if let Some(served) = &mut self.served {
+            served.ring.disarm();
+        }
+    }
+}
+
+impl<B> Served<B> {
+    /// `false`: the storage has no room for what the driver has submitted, or the driver has submitted nonsense.
+    fn waits_for_driver(&self) -> bool {
+        !self.is_broken && self.refused.is_none() && !self.ring.has_part()
+    }
+
+    /// Prepares for sleeping; `false` if the driver has submitted a request.
+    fn arm(&mut self) -> bool {
+        !self.waits_for_driver() || self.ring.arm()
+    }
+
+    #[cold]
+    fn violated(&mut self, error: &RingError) {
+        tracing::warn!("the driver has violated the protocol; the virtqueue is stopped: {error}");
+        self.stop_broken();
+    }
+
+    fn stop_broken(&mut self) {
+        self.is_broken = true;
+        announce(self.error.as_ref());
+    }
+}
+
+/// Adds 1 to a front end's event counter.
+fn announce(file: Option<&File>) {
+    if let Some(file) = file {
+        // One that is full tells the same.
+        let _ = rustix::io::write(file.as_fd(), &1_u64.to_ne_bytes());
+    }
+}
