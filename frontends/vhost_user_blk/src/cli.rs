@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use role_common::Failure;
-use role_common::flags::{self, GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 
 /// Name of the program in messages.
 pub const NAME: &str = "doca_storage_vhost_user_blk";
@@ -102,8 +102,8 @@ impl RoleFlags for Flags {
         &self.general
     }
 
-    fn output(&self) -> OutputFormat {
-        self.output.output
+    fn output(&self) -> &OutputFlags {
+        &self.output
     }
 }
 
