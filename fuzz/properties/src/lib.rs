@@ -9,6 +9,7 @@
 //! * [`stored_block`]: blocks as the gga_offload service stores them
 //! * [`json_flags`]: the files of flags that all programs read
 //! * [`backing`]: the header of a target's backing file
+//! * [`mod@nbd`]: what a client of the NBD server sends
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and files of flags as C programs have them read
 //!
@@ -25,6 +26,7 @@ pub mod io_message;
 pub mod json_flags;
 pub mod many;
 pub mod memory;
+pub mod nbd;
 pub mod pieces;
 pub mod sbc;
 pub mod search;

@@ -48,7 +48,9 @@ impl Waker {
         while rustix::io::read(&self.pipe.0, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
     }
 
-    pub(crate) fn readable(&self) -> BorrowedFd<'_> {
+    /// Readable from a wake-up on, for threads that wait for other descriptors as well.
+    #[must_use]
+    pub fn readable(&self) -> BorrowedFd<'_> {
         self.pipe.0.as_fd()
     }
 }

@@ -1,0 +1,24 @@
+//! An NBD server in front of the storage.
+//!
+//! * [`protocol`]: messages of the protocol
+//! * [`negotiation`], [`transmission`]: the two phases of a connection, state machines without I/O
+//! * [`device`]: the interface to the block device; [`memory`] is a device for tests
+//! * [`connection`], [`output`], [`stream`], [`tls`]: one client
+//! * [`worker`], [`listener`], [`server`]: all clients
+#![forbid(unsafe_code)]
+
+pub mod connection;
+pub mod device;
+pub mod listener;
+pub mod memory;
+pub mod negotiation;
+pub mod output;
+pub mod protocol;
+pub mod server;
+pub mod stream;
+pub mod tls;
+pub mod transmission;
+pub mod worker;
+
+/// Largest I/O that the device is given memory for, in bytes. Longer requests are divided.
+pub const MAX_SEGMENT: u32 = 256 * 1024;
