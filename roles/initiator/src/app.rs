@@ -7,14 +7,15 @@ use doca::{Device, ErrorCode};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
-use wire::control::StorageDetails;
+use volume::endpoint::Contexts;
+use volume::session::{Action, Event, Session, SessionConfig};
+use wire::control::{FEATURE_FLUSH, StorageDetails};
 
 use crate::cli::Flags;
 use crate::conclusion::{Conclusion, Findings};
 use crate::crew::{self, Crew};
-use crate::data_path::{Contexts, Messaging};
+use crate::data_path::Messaging;
 use crate::progress::Progress;
-use crate::session::{Action, Event, Session, SessionConfig};
 use crate::statistics::Report;
 use crate::storage::{self, Storage};
 
@@ -90,7 +91,11 @@ impl App {
             workers: flags.cpu.len() as u32,
             control_timeout: flags.control_timeout,
             halt_timeout: flags.io_timeout + HALT_MARGIN,
-            flush: flags.flush_every != 0,
+            features: if flags.flush_every == 0 {
+                0
+            } else {
+                FEATURE_FLUSH
+            },
             release: flags.release(),
         };
         Ok(Self {
@@ -178,6 +183,13 @@ impl App {
     }
 
     fn open(&mut self, details: &StorageDetails) -> Result<(), Failure> {
+        if self.flags.flush_every != 0 && self.session.features() & FEATURE_FLUSH == 0 {
+            return Err(Failure::new(
+                ErrorCode::NOT_SUPPORTED,
+                "the storage does not announce flush, so nothing that is written to it is known to survive a power failure: expected a service \
+                 and targets that have it, with --backing-file; or run without --flush-every",
+            ));
+        }
         tracing::info!(
             "the storage has {} bytes in blocks of {} bytes",
             details.total_size,

@@ -5,10 +5,10 @@ use role_common::Failure;
 use role_common::console::Console;
 use role_common::errln;
 use role_common::flags::OutputFormat;
+use volume::session::SessionError;
 
 use crate::cli::Strategy;
 use crate::data_path;
-use crate::session::SessionError;
 use crate::statistics::{FailureReport, Report};
 
 /// Everything that is known at the end.

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use role_common::Failure;
 use role_common::shutdown::Waker;
 use role_common::worker::Worker;
+use volume::endpoint::Contexts;
 
-use crate::data_path::{self, AnyWorker, Command, Contexts, Messaging, Task};
+use crate::data_path::{self, AnyWorker, Command, Messaging, Task};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 

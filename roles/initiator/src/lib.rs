@@ -1,14 +1,13 @@
 //! `doca_storage_initiator_comch`: reads and writes blocks of a storage through its service, measures that, and validates what comes back.
 //!
 //! * [`cli`]: the flags
-//! * [`session`]: the control session with the service, a state machine without I/O
 //! * [`layout`], [`address`]: which blocks belong to which worker, and the order in which it visits them
 //! * [`pattern`]: the bytes that are written for validation
 //! * [`data_path`]: what a worker thread does
 //! * [`statistics`], [`progress`]: what is shown
 //! * [`storage`], [`crew`]: memory and workers of a session
 //! * [`conclusion`]: what a run comes to
-//! * [`app`]: drives the session over the real channel and the workers
+//! * [`app`]: drives the control session ([`volume::session`]) over the real channel and the workers
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -20,7 +19,6 @@ pub mod data_path;
 pub mod layout;
 pub mod pattern;
 pub mod progress;
-pub mod session;
 pub mod statistics;
 pub mod storage;
 

@@ -3,7 +3,7 @@
 //! * [`Failure`], [`Mismatch`]: why a run failed
 //! * [`Content`], [`Validator`]: what blocks hold, and the comparison of memory with it
 //! * [`Transactions`]: the state of the transactions, without contexts
-//! * [`Worker`]: the contexts, and the loop over their completions
+//! * [`Worker`]: the loop over the completions of its contexts ([`volume::endpoint`])
 //!
 //! Per I/O there is no allocation, no lock, no log and no system call of this crate's; the clock is read once.
 
@@ -18,4 +18,4 @@ mod tests;
 pub use content::{Content, Extent, Validator};
 pub use failure::{Direction, Failure, Io, Mismatch};
 pub use transactions::{Measurements, Task, Transactions};
-pub use worker::{AnyWorker, Command, Contexts, Messaging, Outcome, Worker, create};
+pub use worker::{AnyWorker, Command, Messaging, Outcome, Worker, create};

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doca::{
-    Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
-    Event, Mmap, Pe, Polled, Producer,
-};
-use role_common::messages::Messages;
+use doca::{Completion, CtxState, ErrorCode, Event, Polled};
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
+use volume::endpoint::{Contexts, Endpoint, SEND};
 use wire::io_message::{self, Repr};
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
@@ -18,24 +15,12 @@ use super::transactions::{Measurements, Task, Transactions};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
-/// Tokens of send tasks: this bit and the index of the transaction. Tokens of receive tasks are their index.
-const SEND: u64 = 1 << 32;
-
 /// Turns of the loop between two looks at the clock: few where nothing happened, because the progress engine may have slept.
 const IDLE_TURNS: u32 = 16;
 const BUSY_TURNS: u32 = 1024;
 
 /// Bounds of the time between two checks for I/Os that are overdue.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-
-/// What the contexts of a worker are made of.
-#[derive(Clone, Debug)]
-pub struct Contexts {
-    /// The device that the I/O messages are registered with.
-    pub device: Device,
-    /// The connection to the service.
-    pub connection: Connection,
-}
 
 /// What a worker does before and after its run.
 #[derive(Clone, Copy, Debug)]
@@ -92,29 +77,12 @@ pub struct Outcome {
     pub failure: Option<Failure>,
 }
 
-/// A buf with the task that sends or receives it.
-#[derive(Debug)]
-struct Message {
-    task: doca::Task,
-    buf: Buf,
-}
-
 /// One worker's data path.
 #[derive(Debug)]
 pub struct Worker<L> {
-    // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
-    receives: Vec<Message>,
-    sends: Vec<Message>,
-    consumer: Consumer,
-    producer: Producer,
-    inventory: BufInventory,
-    mmap: Mmap,
-    /// The places of the receives, and then those of the sends.
-    messages: Messages,
-    pe: Pe,
+    endpoint: Endpoint,
     /// Taken by the run.
     transactions: Option<Transactions<L>>,
-    count: u32,
     counter: Arc<Counter>,
     check_interval: Duration,
 }
@@ -133,54 +101,12 @@ impl<L: IoLayout> Worker<L> {
         let count = task.share.transactions;
         let (least, most) = CHECK_INTERVAL;
         let check_interval = (task.io_timeout / 20).clamp(least, most);
-        // Two receives for each transaction, as the reference has it, and one send.
-        let messages = Messages::new(count as usize * 3)?;
-        let mmap = Mmap::register(
-            &contexts.device,
-            Arc::clone(messages.region()),
-            Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
-        )?;
-        let inventory = BufInventory::new(count as usize * 3)?;
-        let pe = Pe::new()?;
-        let producer = Producer::start(&pe, &contexts.connection, count)?;
-        let consumer = Consumer::start(&pe, &contexts.connection, &mmap, count * 2)?;
         Ok(Self {
-            receives: Vec::with_capacity(count as usize * 2),
-            sends: Vec::with_capacity(count as usize),
-            consumer,
-            producer,
-            inventory,
-            mmap,
-            messages,
-            pe,
+            endpoint: Endpoint::new(contexts, count)?,
             transactions: Some(Transactions::new(task, layout)),
-            count,
             counter,
             check_interval,
         })
-    }
-
-    fn ready(&mut self) -> bool {
-        while self.pe.poll().is_some() {}
-        self.consumer.state() == CtxState::Running && self.producer.state() == CtxState::Running
-    }
-
-    fn prepare(&mut self, consumer: u32) -> Result<(), role_common::Failure> {
-        let size = io_message::SIZE;
-        let receives = u64::from(self.count) * 2;
-        for index in 0..receives {
-            let buf = self.inventory.buf(&self.mmap, index * size as u64, size)?;
-            let task = self.consumer.post_recv_task(&buf, index)?;
-            self.receives.push(Message { task, buf });
-        }
-        for index in 0..u64::from(self.count) {
-            let buf =
-                self.inventory
-                    .buf_with_data(&self.mmap, (receives + index) * size as u64, size)?;
-            let task = self.producer.send_task(&buf, consumer, SEND | index)?;
-            self.sends.push(Message { task, buf });
-        }
-        Ok(())
     }
 }
 
@@ -191,8 +117,8 @@ impl<L: IoLayout> DataPath for Worker<L> {
 
     fn execute(&mut self, command: Command) -> Result<bool, role_common::Failure> {
         match command {
-            Command::Ready => Ok(self.ready()),
-            Command::Prepare { consumer } => self.prepare(consumer).map(|()| true),
+            Command::Ready => Ok(self.endpoint.ready()),
+            Command::Prepare { consumer } => self.endpoint.prepare(consumer).map(|()| true),
         }
     }
 
@@ -203,7 +129,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
                 "the transactions of this worker have run already",
             ));
         };
-        let before = self.pe.stats();
+        let before = self.endpoint.pe.stats();
         let mut running = Run {
             worker: self,
             deferred: DeferredTasks::with_capacity(transactions.count() as usize),
@@ -232,7 +158,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
             flushes,
             end,
         } = transactions.into_measurements();
-        let after = self.pe.stats();
+        let after = self.endpoint.pe.stats();
         let statistics = WorkerStatistics {
             operation_count,
             bytes,
@@ -269,7 +195,7 @@ impl<L: IoLayout> Run<'_, L> {
             if !self.deferred.is_empty() {
                 self.retry();
             }
-            match self.worker.pe.poll_completion() {
+            match self.worker.endpoint.pe.poll_completion() {
                 Polled::Completion(completion) => {
                     self.completed(completion);
                     busy += 1;
@@ -290,10 +216,8 @@ impl<L: IoLayout> Run<'_, L> {
     }
 
     fn begin(&mut self) {
-        for message in &self.worker.receives {
-            if let Err(code) = message.task.submit() {
-                return self.broke("posting a receive task", code);
-            }
+        if let Err(code) = self.worker.endpoint.post_receives() {
+            return self.broke("posting a receive task", code);
         }
         let now = Instant::now();
         for index in 0..self.transactions.count() {
@@ -343,7 +267,7 @@ impl<L: IoLayout> Run<'_, L> {
         if let Some(Event::State {
             next: CtxState::Stopping | CtxState::Idle,
             ..
-        }) = self.worker.pe.poll()
+        }) = self.worker.endpoint.pe.poll()
         {
             self.broke(
                 "keeping consumer and producer running",
@@ -353,21 +277,13 @@ impl<L: IoLayout> Run<'_, L> {
     }
 
     fn received(&mut self, index: usize) {
-        let message = &self.worker.receives[index];
         // Copied before it is looked at, so that the receive task can be posted again at once.
         let mut bytes = [0; io_message::SIZE];
-        let received = self
-            .worker
-            .messages
-            .received(index, &message.buf, &mut bytes);
-        let length = match received {
+        let length = match self.worker.endpoint.received(index, &mut bytes) {
             Ok(length) => length,
             Err(error) => return self.broke("reading an answer", error.code),
         };
-        if let Err(error) = message.buf.reset_data() {
-            return self.broke("reusing the buffer of an answer", error.code);
-        }
-        if let Err(code) = message.task.submit() {
+        if let Err(code) = self.worker.endpoint.receives[index].task.submit() {
             return self.broke("posting a receive task again", code);
         }
         match self
@@ -383,13 +299,13 @@ impl<L: IoLayout> Run<'_, L> {
     #[inline(always)]
     fn send(&mut self, index: u32, request: Repr) {
         // The buf has all of its place as its data, and what was there before has been sent.
-        let message = &self.worker.sends[index as usize];
-        let place = self.worker.receives.len() + index as usize;
         let bytes = self.transactions.message(index, &request);
-        if let Err(error) = self.worker.messages.put(place, &bytes) {
+        let endpoint = &self.worker.endpoint;
+        if let Err(error) = endpoint.put(index, &bytes) {
             return self.broke("writing a request", error.code);
         }
-        if let Err(code) = self.deferred.submit(u64::from(index), &message.task) {
+        let task = &endpoint.sends[index as usize].task;
+        if let Err(code) = self.deferred.submit(u64::from(index), task) {
             self.broke("submitting a request", code);
         }
     }
@@ -397,7 +313,7 @@ impl<L: IoLayout> Run<'_, L> {
     /// Tries again. Between two attempts the progress engine gets its turn.
     #[cold]
     fn retry(&mut self) {
-        let sends = &self.worker.sends;
+        let sends = &self.worker.endpoint.sends;
         if let Err((_, code)) = self.deferred.retry(|index| &sends[index as usize].task) {
             self.broke("submitting a request", code);
         }

@@ -25,7 +25,7 @@ impl Script {
             workers,
             control_timeout: TIMEOUT,
             halt_timeout: HALT,
-            flush: false,
+            features: 0,
             release: Release::default(),
         };
         Self {

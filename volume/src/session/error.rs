@@ -56,7 +56,7 @@ pub enum SessionError {
     },
     /// The service offers more consumers than there are workers.
     #[error(
-        "the service has more consumers than the {expected} that were asked for, one for each --cpu"
+        "the service has more consumers than the {expected} that were asked for, one for each worker"
     )]
     TooManyConsumers {
         /// Number of workers.

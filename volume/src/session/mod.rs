@@ -23,9 +23,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use doca::ErrorCode;
-use role_common::{Failure, text_of_peer};
-use wire::control::{FEATURE_FLUSH, FeatureQuery, Message, MessageType, Payload, StorageDetails};
+use role_common::text_of_peer;
+use wire::control::{FeatureQuery, Message, MessageType, Payload, StorageDetails};
 use wire::release::Release;
 
 pub use error::SessionError;
@@ -42,8 +41,9 @@ pub struct SessionConfig {
     pub control_timeout: Duration,
     /// How long the data path may take to come to rest after it was told to halt.
     pub halt_timeout: Duration,
-    /// Whether the run needs flushes, which are announced; the service must announce them, too.
-    pub flush: bool,
+    /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. What the service has of them is
+    /// [`Session::features`].
+    pub features: u32,
     /// The release that the service is asked in.
     pub release: Release,
 }
@@ -74,6 +74,7 @@ pub struct Session {
     workers_ready: bool,
     connected: bool,
     interrupted: bool,
+    features: u32,
     error: Option<SessionError>,
 }
 
@@ -94,6 +95,7 @@ impl Session {
             workers_ready: false,
             connected: false,
             interrupted: false,
+            features: 0,
             error: None,
         }
     }
@@ -115,6 +117,12 @@ impl Session {
         self.state.waits_for()
     }
 
+    /// Extensions of the data path that both sides have announced. Known from [`Action::OpenStorage`] on.
+    #[must_use]
+    pub const fn features(&self) -> u32 {
+        self.features
+    }
+
     /// How the session went, once [`Action::Finish`] was seen: the first error, if there was any.
     ///
     /// # Errors
@@ -132,12 +140,9 @@ impl Session {
             Event::Connected => {
                 self.connected = true;
                 if self.state == State::Connecting {
-                    let query = if self.config.flush {
-                        Payload::AnnounceStorageRequest(FeatureQuery {
-                            features: FEATURE_FLUSH,
-                        })
-                    } else {
-                        Payload::QueryStorageRequest
+                    let query = match self.config.features {
+                        0 => Payload::QueryStorageRequest,
+                        features => Payload::AnnounceStorageRequest(FeatureQuery { features }),
                     };
                     self.request(now, State::Querying, query);
                 }
@@ -275,14 +280,8 @@ impl Session {
         if self.interrupted {
             return self.finish();
         }
-        if self.config.flush && features & FEATURE_FLUSH == 0 {
-            let failure = Failure::new(
-                ErrorCode::NOT_SUPPORTED,
-                "the storage does not announce flush, so nothing that is written to it is known to survive a power failure: expected a service \
-                 and targets that have it, with --backing-file; or run without --flush-every",
-            );
-            return self.fail(now, SessionError::Local(failure));
-        }
+        // A service that announces what it was not asked for is not asked for it.
+        self.features = features & self.config.features;
         self.enter(now, State::Opening);
         self.actions.push_back(Action::OpenStorage(details));
     }

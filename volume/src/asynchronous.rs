@@ -1,0 +1,337 @@
+//! Futures of I/Os, for any executor.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::os::fd::BorrowedFd;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::buffer::Buffer;
+use crate::io::{Completion, Io, IoError, Operation};
+use crate::queue::Queue;
+
+/// A [`Queue`] whose I/Os are futures. They stay on its thread, and need no runtime but what waits for a descriptor.
+///
+/// Something has to run [`drive`](Self::drive) beside them. Futures can be dropped at any time; the I/O goes on then, and its buffer is free when
+/// it is done.
+///
+/// ```no_run
+/// # async fn readable(_: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> { Ok(()) }
+/// # async fn race<T>(_: impl Future<Output = std::io::Result<()>>, work: impl Future<Output = T>) -> T { work.await }
+/// # async fn example(queue: volume::Queue) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = queue.into_async()?;
+/// let work = async {
+///     queue.write_at(b"hello", 1000).await?;
+///     let mut bytes = [0; 5];
+///     queue.read_at(&mut bytes, 1000).await?;
+///     Ok(())
+/// };
+/// // `race` as `future::or` of futures-lite, `readable` as `Async::readable` of async-io or `AsyncFd::readable` of tokio.
+/// race(queue.drive(async |descriptor| readable(descriptor).await), work).await
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncQueue {
+    inner: RefCell<Inner>,
+    /// The queue's largest transfer.
+    largest: u32,
+    /// The queue's descriptor: it does not change.
+    descriptor: std::os::fd::OwnedFd,
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: Queue,
+    /// The I/Os in flight, by their tags.
+    waiters: Vec<Waiter>,
+    free: Vec<usize>,
+    /// What waits for room in the queue.
+    blocked: Vec<Waker>,
+    /// [`AsyncQueue::drive`], while it sleeps.
+    driver: Option<Waker>,
+    /// The driver has to look at the queue: something was submitted.
+    is_kicked: bool,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Free,
+    Waiting(Option<Waker>),
+    Done(Completion),
+    /// Its future was dropped.
+    Abandoned,
+}
+
+impl AsyncQueue {
+    pub(crate) fn new(queue: Queue) -> std::io::Result<Self> {
+        Ok(Self {
+            largest: queue.largest_transfer(),
+            descriptor: queue.descriptor().try_clone_to_owned()?,
+            inner: RefCell::new(Inner {
+                queue,
+                waiters: Vec::new(),
+                free: Vec::new(),
+                blocked: Vec::new(),
+                driver: None,
+                is_kicked: false,
+            }),
+        })
+    }
+
+    /// A free buffer of `len` bytes; waits until there is one. `None` for more than [`Queue::largest_transfer`].
+    pub async fn buffer(&self, len: usize) -> Option<Buffer> {
+        if len > self.largest as usize {
+            return None;
+        }
+        poll_fn(|context| {
+            let mut inner = self.inner.borrow_mut();
+            if let Some(buffer) = inner.queue.buffer(len) {
+                return Poll::Ready(Some(buffer));
+            }
+            inner.queue.wait_for_buffer(context.waker());
+            match inner.queue.buffer(len) {
+                Some(buffer) => Poll::Ready(Some(buffer)),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Does one I/O on a buffer, without a copy, and gives the buffer back. As with [`Queue::submit`], a read or a write uses the first `len`
+    /// bytes of the buffer.
+    pub async fn run(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: u32,
+        buffer: Option<Buffer>,
+    ) -> (Result<(), IoError>, Option<Buffer>) {
+        let mut ticket = Ticket {
+            queue: self,
+            number: None,
+        };
+        let mut io = Some(Io {
+            tag: 0,
+            operation,
+            offset,
+            len,
+            buffer,
+        });
+        let completion = poll_fn(|context| {
+            let mut inner = self.inner.borrow_mut();
+            if let Some(waiting) = io.take() {
+                match inner.submit(waiting) {
+                    Ok(number) => ticket.number = Some(number),
+                    Err(refused) => {
+                        io = Some(refused);
+                        inner.blocked.push(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                }
+            }
+            inner.take(&mut ticket.number, context)
+        })
+        .await;
+        (completion.result, completion.buffer)
+    }
+
+    /// Fills `bytes` from `offset` on, through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
+    ///
+    /// # Errors
+    /// The first I/O that failed.
+    pub async fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), IoError> {
+        let mut at = offset;
+        for piece in bytes.chunks_mut(self.largest as usize) {
+            let buffer = self.buffer(piece.len()).await;
+            let len = piece.len() as u32;
+            let (result, buffer) = self.run(Operation::Read, at, len, buffer).await;
+            result?;
+            if let Some(buffer) = buffer {
+                piece.copy_from_slice(&buffer);
+            }
+            at = at.saturating_add(u64::from(len));
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` at `offset`, through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
+    ///
+    /// # Errors
+    /// The first I/O that failed.
+    pub async fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
+        let mut at = offset;
+        for piece in bytes.chunks(self.largest as usize) {
+            let mut buffer = self.buffer(piece.len()).await;
+            if let Some(buffer) = &mut buffer {
+                buffer.copy_from_slice(piece);
+            }
+            let len = piece.len() as u32;
+            let operation = Operation::Write { fua: false };
+            self.run(operation, at, len, buffer).await.0?;
+            at = at.saturating_add(u64::from(len));
+        }
+        Ok(())
+    }
+
+    /// Makes all writes durable that have completed before, on any queue of the volume.
+    ///
+    /// # Errors
+    /// [`IoError::Unsupported`] when the storage has no flush; what the storage or the session failed with.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        self.run(Operation::Flush, 0, 0, None).await.0
+    }
+
+    /// Makes progress for all I/Os, and never returns but with an error of `readable`, which waits until the descriptor that it gets is readable.
+    ///
+    /// With async-io: `let fd = Async::new_nonblocking(queue.descriptor())?`, and `async |_| fd.readable().await`. With tokio:
+    /// `let fd = AsyncFd::with_interest(queue.descriptor(), Interest::READABLE)?`, and `async |_| { fd.readable().await?.clear_ready(); Ok(()) }`.
+    ///
+    /// # Errors
+    /// That of `readable`.
+    pub async fn drive(
+        &self,
+        mut readable: impl AsyncFnMut(BorrowedFd<'_>) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        loop {
+            let is_armed = {
+                let mut inner = self.inner.borrow_mut();
+                inner.is_kicked = false;
+                inner.poll() == 0 && inner.queue.arm()
+            };
+            if is_armed {
+                let slept = self.sleep(&mut readable).await;
+                self.inner.borrow_mut().queue.disarm();
+                slept?;
+            } else {
+                yield_once().await;
+            }
+        }
+    }
+
+    /// Waits until the descriptor is readable, or something was submitted.
+    async fn sleep(
+        &self,
+        readable: &mut impl AsyncFnMut(BorrowedFd<'_>) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let mut readable = pin!(readable(self.descriptor()));
+        poll_fn(|context| {
+            let mut inner = self.inner.borrow_mut();
+            if inner.is_kicked {
+                return Poll::Ready(Ok(()));
+            }
+            inner.driver = Some(context.waker().clone());
+            drop(inner);
+            readable.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// The descriptor that [`drive`](Self::drive) waits for.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.descriptor.as_fd()
+    }
+}
+
+impl Inner {
+    /// Submits an I/O with a tag of its own, and wakes the driver, which may sleep.
+    fn submit(&mut self, mut io: Io) -> Result<usize, Io> {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.waiters.push(Waiter::Free);
+            self.waiters.len() - 1
+        });
+        io.tag = number as u64;
+        if let Err(io) = self.queue.submit(io) {
+            self.free.push(number);
+            return Err(io);
+        }
+        self.waiters[number] = Waiter::Waiting(None);
+        self.is_kicked = true;
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+        Ok(number)
+    }
+
+    /// Makes progress, and wakes what waits for it. Returns the number of completions.
+    fn poll(&mut self) -> usize {
+        let Self {
+            queue,
+            waiters,
+            free,
+            blocked,
+            ..
+        } = self;
+        let count = queue.poll(&mut |completion| {
+            let number = completion.tag as usize;
+            match std::mem::replace(&mut waiters[number], Waiter::Free) {
+                Waiter::Waiting(waker) => {
+                    waiters[number] = Waiter::Done(completion);
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+                Waiter::Abandoned | Waiter::Free | Waiter::Done(_) => free.push(number),
+            }
+        });
+        if count != 0 {
+            blocked.drain(..).for_each(Waker::wake);
+        }
+        count
+    }
+
+    /// The completion of an I/O, if it is there.
+    fn take(&mut self, ticket: &mut Option<usize>, context: &Context<'_>) -> Poll<Completion> {
+        let Some(number) = *ticket else {
+            return Poll::Pending;
+        };
+        match std::mem::replace(&mut self.waiters[number], Waiter::Free) {
+            Waiter::Done(completion) => {
+                *ticket = None;
+                self.free.push(number);
+                Poll::Ready(completion)
+            }
+            _ => {
+                self.waiters[number] = Waiter::Waiting(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// The I/O of a future that may be dropped.
+struct Ticket<'a> {
+    queue: &'a AsyncQueue,
+    number: Option<usize>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else {
+            return;
+        };
+        let mut inner = self.queue.inner.borrow_mut();
+        match std::mem::replace(&mut inner.waiters[number], Waiter::Abandoned) {
+            Waiter::Done(completion) => {
+                inner.waiters[number] = Waiter::Free;
+                inner.free.push(number);
+                drop(completion);
+            }
+            Waiter::Waiting(_) | Waiter::Free | Waiter::Abandoned => {}
+        }
+    }
+}
+
+/// Lets other futures run.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,272 @@
+//! Memory of a volume that the service and its targets read and write, and the buffers in it.
+//!
+//! This module has the crate's only references into memory that is registered with a device.
+
+#![allow(
+    unsafe_code,
+    reason = "references to memory that is registered with a device"
+)]
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use doca::{ErrorCode, MemoryRegion};
+
+use crate::engine::Memory;
+
+/// The buffers of one queue.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    region: Arc<MemoryRegion>,
+    /// Where the first buffer is in the region.
+    start: usize,
+    /// Bytes of a buffer.
+    size: u32,
+    count: usize,
+    /// A bit for each buffer that is free. Buffers are returned by any thread, and taken by the queue's.
+    free: Box<[AtomicU64]>,
+    /// Futures that wait for a free buffer.
+    waiting: Mutex<Vec<Waker>>,
+    has_waiting: AtomicBool,
+}
+
+impl Pool {
+    /// `count` buffers of `size` bytes from `start` on, one behind the other; `None` when they are not inside the region.
+    pub(crate) fn new(
+        region: Arc<MemoryRegion>,
+        start: usize,
+        size: u32,
+        count: usize,
+    ) -> Option<Arc<Self>> {
+        let end = count.checked_mul(size as usize)?.checked_add(start)?;
+        if end > region.len() {
+            return None;
+        }
+        let word = |index: usize| {
+            let bits = (count - index * 64).min(64);
+            AtomicU64::new(u64::MAX >> (64 - bits))
+        };
+        Some(Arc::new(Self {
+            free: (0..count.div_ceil(64)).map(word).collect(),
+            waiting: Mutex::default(),
+            has_waiting: AtomicBool::new(false),
+            region,
+            start,
+            size,
+            count,
+        }))
+    }
+
+    /// Bytes of a buffer.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Takes a buffer, the first of those that are free: what was used last is in the caches. `None` when there is none, or when `len` is
+    /// more than its size.
+    #[inline]
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+        let len = u32::try_from(len).ok().filter(|&len| len <= self.size)?;
+        for (index, word) in self.free.iter().enumerate() {
+            let mut bits = word.load(Ordering::SeqCst);
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                let before = word.fetch_and(!(1 << bit), Ordering::SeqCst);
+                if before & 1 << bit != 0 {
+                    return Some(Buffer {
+                        pool: Arc::clone(self),
+                        index: index * 64 + bit as usize,
+                        len,
+                    });
+                }
+                bits = before & !(1 << bit);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn give(&self, index: usize) {
+        debug_assert!(index < self.count);
+        self.free[index / 64].fetch_or(1 << (index % 64), Ordering::SeqCst);
+        // Sequentially consistent, as what a future does that waits: one of both sees the other.
+        if self.has_waiting.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Has `waker` woken when a buffer is free. Try to take one once more afterwards.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(waker.clone());
+        self.has_waiting.store(true, Ordering::SeqCst);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let waiting = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.has_waiting.store(false, Ordering::SeqCst);
+            std::mem::take(&mut *waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Bytes that the storage reads and writes in place: data of an I/O.
+///
+/// It is a slice of the length that it was [asked](crate::Queue::buffer) for. What is in it first is left from an earlier use. While
+/// an I/O is in flight the queue has the buffer, so nothing else accesses its bytes. Dropped, on any thread, it is free for the next I/O.
+///
+/// The memory stays exported to the service and its targets as long as the session lasts. As with any device that has access to memory, they
+/// are trusted to use it for the I/Os that they were asked for: one that writes into a buffer at another time changes bytes under the program.
+#[derive(Debug)]
+pub struct Buffer {
+    pool: Arc<Pool>,
+    index: usize,
+    len: u32,
+}
+
+impl Buffer {
+    /// Where it begins in the volume's memory.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.start() as u64
+    }
+
+    #[inline]
+    pub(crate) fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
+    #[inline]
+    fn start(&self) -> usize {
+        self.pool.start + self.index * self.pool.size as usize
+    }
+
+    /// Makes it longer or shorter, within the [largest transfer](crate::Config::largest_transfer); returns `false`, and changes nothing, for more.
+    pub fn set_len(&mut self, len: usize) -> bool {
+        match u32::try_from(len) {
+            Ok(len) if len <= self.pool.size => {
+                self.len = len;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `Pool::new` checked that all buffers lie inside the region, which lives as long as the pool; they do not overlap, and
+        // `take` gives each to one owner. Its bytes are initialised, as the region is zeroed. This process accesses them through this value
+        // only: I/Os own their buffers until they have completed. Other processes that have the memory are those of the storage; they
+        // access it for I/Os in flight, as the type's documentation says.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.pool.region.as_ptr().add(self.start()),
+                self.len as usize,
+            )
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the buffer is borrowed exclusively.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.pool.region.as_ptr().add(self.start()),
+                self.len as usize,
+            )
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.give(self.index);
+    }
+}
+
+impl Memory for MemoryRegion {
+    fn copy(&self, from: u64, to: u64, len: usize) -> Result<(), ErrorCode> {
+        self.copy_from(to as usize, self, from as usize, len)
+            .map_err(|error| error.code)
+    }
+
+    fn clear(&self, at: u64, len: usize) -> Result<(), ErrorCode> {
+        self.fill(at as usize, len, 0).map_err(|error| error.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_buffer_has_one_owner_and_comes_back() {
+        let region = MemoryRegion::new(100 * 64 + 7).expect("memory");
+        assert!(Pool::new(Arc::clone(&region), 7, 64, 101).is_none());
+        let pool = Pool::new(region, 7, 64, 100).expect("inside");
+        for _ in 0..2 {
+            let mut buffers: Vec<_> = std::iter::from_fn(|| pool.take(64)).collect();
+            assert_eq!(buffers.len(), 100);
+            for (value, buffer) in (0..).zip(&mut buffers) {
+                buffer.fill(value);
+            }
+            for (value, buffer) in (0..).zip(&buffers) {
+                assert!(buffer.iter().all(|&byte| byte == value));
+                assert_eq!(buffer.offset(), 7 + 64 * u64::from(value));
+            }
+        }
+        assert!(pool.take(65).is_none());
+        let mut short = pool.take(3).expect("free");
+        assert_eq!(short.len(), 3);
+        assert!(short.set_len(64) && !short.set_len(65));
+        assert_eq!(short.len(), 64);
+    }
+
+    #[test]
+    fn buffers_are_returned_by_other_threads() {
+        let region = MemoryRegion::new(2 * 64).expect("memory");
+        let pool = Pool::new(region, 0, 64, 2).expect("inside");
+        std::thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel::<Buffer>();
+            scope.spawn(move || {
+                for buffer in receiver {
+                    assert!(buffer.iter().all(|byte| *byte == buffer[0]));
+                }
+            });
+            let mut sent = 0_u32;
+            while sent < 1000 {
+                match pool.take(64) {
+                    Some(mut buffer) => {
+                        buffer.fill(sent as u8);
+                        sender.send(buffer).expect("a receiver");
+                        sent += 1;
+                    }
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+    }
+}

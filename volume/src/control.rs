@@ -1,0 +1,666 @@
+//! The control thread of a volume: one session with the service after the other, and the contexts of the queues in each.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
+use role_common::Failure;
+use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::shutdown::Shutdown;
+use wire::control::{FEATURE_FLUSH, InitStorage, StorageDetails};
+
+use crate::buffer::Pool;
+use crate::config::{CloseError, Config, OpenError};
+use crate::endpoint::{Contexts, Endpoint};
+use crate::engine::{Engine, Geometry};
+use crate::io::IoError;
+use crate::queue::{Parts, Queue};
+use crate::seat::{Command, Link, Shared};
+use crate::session::{Action, Event, Session, SessionConfig, SessionError};
+
+/// Time between two looks at contexts that are about to run.
+const CREATION_POLL: Duration = Duration::from_millis(1);
+
+/// First and longest time between the end of a session and the next attempt.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// Most blocks in one request: what the gga_offload service takes.
+const REQUEST_BLOCKS: u32 = 255;
+/// Most bytes in one request, but for larger blocks.
+const REQUEST_SIZE: u32 = 1 << 20;
+
+/// How a volume is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Storage {
+    pub(crate) size: u64,
+    pub(crate) block_size: u32,
+    pub(crate) flush: bool,
+}
+
+/// What a volume has once its first session runs.
+pub(crate) struct Opened {
+    pub(crate) storage: Storage,
+    pub(crate) queues: Vec<Queue>,
+}
+
+/// The memory of a volume, the same in all sessions.
+struct Memory {
+    storage: Storage,
+    region: Arc<MemoryRegion>,
+    layout: Layout,
+}
+
+/// Where things are in the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    request_size: u32,
+    /// Bytes of a buffer.
+    buffer_size: u32,
+    /// Bytes of a queue's buffers and edges.
+    queue_size: u64,
+    /// Bytes of a queue's buffers.
+    buffers_size: u64,
+    zeros: u64,
+    size: usize,
+}
+
+/// Everything begins at a multiple of this: a page, for memory is shared in pages.
+const ALIGNMENT: u64 = 4096;
+
+impl Layout {
+    fn new(config: &Config, block_size: u32) -> Option<Self> {
+        let blocks = (REQUEST_SIZE / block_size).clamp(1, REQUEST_BLOCKS);
+        let request_size = blocks.checked_mul(block_size)?;
+        let buffer_size = config.largest_transfer.next_multiple_of(ALIGNMENT as u32);
+        let buffers_size = u64::from(buffer_size) * u64::from(config.buffers);
+        let edges = (u64::from(config.depth) * 2 * u64::from(block_size))
+            .checked_next_multiple_of(ALIGNMENT)?;
+        let queue_size = buffers_size + edges;
+        let zeros = queue_size.checked_mul(config.queues.into())?;
+        let size = zeros
+            .checked_add(request_size.into())?
+            .checked_next_multiple_of(ALIGNMENT)?;
+        Some(Self {
+            request_size,
+            buffer_size,
+            queue_size,
+            buffers_size,
+            zeros,
+            size: usize::try_from(size).ok()?,
+        })
+    }
+}
+
+/// The control thread.
+pub(crate) struct Control {
+    pub(crate) config: Config,
+    device: Device,
+    shared: Arc<Shared>,
+    waiter: Waiter,
+    /// Told when the first session runs, or why it does not.
+    opened: Option<SyncSender<Result<Opened, OpenError>>>,
+    memory: Option<Memory>,
+    /// Channels of earlier sessions, with the number of contexts on them that queues have not returned.
+    remains: Vec<Remains>,
+    sessions: u64,
+    /// Since when there is no session; `None` while there is one.
+    lost: Option<Instant>,
+    /// The I/Os of this outage have failed.
+    has_failed: bool,
+    /// Why the last attempt failed is that the storage has changed.
+    has_changed: bool,
+}
+
+/// What is left of a session until all queues have returned its contexts.
+struct Remains {
+    session: u64,
+    contexts: usize,
+    _channel: ComchClientChannel,
+}
+
+/// One session, or an attempt at one.
+struct Attempt {
+    // Dropped in this order: contexts before the connection that they use.
+    /// Contexts that were created, and those that queues have returned.
+    endpoints: Vec<Endpoint>,
+    mmap: Option<Mmap>,
+    channel: ComchClientChannel,
+    channel_open: bool,
+    session: Session,
+    number: u64,
+    is_creating: bool,
+    is_ready: bool,
+    /// Queues have contexts of this session.
+    is_started: bool,
+    /// Contexts that queues have.
+    lent: usize,
+    is_halting: bool,
+    has_finished: bool,
+    interrupted: bool,
+}
+
+impl Control {
+    pub(crate) fn new(
+        config: Config,
+        device: Device,
+        shared: Arc<Shared>,
+        shutdown: Shutdown,
+        opened: SyncSender<Result<Opened, OpenError>>,
+    ) -> Self {
+        Self {
+            config,
+            device,
+            shared,
+            waiter: Waiter::new(shutdown),
+            opened: Some(opened),
+            memory: None,
+            remains: Vec::new(),
+            sessions: 0,
+            lost: None,
+            has_failed: false,
+            has_changed: false,
+        }
+    }
+
+    /// Runs until the volume is closed, or until it could not be opened.
+    pub(crate) fn run(mut self) -> Result<(), CloseError> {
+        let (mut retry, mut last) = (RETRY.0, None);
+        loop {
+            let started = self.sessions;
+            let (result, lent) = self.attempt();
+            if let Some(opened) = self.opened.take() {
+                let error = result.err().unwrap_or(SessionError::Interrupted);
+                // The opener waits for nothing else.
+                let _ = opened.send(Err(error.into()));
+                return Ok(());
+            }
+            if self.is_closing() {
+                self.tell_all(|| Command::Fail(IoError::Closed));
+                self.farewell();
+                if lent != 0 {
+                    return Err(CloseError::Queues { count: lent });
+                }
+                return match (result, last) {
+                    // It ended during an outage.
+                    (Err(SessionError::Interrupted), Some(error)) if self.sessions == started => {
+                        Err(CloseError::Session(error))
+                    }
+                    (Err(SessionError::Interrupted) | Ok(()), _) => Ok(()),
+                    (Err(error), _) => Err(error.into()),
+                };
+            }
+            if let Err(error) = result {
+                tracing::warn!("no session with the storage service: {error}");
+                last = Some(error);
+            }
+            self.lost.get_or_insert_with(Instant::now);
+            retry = if self.sessions > started {
+                RETRY.0
+            } else {
+                (retry * 2).min(RETRY.1)
+            };
+            self.pause(retry);
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.shared.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Waits before the next attempt.
+    fn pause(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !self.is_closing() {
+            self.fail_overdue();
+            self.take_returned(None);
+            let deadline = self.outage_end().map_or(until, |end| end.min(until));
+            self.waiter.wait(&[], Some(deadline));
+        }
+    }
+
+    /// Waits, for a short time, for contexts of queues whose session is over.
+    fn farewell(&mut self) {
+        let until = Instant::now() + self.config.control_timeout.min(Duration::from_secs(1));
+        loop {
+            self.take_returned(None);
+            if self.remains.is_empty() || Instant::now() >= until {
+                return;
+            }
+            self.waiter.wait(&[], Some(until));
+        }
+    }
+
+    fn tell_all(&self, command: impl Fn() -> Command) {
+        for seat in &self.shared.seats {
+            seat.tell(command());
+        }
+    }
+
+    /// When the I/Os of an outage fail.
+    fn outage_end(&self) -> Option<Instant> {
+        let lost = self.lost.filter(|_| !self.has_failed)?;
+        lost.checked_add(self.config.reconnect_timeout)
+    }
+
+    /// Fails the I/Os when the outage has lasted too long. No session has the memory then.
+    fn fail_overdue(&mut self) {
+        if self.outage_end().is_some_and(|end| Instant::now() >= end) {
+            self.has_failed = true;
+            let error = if self.has_changed {
+                IoError::Changed
+            } else {
+                IoError::Disconnected
+            };
+            tracing::error!("I/Os fail: {error}");
+            self.tell_all(|| Command::Fail(error));
+        }
+    }
+
+    /// Runs one session to its end. Returns how it went, and how many queues have contexts of it still.
+    fn attempt(&mut self) -> (Result<(), SessionError>, usize) {
+        let config = SessionConfig {
+            workers: self.config.queues,
+            control_timeout: self.config.control_timeout,
+            halt_timeout: self.config.control_timeout,
+            features: FEATURE_FLUSH,
+            release: self.config.release,
+        };
+        let channel = ComchClientChannel::connect(
+            &self.device,
+            &self.config.service,
+            self.config.control_timeout,
+        );
+        let channel = match channel {
+            Ok(channel) => channel,
+            Err(failure) => return (Err(SessionError::Local(failure)), 0),
+        };
+        let mut attempt = Attempt {
+            endpoints: Vec::new(),
+            mmap: None,
+            channel,
+            channel_open: true,
+            session: Session::new(config),
+            number: self.sessions + 1,
+            is_creating: false,
+            is_ready: false,
+            is_started: false,
+            lent: 0,
+            is_halting: false,
+            has_finished: false,
+            interrupted: false,
+        };
+        self.drive(&mut attempt);
+        if attempt.is_started {
+            self.lost = Some(Instant::now());
+            self.has_failed = false;
+        }
+        let (result, lent) = (attempt.session.result(), attempt.lent);
+        if lent != 0 {
+            attempt.endpoints.clear();
+            self.remains.push(Remains {
+                session: attempt.number,
+                contexts: lent,
+                _channel: attempt.channel,
+            });
+        }
+        (result, lent)
+    }
+
+    fn drive(&mut self, attempt: &mut Attempt) {
+        loop {
+            while let Some(action) = attempt.session.poll_action() {
+                if action == Action::Finish {
+                    return;
+                }
+                if let Err(failure) = self.perform(attempt, action) {
+                    attempt.handle(Event::Failed(failure));
+                }
+            }
+            if self.collect(attempt) {
+                self.waiter.active();
+            } else {
+                self.wait(attempt);
+            }
+            if !attempt.is_started {
+                self.fail_overdue();
+            }
+            attempt.handle(Event::Timeout);
+        }
+    }
+
+    fn perform(&mut self, attempt: &mut Attempt, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::Send(message) => attempt.channel.send(&message)?,
+            Action::OpenStorage(details) => {
+                let init = self.open(attempt, &details)?;
+                attempt.handle(Event::Opened(init));
+            }
+            Action::CreateWorkers => self.create_next(attempt)?,
+            Action::PrepareWorkers(consumers) => {
+                for (endpoint, &consumer) in attempt.endpoints.iter_mut().zip(&consumers) {
+                    endpoint.prepare(consumer)?;
+                }
+                attempt.handle(Event::WorkersPrepared);
+            }
+            Action::StartDataPath => self.start(attempt)?,
+            Action::HaltDataPath { drain } => {
+                attempt.is_halting = true;
+                for seat in &self.shared.seats {
+                    seat.tell(Command::Return { drain });
+                }
+                if !drain {
+                    // The peer is gone: nobody waits for queues that are not polled.
+                    attempt.mmap = None;
+                    attempt.has_finished = true;
+                    attempt.handle(Event::WorkersFinished);
+                }
+            }
+            Action::DestroyWorkers => {
+                attempt.endpoints.clear();
+                attempt.handle(Event::WorkersDestroyed);
+            }
+            Action::Finish => {}
+        }
+        Ok(())
+    }
+
+    /// Allocates the memory, in the first session, and exports it.
+    fn open(
+        &mut self,
+        attempt: &mut Attempt,
+        details: &StorageDetails,
+    ) -> Result<InitStorage, Failure> {
+        let storage = Storage {
+            size: details.total_size,
+            block_size: details.block_size,
+            flush: attempt.session.features() & FEATURE_FLUSH != 0,
+        };
+        let region = match &self.memory {
+            Some(memory) => {
+                let was = memory.storage;
+                self.has_changed = storage.size < was.size
+                    || storage.block_size != was.block_size
+                    || was.flush && !storage.flush;
+                if self.has_changed {
+                    return Err(Failure::unexpected(format!(
+                        "the service came back with another storage: expected {was:?}, got {storage:?}"
+                    )));
+                }
+                Arc::clone(&memory.region)
+            }
+            None => {
+                let memory = allocate(&self.config, storage)?;
+                let region = Arc::clone(&memory.region);
+                self.memory = Some(memory);
+                region
+            }
+        };
+        let access = Access::LOCAL_READ_WRITE
+            | Access::PCI_READ_WRITE
+            | Access::RDMA_READ
+            | Access::RDMA_WRITE;
+        // A map of each session's own: an earlier one's is withdrawn, so that nothing of an earlier session is written to memory.
+        let mmap = Mmap::register(&self.device, region, access)?;
+        let blob = mmap.export_pci(&self.device)?;
+        attempt.mmap = Some(mmap);
+        Ok(InitStorage {
+            transaction_count: self.config.depth,
+            core_count: self.config.queues,
+            mmap_export_blob: Bytes::from(blob),
+        })
+    }
+
+    /// Contexts are created one after the other, each when those before run: the service takes our consumers in the order in which they
+    /// appear, the first for its first worker.
+    fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
+        let Some(connection) = attempt.channel.connection() else {
+            return Err(Failure::new(
+                ErrorCode::NOT_CONNECTED,
+                "the service is gone",
+            ));
+        };
+        let contexts = Contexts {
+            device: self.device.clone(),
+            connection,
+        };
+        attempt
+            .endpoints
+            .push(Endpoint::new(&contexts, self.config.depth)?);
+        attempt.is_creating = true;
+        Ok(())
+    }
+
+    /// Gives the contexts to the queues.
+    fn start(&mut self, attempt: &mut Attempt) -> Result<(), Failure> {
+        let Some(memory) = &self.memory else {
+            return Err(Failure::new(
+                ErrorCode::BAD_STATE,
+                "a session without memory",
+            ));
+        };
+        let queues =
+            match &self.opened {
+                Some(_) => Some(self.queues(memory).map_err(|error| {
+                    Failure::new(ErrorCode::OPERATING_SYSTEM, error.to_string())
+                })?),
+                None => None,
+            };
+        let storage = memory.storage;
+        self.sessions = attempt.number;
+        attempt.is_started = true;
+        (self.lost, self.has_failed, self.has_changed) = (None, false, false);
+        let endpoints = std::mem::take(&mut attempt.endpoints);
+        for (seat, endpoint) in self.shared.seats.iter().zip(endpoints) {
+            if seat.exchange().is_gone {
+                // The service needs all consumers, used or not, until it is told to stop.
+                attempt.endpoints.push(endpoint);
+            } else {
+                attempt.lent += 1;
+                seat.tell(Command::Start(Link::new(endpoint, attempt.number)));
+            }
+        }
+        if let (Some(opened), Some(queues)) = (self.opened.take(), queues) {
+            // An opener that is gone has panicked; the queues are dropped.
+            let _ = opened.send(Ok(Opened { storage, queues }));
+        }
+        Ok(())
+    }
+
+    fn queues(&self, memory: &Memory) -> std::io::Result<Vec<Queue>> {
+        let Memory {
+            storage,
+            region,
+            layout,
+        } = memory;
+        let make = |(index, seat): (u64, &Arc<_>)| {
+            let start = index * layout.queue_size;
+            let pool = Pool::new(
+                Arc::clone(region),
+                start as usize,
+                layout.buffer_size,
+                self.config.buffers as usize,
+            )
+            .ok_or(std::io::ErrorKind::OutOfMemory)?;
+            let geometry = Geometry {
+                size: storage.size,
+                block_size: storage.block_size,
+                request_size: layout.request_size,
+                flush: storage.flush,
+                read_only: self.config.read_only,
+                edges: start + layout.buffers_size,
+                zeros: layout.zeros,
+            };
+            let depth = self.config.depth;
+            Queue::new(Parts {
+                engine: Engine::new(geometry, Arc::clone(&self.shared.locks), depth),
+                depth,
+                pool,
+                region: Arc::clone(region),
+                release: self.config.release,
+                seat: Arc::clone(seat),
+                shared: Arc::clone(&self.shared),
+            })
+        };
+        (0..).zip(&self.shared.seats).map(make).collect()
+    }
+
+    /// Hands what has happened to the session; returns `true` when something has.
+    fn collect(&mut self, attempt: &mut Attempt) -> bool {
+        let mut happened = false;
+        if self.is_closing() && !attempt.interrupted {
+            attempt.interrupted = true;
+            happened = true;
+            attempt.handle(Event::Interrupted);
+        }
+        while let Some(event) = attempt.channel_event() {
+            happened = true;
+            attempt.handle(event);
+        }
+        if attempt.is_creating {
+            happened |= self.poll_creation(attempt);
+        }
+        happened | self.take_returned(Some(attempt))
+    }
+
+    fn poll_creation(&self, attempt: &mut Attempt) -> bool {
+        let is_ready = attempt.endpoints.last_mut().is_some_and(Endpoint::ready);
+        if !is_ready {
+            return false;
+        }
+        if attempt.endpoints.len() < self.config.queues as usize {
+            if let Err(failure) = self.create_next(attempt) {
+                attempt.is_creating = false;
+                attempt.handle(Event::Failed(failure));
+            }
+        } else if !std::mem::replace(&mut attempt.is_ready, true) {
+            attempt.is_creating = false;
+            attempt.handle(Event::WorkersReady);
+        }
+        true
+    }
+
+    /// Takes the contexts that queues have returned, and what went wrong with them; returns `true` when there was something.
+    fn take_returned(&mut self, mut attempt: Option<&mut Attempt>) -> bool {
+        let mut happened = false;
+        for seat in &self.shared.seats {
+            let (returned, failure) = {
+                let mut exchange = seat.exchange();
+                // Of a queue that is gone, what it was told and has not seen.
+                let unseen = if exchange.is_gone {
+                    std::mem::take(&mut exchange.commands)
+                } else {
+                    Vec::new()
+                };
+                let mut returned = std::mem::take(&mut exchange.returned);
+                returned.extend(unseen.into_iter().filter_map(|command| match command {
+                    Command::Start(link) => Some(link),
+                    Command::Return { .. } | Command::Fail(_) => None,
+                }));
+                (returned, exchange.failure.take())
+            };
+            for link in returned {
+                happened = true;
+                match &mut attempt {
+                    Some(attempt) if attempt.number == link.session => {
+                        attempt.lent -= 1;
+                        attempt.endpoints.push(link.into_endpoint());
+                    }
+                    _ => {
+                        for remains in &mut self.remains {
+                            remains.contexts -= usize::from(remains.session == link.session);
+                        }
+                        // Its contexts before the channel that they use.
+                        drop(link);
+                        self.remains.retain(|remains| remains.contexts != 0);
+                    }
+                }
+            }
+            if let (Some(attempt), Some((session, failure))) = (&mut attempt, failure)
+                && session == attempt.number
+            {
+                happened = true;
+                attempt.handle(Event::Failed(failure));
+            }
+        }
+        if let Some(attempt) = attempt
+            && attempt.is_halting
+            && attempt.lent == 0
+            && !std::mem::replace(&mut attempt.has_finished, true)
+        {
+            happened = true;
+            attempt.handle(Event::WorkersFinished);
+        }
+        happened
+    }
+
+    fn wait(&mut self, attempt: &Attempt) {
+        let creation = attempt.is_creating.then(|| Instant::now() + CREATION_POLL);
+        let outage = self.outage_end().filter(|_| !attempt.is_started);
+        let deadline = [attempt.session.poll_timeout(), creation, outage]
+            .into_iter()
+            .flatten()
+            .min();
+        if attempt.channel_open {
+            self.waiter.wait(&[&attempt.channel], deadline);
+        } else {
+            self.waiter.wait(&[], deadline);
+        }
+    }
+}
+
+impl Attempt {
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, Instant::now());
+    }
+
+    fn channel_event(&mut self) -> Option<Event> {
+        if !self.channel_open {
+            return None;
+        }
+        match self.channel.poll() {
+            Ok(event) => Some(match event? {
+                ChannelEvent::Connected => Event::Connected,
+                ChannelEvent::Message(message) => Event::Message(message),
+                ChannelEvent::ConsumerAdded(id) => Event::ConsumerAdded(id),
+                ChannelEvent::ConsumerExpired(id) => Event::ConsumerExpired(id),
+                ChannelEvent::Closed => {
+                    self.channel_open = false;
+                    Event::Disconnected
+                }
+            }),
+            Err(failure) => {
+                // Of no further use, which is more than a failure.
+                self.channel_open = false;
+                self.handle(Event::Failed(failure));
+                Some(Event::Disconnected)
+            }
+        }
+    }
+}
+
+/// The memory for a storage.
+fn allocate(config: &Config, storage: Storage) -> Result<Memory, Failure> {
+    let Storage {
+        size, block_size, ..
+    } = storage;
+    if size == 0 || block_size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+        return Err(Failure::invalid(format!(
+            "the service reports a storage of {size} bytes in blocks of {block_size} bytes; expected at least one whole block"
+        )));
+    }
+    let Some(layout) = Layout::new(config, block_size) else {
+        return Err(Failure::invalid(format!(
+            "{} queues with {} buffers of {} bytes each, and blocks of {block_size} bytes, are no size of memory",
+            config.queues, config.buffers, config.largest_transfer
+        )));
+    };
+    let region = MemoryRegion::new(layout.size)?;
+    Ok(Memory {
+        storage,
+        region,
+        layout,
+    })
+}

@@ -1,0 +1,571 @@
+//! Engines that share a storage, in any order of events, against an array of bytes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DEPTH: u32 = 3;
+/// Bytes of a buffer, of which there is one for each I/O.
+const BUFFER: u64 = 200;
+
+/// The memory of a queue: buffers, edges, zeros.
+struct Bytes(RefCell<Vec<u8>>);
+
+impl Memory for Bytes {
+    fn copy(&self, from: u64, to: u64, len: usize) -> Result<(), ErrorCode> {
+        let from = from as usize;
+        self.0
+            .borrow_mut()
+            .copy_within(from..from + len, to as usize);
+        Ok(())
+    }
+
+    fn clear(&self, at: u64, len: usize) -> Result<(), ErrorCode> {
+        self.0.borrow_mut()[at as usize..at as usize + len].fill(0);
+        Ok(())
+    }
+}
+
+/// An I/O of a test.
+#[derive(Clone, Debug)]
+struct Plan {
+    queue: usize,
+    operation: Operation,
+    offset: u64,
+    len: u32,
+}
+
+/// A request that the storage works on.
+struct Work {
+    queue: usize,
+    number: u32,
+    request: Request,
+    /// Bytes that were transferred.
+    done: u32,
+}
+
+struct Queue {
+    engine: Engine,
+    memory: Bytes,
+    /// Buffers that no I/O has, by their offsets.
+    buffers: Vec<u64>,
+    /// The buffers of the I/Os in their slots.
+    of_slot: HashMap<usize, u64>,
+    to_send: Vec<u32>,
+}
+
+/// What an I/O has to come to, known from its first request on.
+#[derive(Debug)]
+enum Expected {
+    Bytes(Vec<u8>),
+    Nothing,
+}
+
+struct World {
+    geometry: Geometry,
+    locks: Arc<RangeLocks>,
+    queues: Vec<Queue>,
+    storage: Vec<u8>,
+    /// The bytes of the volume as all I/Os with a first request have left them, one after the other.
+    model: Vec<u8>,
+    work: Vec<Work>,
+    plans: Vec<Plan>,
+    expected: HashMap<u64, Expected>,
+    completed: usize,
+    random: fastrand::Rng,
+}
+
+fn geometry(blocks: u64, block_size: u32, request_blocks: u32) -> Geometry {
+    let edges = u64::from(DEPTH) * BUFFER;
+    Geometry {
+        size: blocks * u64::from(block_size),
+        block_size,
+        request_size: request_blocks * block_size,
+        flush: true,
+        read_only: false,
+        edges,
+        zeros: edges + u64::from(DEPTH * 2 * block_size),
+    }
+}
+
+/// The byte at a position of an I/O: no other I/O writes it there.
+fn byte(tag: u64, position: u64) -> u8 {
+    (tag as u8).wrapping_mul(37).wrapping_add(position as u8) | 1
+}
+
+impl World {
+    fn new(geometry: Geometry, queues: usize, plans: Vec<Plan>, seed: u64) -> Self {
+        let locks = Arc::new(RangeLocks::new(1));
+        let memory_len = (geometry.zeros + u64::from(geometry.request_size)) as usize;
+        let queue = |_| Queue {
+            engine: Engine::new(geometry, Arc::clone(&locks), DEPTH),
+            memory: Bytes(RefCell::new(vec![0; memory_len])),
+            buffers: (0..u64::from(DEPTH)).map(|index| index * BUFFER).collect(),
+            of_slot: HashMap::new(),
+            to_send: Vec::new(),
+        };
+        let storage = vec![0xee; geometry.size as usize];
+        Self {
+            queues: (0..queues).map(queue).collect(),
+            model: storage.clone(),
+            storage,
+            geometry,
+            locks,
+            work: Vec::new(),
+            plans,
+            expected: HashMap::new(),
+            completed: 0,
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Submits the I/O of this number, if its queue has room.
+    fn submit(&mut self, tag: usize) -> bool {
+        let plan = &self.plans[tag];
+        let queue = &mut self.queues[plan.queue];
+        let Some(memory) = queue.buffers.pop() else {
+            return false;
+        };
+        if plan.operation.has_buffer() {
+            let mut bytes = queue.memory.0.borrow_mut();
+            for position in 0..BUFFER {
+                bytes[(memory + position) as usize] = byte(tag as u64, position);
+            }
+        }
+        let submission = Submission {
+            tag: tag as u64,
+            operation: plan.operation,
+            offset: plan.offset,
+            len: plan.len,
+            memory,
+            memory_len: BUFFER as u32,
+        };
+        let Some(slot) = queue.engine.submit(&submission) else {
+            queue.buffers.push(memory);
+            return false;
+        };
+        queue.of_slot.insert(slot, memory);
+        true
+    }
+
+    /// Takes a request. The first one of an I/O is when it happens, as the model sees it.
+    fn request(&mut self, index: usize) -> bool {
+        let queue = &mut self.queues[index];
+        let Some((number, request)) = queue.engine.poll_request() else {
+            return false;
+        };
+        let slot = queue.engine.transactions[number as usize].slot as usize;
+        let tag = queue.engine.slots[slot].tag;
+        let plan = &self.plans[tag as usize];
+        let range = plan.offset as usize..plan.offset as usize + plan.len as usize;
+        if !self.expected.contains_key(&tag) {
+            let expected = match plan.operation {
+                Operation::Read => Expected::Bytes(self.model[range].to_vec()),
+                Operation::Write { .. } => {
+                    for (position, at) in range.enumerate() {
+                        self.model[at] = byte(tag, position as u64);
+                    }
+                    Expected::Nothing
+                }
+                Operation::WriteZeroes { .. } | Operation::Discard => {
+                    self.model[range].fill(0);
+                    Expected::Nothing
+                }
+                Operation::Flush => Expected::Nothing,
+            };
+            self.expected.insert(tag, expected);
+        }
+        let is_durable = matches!(
+            plan.operation,
+            Operation::Write { fua: true } | Operation::WriteZeroes { fua: true }
+        );
+        match request.message_type {
+            IoMessageType::Write => assert!(plan.operation.writes() && !is_durable),
+            IoMessageType::WriteFua => assert!(is_durable),
+            IoMessageType::Flush => assert_eq!(plan.operation, Operation::Flush),
+            _ => assert!(plan.operation != Operation::Flush),
+        }
+        if request.message_type != IoMessageType::Flush {
+            let block = u64::from(self.geometry.block_size);
+            assert!(request.storage_offset.is_multiple_of(block), "{request:?}");
+            assert!(u64::from(request.size).is_multiple_of(block), "{request:?}");
+            assert!(request.size > 0 && request.size <= self.geometry.request_size);
+        }
+        queue.to_send.push(number);
+        self.work.push(Work {
+            queue: index,
+            number,
+            request,
+            done: 0,
+        });
+        true
+    }
+
+    /// The storage transfers a few bytes of a request, and answers when there are no more.
+    fn transfer(&mut self, index: usize) {
+        let Work {
+            queue,
+            number,
+            request,
+            done,
+        } = self.work[index];
+        let queue = &mut self.queues[queue];
+        let count = (request.size - done).min(self.random.u32(1..=request.size.max(1)));
+        let at = (request.storage_offset + u64::from(done)) as usize;
+        let local = (request.memory_offset + u64::from(done)) as usize;
+        let count = count as usize;
+        {
+            let mut memory = queue.memory.0.borrow_mut();
+            match request.message_type {
+                IoMessageType::Read => {
+                    memory[local..local + count].copy_from_slice(&self.storage[at..at + count]);
+                }
+                IoMessageType::Write | IoMessageType::WriteFua => {
+                    self.storage[at..at + count].copy_from_slice(&memory[local..local + count]);
+                }
+                _ => {}
+            }
+        }
+        self.work[index].done += count as u32;
+        if self.work[index].done < request.size {
+            return;
+        }
+        self.work.swap_remove(index);
+        let answer = request.repr(number).answer(0);
+        queue
+            .engine
+            .answered(
+                &answer.to_bytes(),
+                SIZE,
+                u64::from(number),
+                &answer,
+                &queue.memory,
+            )
+            .expect("it was asked for");
+        let again = queue.engine.answered(
+            &answer.to_bytes(),
+            SIZE,
+            u64::from(number),
+            &answer,
+            &queue.memory,
+        );
+        assert!(again.is_err(), "answered twice");
+        self.reap();
+    }
+
+    fn reap(&mut self) {
+        for queue in &mut self.queues {
+            while let Some(done) = queue.engine.poll_done() {
+                assert_eq!(done.result, Ok(()));
+                let memory = queue.of_slot.remove(&done.slot).expect("submitted");
+                let len = self.plans[done.tag as usize].len as usize;
+                if let Some(Expected::Bytes(bytes)) = self.expected.get(&done.tag) {
+                    let memory = memory as usize;
+                    let buffer = &queue.memory.0.borrow()[memory..memory + BUFFER as usize];
+                    assert_eq!(&buffer[..len], bytes, "I/O {}", done.tag);
+                    for (position, &rest) in buffer.iter().enumerate().skip(len) {
+                        assert_eq!(rest, byte(done.tag, position as u64), "behind the I/O");
+                    }
+                }
+                queue.buffers.push(memory);
+                self.completed += 1;
+            }
+        }
+    }
+
+    /// The session is lost: what the storage works on is never answered, and was done in part.
+    fn lose_session(&mut self) {
+        self.work.clear();
+        for queue in &mut self.queues {
+            queue.to_send.clear();
+            queue.engine.restart();
+        }
+    }
+
+    fn run(mut self, losses: bool) {
+        let mut next = 0;
+        while self.completed < self.plans.len() {
+            let queue = self.random.usize(..self.queues.len());
+            match self.random.u32(..if losses { 101 } else { 100 }) {
+                0..20 => {
+                    if next < self.plans.len() && self.submit(next) {
+                        next += 1;
+                        self.reap();
+                    }
+                }
+                20..50 => {
+                    self.request(queue);
+                }
+                50..80 if !self.work.is_empty() => {
+                    let index = self.random.usize(..self.work.len());
+                    self.transfer(index);
+                }
+                80..90 => {
+                    let queue = &mut self.queues[queue];
+                    if !queue.to_send.is_empty() {
+                        let index = self.random.usize(..queue.to_send.len());
+                        let number = queue.to_send.swap_remove(index);
+                        queue.engine.sent(number);
+                    }
+                }
+                90..100 => {
+                    self.queues[queue].engine.retry_locks();
+                    self.reap();
+                }
+                100 => self.lose_session(),
+                _ => {}
+            }
+        }
+        assert_eq!(self.storage, self.model);
+        assert!(self.locks.is_free());
+        for queue in &mut self.queues {
+            assert!(queue.engine.is_idle());
+            for number in std::mem::take(&mut queue.to_send) {
+                queue.engine.sent(number);
+            }
+            assert!(!queue.engine.has_requests());
+            let zeros = self.geometry.zeros as usize;
+            assert!(
+                queue.memory.0.borrow()[zeros..]
+                    .iter()
+                    .all(|&byte| byte == 0)
+            );
+        }
+    }
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        4 => Just(Operation::Read),
+        4 => any::<bool>().prop_map(|fua| Operation::Write { fua }),
+        1 => Just(Operation::Flush),
+        1 => any::<bool>().prop_map(|fua| Operation::WriteZeroes { fua }),
+        1 => Just(Operation::Discard),
+    ]
+}
+
+fn plan(queues: usize, size: u64) -> impl Strategy<Value = Plan> {
+    (0..queues, operation(), 0..=size, 0..=BUFFER as u32).prop_map(
+        move |(queue, operation, offset, len)| Plan {
+            queue,
+            operation,
+            offset,
+            len: u64::from(len).min(size - offset) as u32,
+        },
+    )
+}
+
+fn scenario() -> impl Strategy<Value = (Geometry, usize, Vec<Plan>, u64)> {
+    let sizes = (
+        2..40_u64,
+        prop_oneof![Just(1_u32), Just(3), Just(8), Just(16)],
+        1..6_u32,
+    );
+    (sizes, 1..4_usize).prop_flat_map(|((blocks, block_size, request), queues)| {
+        let geometry = geometry(blocks, block_size, request);
+        let plans = proptest::collection::vec(plan(queues, geometry.size), 1..30);
+        (Just(geometry), Just(queues), plans, any::<u64>())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn volume_is_an_array_of_bytes((geometry, queues, plans, seed) in scenario()) {
+        World::new(geometry, queues, plans, seed).run(false);
+    }
+
+    #[test]
+    fn volume_is_an_array_of_bytes_across_sessions((geometry, queues, plans, seed) in scenario()) {
+        World::new(geometry, queues, plans, seed).run(true);
+    }
+}
+
+fn single(read_only: bool, flush: bool) -> Engine {
+    let geometry = Geometry {
+        read_only,
+        flush,
+        ..geometry(8, 16, 4)
+    };
+    Engine::new(geometry, Arc::new(RangeLocks::new(1)), 2)
+}
+
+fn submission(operation: Operation, offset: u64, len: u32) -> Submission {
+    Submission {
+        tag: 7,
+        operation,
+        offset,
+        len,
+        memory: 0,
+        memory_len: 100,
+    }
+}
+
+#[test]
+fn impossible_ios_complete_with_their_error() {
+    let out = |offset, len| IoError::OutOfRange {
+        offset,
+        len,
+        size: 128,
+    };
+    let write = Operation::Write { fua: false };
+    let durable = Operation::Write { fua: true };
+    let zeroes = Operation::WriteZeroes { fua: true };
+    for (read_only, flush, operation, offset, len, expected) in [
+        (false, true, Operation::Read, 128, 1, out(128, 1)),
+        (false, true, write, u64::MAX, 1, out(u64::MAX, 1)),
+        (
+            false,
+            true,
+            Operation::Discard,
+            0,
+            u32::MAX,
+            out(0, u32::MAX),
+        ),
+        (
+            false,
+            true,
+            Operation::Read,
+            0,
+            101,
+            IoError::Buffer {
+                expected: 101,
+                actual: 100,
+            },
+        ),
+        (true, true, write, 0, 1, IoError::ReadOnly),
+        (true, true, Operation::Discard, 0, 1, IoError::ReadOnly),
+        (false, false, Operation::Flush, 0, 0, IoError::Unsupported),
+        (false, false, durable, 0, 1, IoError::Unsupported),
+        (false, false, zeroes, 0, 1, IoError::Unsupported),
+    ] {
+        let mut engine = single(read_only, flush);
+        let slot = engine
+            .submit(&submission(operation, offset, len))
+            .expect("room");
+        assert_eq!(engine.poll_request(), None);
+        let done = Done {
+            slot,
+            tag: 7,
+            result: Err(expected),
+        };
+        assert_eq!(engine.poll_done(), Some(done));
+        assert!(engine.is_idle());
+    }
+}
+
+#[test]
+fn no_more_ios_than_slots() {
+    let mut engine = single(false, true);
+    for _ in 0..2 {
+        assert!(engine.submit(&submission(Operation::Read, 0, 1)).is_some());
+    }
+    assert!(engine.submit(&submission(Operation::Read, 0, 1)).is_none());
+}
+
+#[test]
+fn failed_request_fails_the_io_when_the_others_are_answered() {
+    let mut engine = single(false, true);
+    let memory = Bytes(RefCell::new(vec![0; 4096]));
+    engine
+        .submit(&submission(Operation::Write { fua: false }, 3, 80))
+        .expect("room");
+    let (first, request) = engine.poll_request().expect("the first edge");
+    let (second, other) = engine.poll_request().expect("the last edge");
+    let mut answer = |number: u32, request: Request, result: u32| {
+        let answer = request.repr(number).answer(result);
+        engine
+            .answered(
+                &answer.to_bytes(),
+                SIZE,
+                u64::from(number),
+                &answer,
+                &memory,
+            )
+            .expect("an answer");
+        (engine.poll_request(), engine.poll_done())
+    };
+    assert_eq!(answer(first, request, 17), (None, None));
+    let (request, done) = answer(second, other, 0);
+    assert_eq!(request, None, "it has failed");
+    assert_eq!(
+        done.expect("done").result,
+        Err(IoError::Failed { code: 17 })
+    );
+    assert!(engine.locks.is_free());
+}
+
+#[test]
+fn answers_that_fit_no_request_are_refused() {
+    let mut engine = single(false, true);
+    let memory = Bytes(RefCell::new(vec![0; 4096]));
+    engine
+        .submit(&submission(Operation::Read, 0, 16))
+        .expect("room");
+    let (number, request) = engine.poll_request().expect("a request");
+    let good = request.repr(number).answer(0);
+    let mut refuse = |bytes: [u8; SIZE], length, transaction, values: Repr| {
+        let answered = engine.answered(&bytes, length, transaction, &values, &memory);
+        assert!(answered.is_err(), "{values:?}");
+    };
+    let transaction = u64::from(number);
+    refuse(good.to_bytes(), SIZE - 1, transaction, good);
+    refuse(good.to_bytes(), SIZE, transaction + 1, good);
+    refuse(good.to_bytes(), SIZE, u64::MAX, good);
+    refuse(request.repr(number).to_bytes(), SIZE, transaction, good);
+    for wrong in [
+        Repr { size: 15, ..good },
+        Repr {
+            storage_offset: 16,
+            ..good
+        },
+        Repr {
+            requester_offset: 16,
+            ..good
+        },
+    ] {
+        refuse(wrong.to_bytes(), SIZE, transaction, wrong);
+    }
+    engine
+        .answered(&good.to_bytes(), SIZE, transaction, &good, &memory)
+        .expect("the answer");
+    assert_eq!(engine.poll_done().expect("done").result, Ok(()));
+}
+
+#[test]
+fn all_ios_fail_at_once_wherever_they_are() {
+    let mut engine = single(false, true);
+    for offset in [0, 1] {
+        let write = Operation::Write { fua: false };
+        engine.submit(&submission(write, offset, 40)).expect("room");
+    }
+    engine.poll_request().expect("of the first");
+    assert!(engine.has_waiting());
+    engine.fail_all(IoError::Disconnected);
+    for _ in 0..2 {
+        let done = engine.poll_done().expect("done");
+        assert_eq!(done.result, Err(IoError::Disconnected));
+    }
+    assert!(engine.is_idle() && !engine.has_requests());
+    assert_eq!(engine.poll_request(), None);
+    assert!(engine.locks.is_free());
+    engine
+        .submit(&submission(Operation::Read, 0, 16))
+        .expect("room");
+    assert!(engine.poll_request().is_some());
+}
+
+#[test]
+fn large_ios_are_divided_evenly() {
+    let mut engine = single(false, true);
+    engine
+        .submit(&submission(Operation::WriteZeroes { fua: false }, 0, 80))
+        .expect("room");
+    let (_, first) = engine.poll_request().expect("a request");
+    let (_, second) = engine.poll_request().expect("a request");
+    assert_eq!((first.size, second.size), (48, 32));
+}

@@ -1,0 +1,529 @@
+//! Queues: where I/Os are submitted and reaped, by one thread each.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use doca::{CtxState, ErrorCode, Event, MemoryRegion, Polled};
+use role_common::Failure;
+use role_common::submit::DeferredTasks;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use wire::io_message::{self, Repr};
+use wire::release::{CorrelationId as _, IoLayout, Release, Release3_1, Release3_2};
+
+use crate::asynchronous::AsyncQueue;
+use crate::blocking::BlockingQueue;
+use crate::buffer::{Buffer, Pool};
+use crate::endpoint::SEND;
+use crate::engine::{Engine, Submission};
+use crate::io::{Completion, Io, IoError};
+use crate::seat::{Command, Link, Seat, Shared};
+
+/// Most completions of tasks that one [`Queue::poll`] takes.
+const BATCH: u32 = 64;
+
+/// Empty polls in a row after which the progress engine is armed, and progressed only when its descriptor is readable: progress of an engine that
+/// stays idle sleeps. softdoca does so after 400.
+const IDLE_POLLS: u32 = 64;
+
+/// How long a queue that is dropped waits for the answers to its requests.
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A queue of a [`Volume`](crate::Volume), for one thread: submits I/Os to the service's worker with the same number, and reaps them.
+///
+/// Nothing happens between calls. A thread either calls [`poll`](Self::poll) again and again, or sleeps on the [`descriptor`](Self::descriptor)
+/// after [`arm`](Self::arm).
+///
+/// I/Os that are in flight when it is dropped are waited for, for up to 5 s, and their completions are lost.
+#[derive(Debug)]
+pub struct Queue {
+    /// `None` between sessions.
+    link: Option<Link>,
+    /// Send tasks that the service has no room for yet.
+    deferred: DeferredTasks,
+    engine: Engine,
+    /// Buffers of the I/Os in the engine's slots.
+    buffers: Box<[Option<Buffer>]>,
+    pool: Arc<Pool>,
+    region: Arc<MemoryRegion>,
+    release: Release,
+    seat: Arc<Seat>,
+    shared: Arc<Shared>,
+    /// Commands of the seat that were carried out.
+    commands: u32,
+    /// The contexts are to be returned when nothing is in flight any more.
+    is_draining: bool,
+    /// Why new I/Os fail.
+    refuses: Option<IoError>,
+    /// The progress engine is armed.
+    is_armed: bool,
+    /// Polls in a row that found nothing.
+    idle: u32,
+    /// Readable when the progress engine, or the seat's bell, is.
+    epoll: OwnedFd,
+}
+
+/// What a queue is made of.
+pub(crate) struct Parts {
+    pub(crate) engine: Engine,
+    pub(crate) depth: u32,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) region: Arc<MemoryRegion>,
+    pub(crate) release: Release,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Queue {
+    pub(crate) fn new(parts: Parts) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            parts.seat.bell(),
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            link: None,
+            deferred: DeferredTasks::with_capacity(parts.depth as usize),
+            engine: parts.engine,
+            buffers: (0..parts.depth).map(|_| None).collect(),
+            pool: parts.pool,
+            region: parts.region,
+            release: parts.release,
+            seat: parts.seat,
+            shared: parts.shared,
+            commands: 0,
+            is_draining: false,
+            refuses: None,
+            is_armed: false,
+            idle: 0,
+            epoll,
+        })
+    }
+
+    /// This queue with calls that wait for their I/Os. Nothing may be in flight: the completions would be taken for those of the calls.
+    #[must_use]
+    pub fn into_blocking(self) -> BlockingQueue {
+        BlockingQueue::new(self)
+    }
+
+    /// This queue with I/Os that are futures. Nothing may be in flight.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn into_async(self) -> std::io::Result<AsyncQueue> {
+        AsyncQueue::new(self)
+    }
+
+    /// A free buffer of `len` bytes. `None`: all are in use, and some are free again after completions; or `len` is more than
+    /// [`largest_transfer`](Self::largest_transfer).
+    pub fn buffer(&mut self, len: usize) -> Option<Buffer> {
+        self.pool.take(len)
+    }
+
+    /// Has `waker` woken when a buffer is free.
+    pub(crate) fn wait_for_buffer(&self, waker: &Waker) {
+        self.pool.wait(waker);
+    }
+
+    /// Most bytes of a buffer, and so of a read or a write.
+    #[must_use]
+    pub fn largest_transfer(&self) -> u32 {
+        self.pool.size()
+    }
+
+    /// Submits an I/O. Its [`Completion`], and its error if it is impossible, comes from [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// Gives the I/O back: [`Config::depth`](crate::Config::depth) of them are in flight. Submit it again after a completion.
+    pub fn submit(&mut self, io: Io) -> Result<(), Io> {
+        let buffer = io.buffer.as_ref().filter(|buffer| buffer.is_of(&self.pool));
+        let submission = Submission {
+            tag: io.tag,
+            operation: io.operation,
+            offset: io.offset,
+            len: io.len,
+            memory: buffer.map_or(0, Buffer::offset),
+            memory_len: buffer.map_or(0, |buffer| buffer.len() as u32),
+        };
+        let Some(slot) = self.engine.submit(&submission) else {
+            return Err(io);
+        };
+        self.buffers[slot] = io.buffer;
+        if let Some(error) = self.refuses {
+            self.engine.fail_all(error);
+        }
+        self.send();
+        Ok(())
+    }
+
+    /// Makes progress: sends what can be sent, and passes the I/Os that have completed to `done`. Returns their number. It never waits, but may
+    /// yield the CPU when there is nothing to do.
+    pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        if self.seat.commands() != self.commands {
+            self.obey();
+        }
+        if self.engine.has_waiting() && self.engine.retry_locks() {
+            self.send();
+        }
+        if self.progress() {
+            self.idle = 0;
+            self.send();
+        } else {
+            self.idle = self.idle.saturating_add(1);
+        }
+        if self.engine.take_is_awaited() {
+            self.shared.wake_waiting();
+        }
+        if self.engine.has_waiting() && self.engine.retry_locks() {
+            self.send();
+        }
+        if self.is_draining && !self.engine.has_requests() {
+            self.give_back();
+        }
+        self.deliver(done)
+    }
+
+    fn deliver(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        while let Some(io) = self.engine.poll_done() {
+            count += 1;
+            done(Completion {
+                tag: io.tag,
+                result: io.result,
+                buffer: self.buffers[io.slot].take(),
+            });
+        }
+        count
+    }
+
+    /// The descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is something to do. Do not read from it.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Asks for the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` when something is to be done already:
+    /// [`poll`](Self::poll) comes first. After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
+    pub fn arm(&mut self) -> bool {
+        if self.seat.commands() != self.commands
+            || self.engine.has_done()
+            || !self.deferred.is_empty()
+        {
+            return false;
+        }
+        if self.engine.has_requests() && !self.arm_engine() {
+            return false;
+        }
+        if self.engine.has_waiting() {
+            self.shared.wait_for_locks(&self.seat);
+            if self.engine.retry_locks() {
+                self.shared.stop_waiting(&self.seat);
+                self.send();
+                return false;
+            }
+        }
+        self.idle = 0;
+        true
+    }
+
+    /// Takes back [`arm`](Self::arm).
+    pub fn disarm(&mut self) {
+        self.shared.stop_waiting(&self.seat);
+        self.seat.clear();
+    }
+
+    /// Arms the progress engine; `false` when it has something to do.
+    fn arm_engine(&mut self) -> bool {
+        if self.is_armed {
+            return true;
+        }
+        let Some(link) = &self.link else {
+            // The bell tells of the next session.
+            return true;
+        };
+        self.is_armed = matches!(link.endpoint().pe.arm(), Ok(true));
+        self.is_armed
+    }
+
+    /// The engine is used: what comes of that is polled for.
+    #[inline]
+    fn touch(&mut self) {
+        if self.is_armed {
+            self.disarm_engine();
+        }
+    }
+
+    #[cold]
+    fn disarm_engine(&mut self) {
+        self.is_armed = false;
+        if let Some(link) = &self.link {
+            // It fails for an engine without notifications, which was not armed.
+            let _ = link.endpoint().pe.disarm();
+        }
+    }
+
+    /// Takes the completions of tasks; returns `true` when there was one.
+    fn progress(&mut self) -> bool {
+        if self.link.is_none() || !self.engine.has_requests() {
+            return false;
+        }
+        if self.is_armed {
+            if !self.is_readable() {
+                if self.idle > IDLE_POLLS {
+                    // Called again and again, without a sleep: the storage may need the CPU.
+                    std::thread::yield_now();
+                }
+                return false;
+            }
+            self.touch();
+        }
+        if !self.deferred.is_empty() {
+            self.retry();
+        }
+        let mut count = 0;
+        while count < BATCH {
+            let Some(link) = &self.link else {
+                break;
+            };
+            match link.endpoint().pe.poll_completion() {
+                Polled::Completion(completion) => {
+                    count += 1;
+                    self.completed(completion);
+                }
+                Polled::Other => self.happened(),
+                Polled::Nothing => break,
+            }
+        }
+        if count == 0 && self.idle > IDLE_POLLS {
+            self.arm_engine();
+        }
+        count != 0
+    }
+
+    fn is_readable(&self) -> bool {
+        let Some(link) = &self.link else {
+            return false;
+        };
+        let mut fds = [PollFd::new(&link.endpoint().pe, PollFlags::IN)];
+        // Interrupted by a signal: it is looked at.
+        rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+    }
+
+    #[inline]
+    fn completed(&mut self, completion: doca::Completion) {
+        let is_send = completion.token & SEND != 0;
+        match completion.result {
+            Ok(()) if is_send => self.engine.sent((completion.token & !SEND) as u32),
+            Ok(()) => self.received(completion.token as usize),
+            Err(code) if is_send => self.broke("sending a request", code),
+            Err(code) => self.broke("receiving an answer", code),
+        }
+    }
+
+    /// An event of the progress engine that is no completion.
+    #[cold]
+    fn happened(&mut self) {
+        let event = self
+            .link
+            .as_ref()
+            .and_then(|link| link.endpoint().pe.poll());
+        if let Some(Event::State {
+            next: CtxState::Stopping | CtxState::Idle,
+            ..
+        }) = event
+        {
+            self.broke(
+                "keeping consumer and producer running",
+                ErrorCode::CONNECTION_RESET,
+            );
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, index: usize) {
+        let Some(link) = &self.link else {
+            return;
+        };
+        let endpoint = link.endpoint();
+        let mut bytes = [0; io_message::SIZE];
+        let length = match endpoint.received(index, &mut bytes) {
+            Ok(length) => length,
+            Err(error) => return self.broke("reading an answer", error.code),
+        };
+        if let Err(code) = endpoint.receives[index].task.submit() {
+            return self.broke("posting a receive task again", code);
+        }
+        let (transaction, values) = match self.release {
+            Release::V3_1 => parse(Release3_1, &bytes),
+            Release::V3_0 | Release::V3_2 => parse(Release3_2, &bytes),
+        };
+        let answered = self
+            .engine
+            .answered(&bytes, length, transaction, &values, &*self.region);
+        if let Err(error) = answered {
+            self.failed(Failure::unexpected(error.to_string()));
+        }
+    }
+
+    /// Sends the requests that there are transactions for.
+    #[inline]
+    fn send(&mut self) {
+        if self.is_draining {
+            return;
+        }
+        while let Some(link) = &self.link
+            && let Some((number, request)) = self.engine.poll_request()
+        {
+            let values = request.repr(number);
+            let bytes = match self.release {
+                Release::V3_1 => Release3_1.to_bytes(&values, number),
+                Release::V3_0 | Release::V3_2 => Release3_2.to_bytes(&values, ()),
+            };
+            let endpoint = link.endpoint();
+            if self.is_armed {
+                self.is_armed = false;
+                let _ = endpoint.pe.disarm();
+            }
+            if let Err(error) = endpoint.put(number, &bytes) {
+                return self.broke("writing a request", error.code);
+            }
+            let task = &endpoint.sends[number as usize].task;
+            if let Err(code) = self.deferred.submit(u64::from(number), task) {
+                self.broke("submitting a request", code);
+            }
+        }
+    }
+
+    #[cold]
+    fn retry(&mut self) {
+        let Some(link) = &self.link else {
+            return;
+        };
+        let sends = &link.endpoint().sends;
+        if let Err((_, code)) = self.deferred.retry(|index| &sends[index as usize].task) {
+            self.broke("submitting a request", code);
+        }
+    }
+
+    /// The contexts are of no further use.
+    #[cold]
+    fn broke(&mut self, doing: &str, code: ErrorCode) {
+        let description = code.description();
+        self.failed(Failure::new(code, format!("{doing}: {description}")));
+    }
+
+    #[cold]
+    fn failed(&mut self, failure: Failure) {
+        if let Some(link) = self.detach() {
+            tracing::debug!("queue: {failure}");
+            let mut exchange = self.seat.exchange();
+            exchange.failure = Some((link.session, failure));
+            exchange.returned.push(link);
+            drop(exchange);
+            self.shared.control.wake();
+        }
+    }
+
+    /// Takes the contexts out of use.
+    fn detach(&mut self) -> Option<Link> {
+        self.touch();
+        let link = self.link.take()?;
+        self.is_draining = false;
+        self.deferred.retain(|_| false);
+        if let Err(error) = epoll::delete(&self.epoll, &link.endpoint().pe) {
+            tracing::error!("the descriptor of a progress engine stays in an epoll: {error}");
+        }
+        Some(link)
+    }
+
+    /// Returns the contexts to the control thread.
+    fn give_back(&mut self) {
+        if let Some(link) = self.detach() {
+            self.seat.exchange().returned.push(link);
+            self.shared.control.wake();
+        }
+    }
+
+    /// Carries out the commands of the control thread.
+    #[cold]
+    fn obey(&mut self) {
+        let commands = {
+            let mut exchange = self.seat.exchange();
+            self.commands = self.seat.commands();
+            std::mem::take(&mut exchange.commands)
+        };
+        for command in commands {
+            match command {
+                Command::Start(link) => {
+                    self.give_back();
+                    self.attach(link);
+                }
+                Command::Return { drain } => {
+                    if drain && self.link.is_some() && self.engine.has_requests() {
+                        self.is_draining = true;
+                    } else {
+                        self.give_back();
+                    }
+                }
+                Command::Fail(error) => {
+                    self.give_back();
+                    self.engine.fail_all(error);
+                    self.refuses = Some(error);
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, link: Link) {
+        let endpoint = link.endpoint();
+        let watched = epoll::add(
+            &self.epoll,
+            &endpoint.pe,
+            epoll::EventData::new_u64(1),
+            epoll::EventFlags::IN,
+        );
+        let posted = endpoint.post_receives();
+        self.link = Some(link);
+        self.refuses = None;
+        self.engine.restart();
+        if let Err(error) = watched {
+            return self.failed(Failure::new(
+                ErrorCode::OPERATING_SYSTEM,
+                format!("watching a progress engine: {error}"),
+            ));
+        }
+        if let Err(code) = posted {
+            return self.broke("posting a receive task", code);
+        }
+        self.send();
+    }
+}
+
+/// The transaction that an answer names, and its values.
+#[inline]
+fn parse<L: IoLayout>(layout: L, bytes: &[u8; io_message::SIZE]) -> (u64, Repr) {
+    (
+        L::CorrelationId::transaction(bytes),
+        layout.answer_to(bytes),
+    )
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + DROP_TIMEOUT;
+        while self.link.is_some() && self.engine.has_requests() && Instant::now() < deadline {
+            self.poll(&mut drop);
+        }
+        self.shared.stop_waiting(&self.seat);
+        if let Some(link) = self.detach() {
+            self.seat.exchange().returned.push(link);
+        }
+        self.seat.exchange().is_gone = true;
+        self.engine.unlock_all();
+        self.shared.wake_waiting();
+        self.shared.control.wake();
+    }
+}

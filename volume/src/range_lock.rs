@@ -1,0 +1,328 @@
+//! Locks of ranges of blocks, across all queues of a volume.
+//!
+//! A write locks its blocks exclusively, a read shares them with other reads, and an I/O that has locked all of its blocks is the only one
+//! that changes them until it unlocks. No call blocks: an I/O that does not get a lock asks again later. Without contention, a lock costs
+//! one atomic operation, and so does unlocking it.
+//!
+//! Blocks share a fixed number of locks: block n has lock n modulo their number, so that neighbours have different ones. An I/O takes its
+//! locks in ascending order and waits for one while it holds those before it, which excludes deadlocks.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Locks for each I/O that may be in flight: enough for collisions of unrelated blocks to stay rare.
+const LOCKS_PER_IO: usize = 64;
+/// Fewest and most locks: 16 KiB and 256 KiB of memory.
+const LOCKS: (usize, usize) = (1 << 12, 1 << 16);
+
+/// A write holds the lock.
+const WRITER: u32 = 1 << 31;
+/// A write waits for the lock: reads that come later wait, too.
+const WANTED: u32 = 1 << 30;
+
+/// How blocks are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// With other reads.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// The locks of a volume.
+#[derive(Debug)]
+pub(crate) struct RangeLocks {
+    /// Number of reads that hold a lock, and the flags [`WRITER`] and [`WANTED`]. A power of two of them.
+    words: Box<[AtomicU32]>,
+    /// Number of queues that sleep and have I/Os that wait for locks.
+    sleepers: AtomicU32,
+}
+
+/// The locks of one I/O, as far as it holds them.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeLock {
+    first: usize,
+    count: usize,
+    access: Access,
+    held: usize,
+    /// The next lock has the mark of this write that waits for it.
+    has_marked: bool,
+}
+
+impl RangeLocks {
+    /// Locks for a volume with so many I/Os in flight.
+    pub(crate) fn new(ios: usize) -> Self {
+        let count = ios
+            .saturating_mul(LOCKS_PER_IO)
+            .clamp(LOCKS.0, LOCKS.1)
+            .next_power_of_two();
+        Self {
+            words: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    /// The locks of these blocks, of which none is held yet.
+    pub(crate) fn range(&self, blocks: Range<u64>, access: Access) -> RangeLock {
+        let length = blocks.end.saturating_sub(blocks.start);
+        RangeLock {
+            first: (blocks.start as usize) & (self.words.len() - 1),
+            count: usize::try_from(length)
+                .map_or(self.words.len(), |count| count.min(self.words.len())),
+            access,
+            held: 0,
+            has_marked: false,
+        }
+    }
+
+    /// Takes as many locks as it gets; returns `true` when it holds all.
+    #[inline]
+    pub(crate) fn advance(&self, range: &mut RangeLock) -> bool {
+        while range.held < range.count {
+            let word = &self.words[self.index(range, range.held)];
+            let is_locked = match range.access {
+                Access::Shared => lock_shared(word),
+                Access::Exclusive => lock_exclusive(word, &mut range.has_marked),
+            };
+            if !is_locked {
+                return false;
+            }
+            range.held += 1;
+        }
+        true
+    }
+
+    /// Gives up what it holds and waits for. Returns `true` when another queue may sleep until that happens.
+    #[inline]
+    pub(crate) fn release(&self, range: &mut RangeLock) -> bool {
+        for number in 0..range.held {
+            let word = &self.words[self.index(range, number)];
+            match range.access {
+                Access::Shared => word.fetch_sub(1, Ordering::SeqCst),
+                Access::Exclusive => word.fetch_and(!WRITER, Ordering::SeqCst),
+            };
+        }
+        if range.has_marked {
+            // Other writes that wait mark the lock again when they try.
+            let word = &self.words[self.index(range, range.held)];
+            word.fetch_and(!WANTED, Ordering::SeqCst);
+            range.has_marked = false;
+        }
+        range.held = 0;
+        // Sequentially consistent, as the stores before it and what a sleeper does: one of both sees the other.
+        self.sleepers.load(Ordering::SeqCst) != 0
+    }
+
+    /// A queue with I/Os that wait is about to sleep. It tries their locks once more afterwards.
+    pub(crate) fn sleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The queue is awake again.
+    pub(crate) fn wake(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Index of lock `number` of a range, in ascending order: those after the last word come first.
+    #[inline]
+    fn index(&self, range: &RangeLock, number: usize) -> usize {
+        let wrapped = (range.first + range.count).saturating_sub(self.words.len());
+        if number < wrapped {
+            number
+        } else {
+            range.first + number - wrapped
+        }
+    }
+
+    /// Whether any lock is held or marked.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.words
+            .iter()
+            .all(|word| word.load(Ordering::SeqCst) == 0)
+    }
+}
+
+#[inline]
+fn lock_shared(word: &AtomicU32) -> bool {
+    let mut value = word.load(Ordering::SeqCst);
+    while value & (WRITER | WANTED) == 0 {
+        match word.compare_exchange_weak(value, value + 1, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => return true,
+            Err(now) => value = now,
+        }
+    }
+    false
+}
+
+#[inline]
+fn lock_exclusive(word: &AtomicU32, has_marked: &mut bool) -> bool {
+    let mut value = word.load(Ordering::SeqCst);
+    loop {
+        let is_free = value & !WANTED == 0;
+        let next = if is_free { WRITER } else { value | WANTED };
+        if next == value {
+            // Another write waits as well.
+            *has_marked = true;
+            return false;
+        }
+        match word.compare_exchange_weak(value, next, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => {
+                *has_marked = !is_free;
+                return is_free;
+            }
+            Err(now) => value = now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locked(locks: &RangeLocks, blocks: Range<u64>, access: Access) -> (RangeLock, bool) {
+        let mut range = locks.range(blocks, access);
+        let is_locked = locks.advance(&mut range);
+        (range, is_locked)
+    }
+
+    #[test]
+    fn reads_share_and_writes_exclude() {
+        let locks = RangeLocks::new(1);
+        let (mut first, is_locked) = locked(&locks, 0..4, Access::Shared);
+        assert!(is_locked);
+        let (mut second, is_locked) = locked(&locks, 3..9, Access::Shared);
+        assert!(is_locked);
+        let (mut write, is_locked) = locked(&locks, 2..4, Access::Exclusive);
+        assert!(!is_locked);
+        locks.release(&mut first);
+        // It has 2 and waits for 3.
+        assert!(!locks.advance(&mut write));
+        locks.release(&mut second);
+        assert!(locks.advance(&mut write));
+        let (mut read, is_locked) = locked(&locks, 0..3, Access::Shared);
+        assert!(!is_locked);
+        locks.release(&mut write);
+        assert!(locks.advance(&mut read));
+        locks.release(&mut read);
+        assert!(locks.is_free());
+    }
+
+    #[test]
+    fn read_does_not_overtake_a_write_that_waits() {
+        let locks = RangeLocks::new(1);
+        let (mut holder, _) = locked(&locks, 7..8, Access::Shared);
+        let (mut write, _) = locked(&locks, 7..8, Access::Exclusive);
+        let (mut read, is_locked) = locked(&locks, 7..8, Access::Shared);
+        assert!(!is_locked);
+        locks.release(&mut holder);
+        assert!(!locks.advance(&mut read));
+        assert!(locks.advance(&mut write));
+        locks.release(&mut write);
+        assert!(locks.advance(&mut read));
+        locks.release(&mut read);
+        assert!(locks.is_free());
+    }
+
+    #[test]
+    fn write_that_gives_up_keeps_no_reads_from_the_lock() {
+        let locks = RangeLocks::new(1);
+        let (mut holder, _) = locked(&locks, 7..8, Access::Shared);
+        let (mut write, _) = locked(&locks, 6..8, Access::Exclusive);
+        let (mut other, _) = locked(&locks, 7..8, Access::Exclusive);
+        locks.release(&mut write);
+        let (mut read, is_locked) = locked(&locks, 7..8, Access::Shared);
+        assert!(is_locked);
+        locks.release(&mut read);
+        locks.release(&mut holder);
+        assert!(locks.advance(&mut other));
+        locks.release(&mut other);
+        assert!(locks.is_free());
+    }
+
+    #[test]
+    fn more_blocks_than_locks_and_ranges_across_the_last_lock() {
+        let locks = RangeLocks::new(1);
+        let count = locks.words.len() as u64;
+        let (mut end, is_locked) = locked(&locks, count - 2..count + 3, Access::Exclusive);
+        assert!(is_locked);
+        let indices: Vec<_> = (0..5).map(|number| locks.index(&end, number)).collect();
+        let last = locks.words.len() - 1;
+        assert_eq!(indices, [0, 1, 2, last - 1, last]);
+        let (mut all, is_locked) = locked(&locks, 5..5 + 3 * count, Access::Exclusive);
+        assert!(!is_locked);
+        locks.release(&mut end);
+        assert!(locks.advance(&mut all));
+        assert_eq!(all.held, locks.words.len());
+        locks.release(&mut all);
+        assert!(locks.is_free());
+    }
+
+    #[test]
+    fn a_release_tells_of_queues_that_sleep() {
+        let locks = RangeLocks::new(1);
+        let (mut range, _) = locked(&locks, 0..1, Access::Shared);
+        locks.sleep();
+        assert!(locks.release(&mut range));
+        locks.wake();
+        let (mut range, _) = locked(&locks, 0..1, Access::Shared);
+        assert!(!locks.release(&mut range));
+    }
+
+    /// Threads that add to two words of every block of their range, which they read first: with half of a write in between, or two at once,
+    /// the words differ or additions are missing.
+    #[test]
+    fn threads_never_see_half_of_a_write() {
+        const BLOCKS: u64 = 6;
+        const ROUNDS: u64 = 3000;
+        let locks = RangeLocks::new(1);
+        let words: Vec<AtomicU32> = (0..BLOCKS * 2).map(|_| AtomicU32::new(0)).collect();
+        let relaxed = Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (locks, words) = (&locks, &words);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let begin = (round * 7 + thread) % BLOCKS;
+                        let blocks = begin..(begin + 1 + round % 3).min(BLOCKS);
+                        let writes = (round + thread).is_multiple_of(2);
+                        let access = if writes {
+                            Access::Exclusive
+                        } else {
+                            Access::Shared
+                        };
+                        let mut range = locks.range(blocks.clone(), access);
+                        while !locks.advance(&mut range) {
+                            std::thread::yield_now();
+                        }
+                        for block in blocks {
+                            let at = block as usize * 2;
+                            let (one, two) = (words[at].load(relaxed), words[at + 1].load(relaxed));
+                            assert_eq!(one, two);
+                            if writes {
+                                words[at].store(one + 1, relaxed);
+                                words[at + 1].store(two + 1, relaxed);
+                            }
+                        }
+                        locks.release(&mut range);
+                    }
+                });
+            }
+        });
+        let expected: u64 = (0..3_u64)
+            .flat_map(|thread| (0..ROUNDS).map(move |round| (thread, round)))
+            .filter(|(thread, round)| (round + thread).is_multiple_of(2))
+            .map(|(thread, round)| {
+                let begin = (round * 7 + thread) % BLOCKS;
+                (begin + 1 + round % 3).min(BLOCKS) - begin
+            })
+            .sum();
+        let found: u64 = words
+            .iter()
+            .step_by(2)
+            .map(|word| u64::from(word.load(relaxed)))
+            .sum();
+        assert_eq!(found, expected);
+        assert!(locks.is_free());
+    }
+}

@@ -1,0 +1,164 @@
+//! What the control thread and the queues of a volume tell each other.
+
+#![allow(
+    unsafe_code,
+    reason = "contexts are made by one thread and used by another"
+)]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use role_common::Failure;
+use role_common::shutdown::Waker;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::endpoint::Endpoint;
+use crate::io::IoError;
+use crate::range_lock::RangeLocks;
+
+/// The contexts of a queue in one session, on their way between the threads that make, use and destroy them.
+#[derive(Debug)]
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    /// Number of the session.
+    pub(crate) session: u64,
+}
+
+// SAFETY: DOCA's objects may be used by any thread, by one at a time. The handles in an endpoint count their references without atomics; all of
+// these handles are in the endpoint, and move with it: it is private to this type, which gives out references, from which
+// nothing in this crate clones a handle, or the whole endpoint. What it shares with others (device, connection, memory maps, memory) is `Sync`.
+unsafe impl Send for Link {}
+
+impl Link {
+    pub(crate) fn new(endpoint: Endpoint, session: u64) -> Self {
+        Self { endpoint, session }
+    }
+
+    pub(crate) fn into_endpoint(self) -> Endpoint {
+        self.endpoint
+    }
+
+    #[inline(always)]
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// What the control thread tells a queue.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A session has begun: use these contexts, and send all unanswered requests again.
+    Start(Link),
+    /// The session ends: return the contexts, when the requests in flight are answered if `drain`.
+    Return {
+        /// Whether they may still be answered.
+        drain: bool,
+    },
+    /// Fail all I/Os, and those to come until there is a session. No session uses the memory.
+    Fail(IoError),
+}
+
+/// What a queue has for the control thread, and it for the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    /// In order.
+    pub(crate) commands: Vec<Command>,
+    /// Contexts that are not used any more.
+    pub(crate) returned: Vec<Link>,
+    /// What went wrong with the contexts of a session.
+    pub(crate) failure: Option<(u64, Failure)>,
+    /// The queue was dropped.
+    pub(crate) is_gone: bool,
+}
+
+/// One queue, as the control thread and the other queues see it.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    exchange: Mutex<Exchange>,
+    /// Number of commands so far: what the queue looks at each time.
+    commands: AtomicU32,
+    /// The queue sleeps, and has I/Os that wait for locks.
+    is_waiting: AtomicBool,
+    /// Readable from [`Seat::ring`] to [`Seat::clear`].
+    bell: OwnedFd,
+}
+
+impl Seat {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            exchange: Mutex::default(),
+            commands: AtomicU32::new(0),
+            is_waiting: AtomicBool::new(false),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    pub(crate) fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the queue something, and wakes its thread.
+    pub(crate) fn tell(&self, command: Command) {
+        self.exchange().commands.push(command);
+        self.commands.fetch_add(1, Ordering::Release);
+        self.ring();
+    }
+
+    /// Number of commands so far.
+    #[inline]
+    pub(crate) fn commands(&self) -> u32 {
+        self.commands.load(Ordering::Acquire)
+    }
+
+    /// Becomes readable when the queue's thread has to wake up.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn ring(&self) {
+        // It cannot be full: it counts to 2^64, and is cleared.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Forgets that it was rung. What it was rung for is to be looked at afterwards.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+}
+
+/// What all threads of a volume share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) seats: Vec<Arc<Seat>>,
+    pub(crate) locks: Arc<RangeLocks>,
+    /// Wakes the control thread.
+    pub(crate) control: Waker,
+    pub(crate) is_closing: AtomicBool,
+}
+
+impl Shared {
+    /// The queue of this seat sleeps from now on, until it is awake or another queue unlocks something. It tries its locks once more
+    /// afterwards.
+    pub(crate) fn wait_for_locks(&self, seat: &Seat) {
+        seat.is_waiting.store(true, Ordering::SeqCst);
+        self.locks.sleep();
+    }
+
+    /// It does not sleep any more.
+    pub(crate) fn stop_waiting(&self, seat: &Seat) {
+        if seat.is_waiting.swap(false, Ordering::SeqCst) {
+            self.locks.wake();
+        }
+    }
+
+    /// Wakes the queues that sleep and wait for locks.
+    #[cold]
+    pub(crate) fn wake_waiting(&self) {
+        for seat in &self.seats {
+            if seat.is_waiting.load(Ordering::SeqCst) {
+                seat.ring();
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A target and a zero_copy service as processes, and what tests do with a queue.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use conformance::process::{Process, Signal};
+use tempfile::TempDir;
+use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
+
+use crate::ROLE;
+
+/// Time that anything may take on a loaded machine before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const BLOCK: usize = 4096;
+
+/// What is deployed.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub blocks: usize,
+    pub block_size: usize,
+    /// The blocks are in a file, and can be flushed.
+    pub is_durable: bool,
+    pub workers: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            blocks: 64,
+            block_size: BLOCK,
+            is_durable: true,
+            workers: 1,
+        }
+    }
+}
+
+/// A target and a service.
+pub struct Deployment {
+    plan: Plan,
+    pub service: Option<Process>,
+    pub target: Option<Process>,
+    port: u16,
+    channel: String,
+    directory: TempDir,
+}
+
+/// A directory in memory, where the system has one: disks of busy machines take minutes for a sync.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a directory")
+}
+
+fn role(name: &'static str, arguments: &[&str]) -> Process {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(arguments).env(ROLE, name);
+    Process::spawn(name, command).expect("the program starts")
+}
+
+impl Deployment {
+    pub fn new(plan: Plan) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut deployment = Self {
+            plan,
+            service: None,
+            target: None,
+            port: 0,
+            channel: format!("volume-test-{number}"),
+            directory: directory(),
+        };
+        deployment.start_target();
+        deployment.start_service();
+        deployment
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("blocks")
+    }
+
+    /// Starts the target, on the port that it had before.
+    pub fn start_target(&mut self) {
+        let (port, count, size, file) = (
+            self.port.to_string(),
+            self.plan.blocks.to_string(),
+            self.plan.block_size.to_string(),
+            self.file(),
+        );
+        let mut arguments = vec![
+            "-d",
+            "3b:00.0",
+            "--listen-port",
+            &port,
+            "--block-count",
+            &count,
+            "--block-size",
+            &size,
+            "--sessions",
+            "forever",
+            "--output",
+            "json",
+        ];
+        if self.plan.is_durable {
+            arguments.extend(["--backing-file", file.to_str().expect("a path")]);
+        }
+        for _ in 0..self.plan.workers {
+            arguments.extend(["--cpu", "0"]);
+        }
+        let mut target = role("target", &arguments);
+        self.port = target
+            .wait_for("was listening", PATIENCE, |line| {
+                line.rsplit_once("listening on port ")?
+                    .1
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .expect("the target listens");
+        self.target = Some(target);
+    }
+
+    pub fn start_service(&mut self) {
+        let storage = format!("127.0.0.1:{}", self.port);
+        let mut arguments = vec![
+            "-d",
+            "03:00.0",
+            "-r",
+            "3b:00.0",
+            "--storage-server",
+            &storage,
+            "--command-channel-name",
+            &self.channel,
+            "--control-timeout",
+            "60",
+            "--sessions",
+            "forever",
+            "--output",
+            "json",
+        ];
+        for _ in 0..self.plan.workers {
+            arguments.extend(["--cpu", "0"]);
+        }
+        let mut service = role("zero_copy", &arguments);
+        service
+            .wait_for("was waiting for the initiator", PATIENCE, |line| {
+                line.contains("waiting for the initiator").then_some(())
+            })
+            .expect("the service waits");
+        self.service = Some(service);
+    }
+
+    pub fn kill_service(&mut self) {
+        kill(self.service.take());
+    }
+
+    pub fn kill_target(&mut self) {
+        kill(self.target.take());
+    }
+
+    /// The next target has half the blocks.
+    pub fn shrink(&mut self) {
+        self.plan.blocks /= 2;
+    }
+
+    pub fn config(&self) -> Config {
+        Config {
+            device: "3b:00.0".to_owned(),
+            service: self.channel.clone(),
+            queues: self.plan.workers as u32,
+            control_timeout: Duration::from_secs(60),
+            reconnect_timeout: PATIENCE,
+            ..Config::default()
+        }
+    }
+
+    pub fn open(&self) -> (Volume, Vec<Queue>) {
+        self.open_with(self.config())
+    }
+
+    pub fn open_with(&self, config: Config) -> (Volume, Vec<Queue>) {
+        let mut volume = Volume::open(config).expect("the volume opens");
+        let queues = volume.take_queues();
+        assert_eq!(queues.len(), self.plan.workers);
+        (volume, queues)
+    }
+}
+
+fn kill(process: Option<Process>) {
+    let mut process = process.expect("it runs");
+    process.signal(Signal::KILL);
+    let ended = process.wait(Instant::now() + PATIENCE);
+    assert!(ended.is_some(), "killed");
+}
+
+/// Sleeps until the queue has something to do, as front ends do.
+pub fn sleep(queue: &mut Queue) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if queue.arm() {
+        let timeout = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        let mut fds = [PollFd::from_borrowed_fd(queue.descriptor(), PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&timeout));
+        queue.disarm();
+    }
+}
+
+/// Waits for `count` completions.
+pub fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
+    let start = Instant::now();
+    let mut completions = Vec::new();
+    while completions.len() < count {
+        if queue.poll(&mut |completion| completions.push(completion)) == 0 {
+            sleep(queue);
+        }
+        assert!(start.elapsed() < PATIENCE, "{completions:?} of {count}");
+    }
+    completions
+}
+
+/// Does one I/O and waits for it.
+pub fn run(
+    queue: &mut Queue,
+    operation: Operation,
+    offset: u64,
+    len: usize,
+    buffer: Option<Buffer>,
+) -> (Result<(), IoError>, Option<Buffer>) {
+    queue
+        .submit(Io {
+            tag: 42,
+            operation,
+            offset,
+            len: len as u32,
+            buffer,
+        })
+        .expect("room");
+    let completion = reap(queue, 1).remove(0);
+    assert_eq!(completion.tag, 42);
+    (completion.result, completion.buffer)
+}
+
+pub fn read(queue: &mut Queue, offset: u64, len: usize) -> Vec<u8> {
+    let mut buffer = queue.buffer(len).expect("a buffer");
+    buffer.fill(0xa5);
+    let (result, buffer) = run(queue, Operation::Read, offset, len, Some(buffer));
+    assert_eq!(result, Ok(()));
+    buffer.expect("it comes back").to_vec()
+}
+
+pub fn write(queue: &mut Queue, offset: u64, bytes: &[u8]) {
+    let mut buffer = queue.buffer(bytes.len()).expect("a buffer");
+    buffer.copy_from_slice(bytes);
+    let operation = Operation::Write { fua: false };
+    let (result, buffer) = run(queue, operation, offset, bytes.len(), Some(buffer));
+    assert_eq!(result, Ok(()));
+    assert_eq!(buffer.as_deref(), Some(bytes));
+}
+
+/// Bytes that differ at any two places, for any seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
+    bytes
+}

@@ -1,0 +1,268 @@
+//! I/O of any range, alone and many at once.
+
+use volume::{CloseError, Io, IoError, OpenError, Operation, Volume};
+
+use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, write};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("blocks_are_written_and_read_back", blocks),
+    ("any_range_is_read_and_written", ranges),
+    ("zeroes_discards_and_flushes", operations),
+    ("storage_in_memory_has_no_flush", no_flush),
+    ("depth_is_a_limit_and_all_ios_complete", depth),
+    ("queues_share_a_volume", queues),
+    ("no_service_is_an_error", no_service),
+    ("second_volume_opens_after_the_first_is_closed", reopen),
+];
+
+const WRITE: Operation = Operation::Write { fua: false };
+
+fn blocks() {
+    let deployment = Deployment::new(Plan::default());
+    let (volume, mut queues) = deployment.open();
+    assert_eq!(volume.size(), 64 * BLOCK as u64);
+    assert_eq!(volume.block_size() as usize, BLOCK);
+    let queue = &mut queues[0];
+    for block in [0, 1, 63] {
+        let bytes = pattern(block, BLOCK);
+        write(queue, block * BLOCK as u64, &bytes);
+        assert!(read(queue, block * BLOCK as u64, BLOCK) == bytes);
+    }
+    let bytes = pattern(99, 60 * BLOCK);
+    write(queue, 2 * BLOCK as u64, &bytes);
+    assert!(read(queue, 2 * BLOCK as u64, 60 * BLOCK) == bytes);
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+fn ranges() {
+    let deployment = Deployment::new(Plan::default());
+    let (volume, mut queues) = deployment.open();
+    let queue = &mut queues[0];
+    let mut expected = pattern(1, volume.size() as usize);
+    write(queue, 0, &expected);
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..200 {
+        let offset = random.usize(..expected.len());
+        let len = random.usize(..(5 * BLOCK).min(expected.len() - offset));
+        let bytes = pattern(100 + round, len);
+        write(queue, offset as u64, &bytes);
+        expected[offset..offset + len].copy_from_slice(&bytes);
+        let offset = random.usize(..expected.len());
+        let len = random.usize(..(5 * BLOCK).min(expected.len() - offset));
+        assert!(read(queue, offset as u64, len) == expected[offset..offset + len]);
+    }
+    assert!(read(queue, 0, expected.len()) == expected);
+    let out = run(queue, Operation::Discard, volume.size(), 1, None).0;
+    let size = volume.size();
+    let expected = IoError::OutOfRange {
+        offset: size,
+        len: 1,
+        size,
+    };
+    assert_eq!(out, Err(expected));
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+fn operations() {
+    let deployment = Deployment::new(Plan::default());
+    let (volume, mut queues) = deployment.open();
+    let capabilities = volume.capabilities();
+    assert!(capabilities.flush && capabilities.fua && !capabilities.read_only);
+    let queue = &mut queues[0];
+    let mut expected = pattern(1, volume.size() as usize);
+    write(queue, 0, &expected);
+    let zeroes = Operation::WriteZeroes { fua: false };
+    let durable = Operation::WriteZeroes { fua: true };
+    for (operation, offset, len) in [
+        (zeroes, 100, 50_usize),
+        (durable, 4000, 3 * BLOCK),
+        (Operation::Discard, 100_000, 100_000),
+        (durable, 0, 1),
+    ] {
+        assert_eq!(run(queue, operation, offset, len, None).0, Ok(()));
+        expected[offset as usize..offset as usize + len].fill(0);
+        assert!(read(queue, 0, expected.len()) == expected, "{operation:?}");
+    }
+    let mut buffer = queue.buffer(500).expect("a buffer");
+    buffer.fill(7);
+    let operation = Operation::Write { fua: true };
+    assert_eq!(run(queue, operation, 5000, 500, Some(buffer)).0, Ok(()));
+    expected[5000..5500].fill(7);
+    assert!(read(queue, 0, expected.len()) == expected);
+    assert_eq!(run(queue, Operation::Flush, 0, 0, None).0, Ok(()));
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+fn no_flush() {
+    let deployment = Deployment::new(Plan {
+        is_durable: false,
+        ..Plan::default()
+    });
+    let (volume, mut queues) = deployment.open();
+    assert!(!volume.capabilities().flush && !volume.capabilities().fua);
+    let flushed = run(&mut queues[0], Operation::Flush, 0, 0, None).0;
+    assert_eq!(flushed, Err(IoError::Unsupported));
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+    let mut config = deployment.config();
+    config.read_only = true;
+    let (volume, mut queues) = deployment.open_with(config);
+    assert!(volume.capabilities().read_only);
+    let written = run(&mut queues[0], Operation::Discard, 0, 1, None).0;
+    assert_eq!(written, Err(IoError::ReadOnly));
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+fn depth() {
+    let deployment = Deployment::new(Plan::default());
+    let mut config = deployment.config();
+    (config.depth, config.buffers) = (8, 12);
+    let (volume, mut queues) = deployment.open_with(config);
+    let queue = &mut queues[0];
+    let mut outstanding = 0;
+    let mut completed = vec![0; 1000];
+    let mut refused = 0;
+    for tag in 0..1000_u64 {
+        let mut buffer = loop {
+            match queue.buffer(BLOCK) {
+                Some(buffer) => break buffer,
+                None => {
+                    for done in reap(queue, 1) {
+                        completed[done.tag as usize] += 1;
+                        outstanding -= 1;
+                    }
+                }
+            }
+        };
+        buffer.fill(tag as u8);
+        let mut io = Io {
+            tag,
+            operation: WRITE,
+            offset: (tag % 60) * BLOCK as u64 + (tag % 3) * 512,
+            len: BLOCK as u32,
+            buffer: Some(buffer),
+        };
+        while let Err(same) = queue.submit(io) {
+            assert_eq!(same.tag, tag);
+            io = same;
+            refused += 1;
+            for done in reap(queue, 1) {
+                assert_eq!(done.result, Ok(()));
+                completed[done.tag as usize] += 1;
+                outstanding -= 1;
+            }
+        }
+        outstanding += 1;
+        assert!(outstanding <= 8);
+    }
+    for done in reap(queue, outstanding) {
+        assert_eq!(done.result, Ok(()));
+        completed[done.tag as usize] += 1;
+    }
+    assert!(refused > 0);
+    assert!(completed.iter().all(|&count| count == 1));
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+/// Threads with a queue each add to counters that lie across blocks: half of a write, or two at once, would lose additions.
+fn queues() {
+    const THREADS: usize = 3;
+    let deployment = Deployment::new(Plan {
+        blocks: 8,
+        block_size: 512,
+        workers: THREADS,
+        ..Plan::default()
+    });
+    let (volume, queues) = deployment.open();
+    let size = volume.size() as usize;
+    std::thread::scope(|scope| {
+        for (thread, mut queue) in queues.into_iter().enumerate() {
+            scope.spawn(move || {
+                // Writes of one value over ranges that all threads share, and reads that find one value.
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                for round in 0..300_u32 {
+                    let value = (round * THREADS as u32 + thread as u32) as u8;
+                    if random.bool() {
+                        write(&mut queue, 300, &vec![value; 2000]);
+                    } else {
+                        let bytes = read(&mut queue, 300, 2000);
+                        let first = bytes[0];
+                        assert!(bytes.iter().all(|&byte| byte == first), "half of a write");
+                    }
+                }
+                if thread == 0 {
+                    let flushed = run(&mut queue, Operation::Flush, 0, 0, None).0;
+                    assert_eq!(flushed, Ok(()));
+                }
+                let bytes = read(&mut queue, 0, size);
+                assert!(bytes[..300].iter().all(|&byte| byte == 0));
+                assert!(bytes[2300..].iter().all(|&byte| byte == 0));
+            });
+        }
+    });
+    volume.close().expect("a clean shutdown");
+}
+
+fn no_service() {
+    let config = volume::Config {
+        service: "volume-test-nothing".to_owned(),
+        control_timeout: std::time::Duration::from_millis(300),
+        ..volume::Config::default()
+    };
+    let error = Volume::open(config.clone()).expect_err("nothing is there");
+    assert!(matches!(error, OpenError::Session(_)), "{error:?}");
+    let no_device = volume::Config {
+        device: "no such device".to_owned(),
+        ..config.clone()
+    };
+    let error = Volume::open(no_device).expect_err("no device");
+    assert!(matches!(error, OpenError::Device { .. }), "{error:?}");
+    let no_queue = volume::Config {
+        queues: 0,
+        ..config
+    };
+    let error = Volume::open(no_queue).expect_err("no queue");
+    assert!(matches!(error, OpenError::Config(_)), "{error:?}");
+}
+
+fn reopen() {
+    let deployment = Deployment::new(Plan::default());
+    let bytes = pattern(3, BLOCK);
+    for round in 0..3 {
+        let (volume, mut queues) = deployment.open();
+        if round == 0 {
+            write(&mut queues[0], 0, &bytes);
+        }
+        assert!(read(&mut queues[0], 0, BLOCK) == bytes);
+        if round == 1 {
+            // Its queue lives on, and is polled meanwhile.
+            let thread = std::thread::spawn(move || volume.close());
+            while !thread.is_finished() {
+                queues[0].poll(&mut |_| {});
+            }
+            thread.join().expect("no panic").expect("a clean shutdown");
+            let late = run(&mut queues[0], Operation::Flush, 0, 0, None).0;
+            assert_eq!(late, Err(IoError::Closed));
+        } else if round == 2 {
+            let mut config = deployment.config();
+            config.control_timeout = std::time::Duration::from_secs(8);
+            drop(queues);
+            volume.close().expect("a clean shutdown");
+            let (volume, queues) = deployment.open_with(config);
+            let error = volume.close().expect_err("a queue that is not polled");
+            assert!(
+                matches!(error, CloseError::Queues { count: 1 }),
+                "{error:?}"
+            );
+            drop(queues);
+        } else {
+            drop(queues);
+            volume.close().expect("a clean shutdown");
+        }
+    }
+}
