@@ -60,6 +60,9 @@ enum Command {
     /// The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload
     #[command(disable_help_flag = true)]
     GgaOffload(RoleArguments),
+    /// A network block device: serves a storage to programs that speak NBD
+    #[command(disable_help_flag = true)]
+    Nbd(RoleArguments),
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
+        Command::Nbd(role) => nbd_frontend::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use conformance::process::Failure;
 use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
@@ -11,6 +12,7 @@ use tabled::settings::{Alignment, Style};
 
 use super::deployment::Session;
 use super::plan::{Expected, Plan, Run};
+use super::volume::Image;
 
 /// One session in the table.
 #[derive(Debug, Serialize)]
@@ -87,6 +89,20 @@ impl Row {
             strategy: run.strategy.name(),
             passed: false,
             failure: failure.into(),
+            measured: None,
+        }
+    }
+}
+
+impl Row {
+    /// The session of the volume layout, which only passes or fails.
+    pub fn volume(image: Image, failure: Option<Failure>) -> Self {
+        Self {
+            layout: "volume",
+            title: image.title(),
+            strategy: "nbd",
+            passed: failure.is_none(),
+            failure: failure.map(|failure| failure.to_string()),
             measured: None,
         }
     }
