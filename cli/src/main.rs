@@ -74,6 +74,9 @@ enum Command {
     /// A disk of virtual machines: serves a storage by vhost-user-blk
     #[command(disable_help_flag = true)]
     VhostUserBlk(RoleArguments),
+    /// A network block device: serves a storage to programs that speak NBD
+    #[command(disable_help_flag = true)]
+    Nbd(RoleArguments),
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
         Command::VhostUserBlk(role) => vhost_user_blk_frontend::run(role.with_program_name()),
+        Command::Nbd(role) => nbd_frontend::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     };

@@ -149,8 +149,13 @@ fn gga_with_content_that_does_not_compress() {
 }
 
 #[test]
+fn volume_holds_a_file_system() {
+    run(&["--layout", "volume"], 1);
+}
+
+#[test]
 fn with_its_defaults_both_layouts_one_after_the_other() {
-    run(&["--operations", "2000"], 11);
+    run(&["--operations", "2000"], 12);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The program outside of its checkout, and under the names of the reference's programs.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,7 +16,7 @@ fn run(program: &Path, runtime: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn the_demo_needs_no_checkout() {
-    let bench = support::Bench::new();
+    let bench = crate::support::Bench::new();
     let program = bench.path("program");
     fs::copy(env!("CARGO_BIN_EXE_doca-storage"), &program).expect("copied");
     let arguments = ["demo", "--layout", "zero-copy", "--operations", "64"];
@@ -33,7 +31,7 @@ fn the_demo_needs_no_checkout() {
 
 #[test]
 fn a_link_of_a_role_s_name_is_that_role() {
-    let bench = support::Bench::new();
+    let bench = crate::support::Bench::new();
     let help = |program: &Path, arguments: &[&str]| {
         let output = run(program, &bench.runtime(), arguments);
         assert!(output.status.success(), "{output:?}");
@@ -71,7 +69,7 @@ fn a_link_of_a_role_s_name_is_that_role() {
 
 #[test]
 fn tables_fit_terminals_of_80_columns() {
-    let bench = support::Bench::new();
+    let bench = crate::support::Bench::new();
     for arguments in [
         &["conformance", "layout"][..],
         &["conformance", "layout", "--print"],

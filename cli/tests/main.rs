@@ -17,9 +17,14 @@ mod gga_signals;
 mod gga_stored;
 mod hammer;
 mod hostile;
+mod installed;
 mod keep;
 mod layout;
 mod matrix;
+mod metrics;
+mod nbd;
+#[path = "../../frontends/nbd/tests/support/client.rs"]
+mod nbd_client;
 mod output;
 mod record_replay;
 mod role_initiator;
@@ -34,6 +39,7 @@ mod signals;
 mod stopped_peers;
 mod unclean_end;
 mod validation;
+mod vhost_user_blk;
 
 /// Cargo does not look for tests by itself here: a file that is not declared above would never run.
 #[test]

@@ -1,17 +1,15 @@
 //! `--metrics` of real roles agrees with what an initiator has done, and `doca-storage status` shows it.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use crate::support::gga::TARGETS;
+use crate::support::set::{Set, interrupted, redundancy};
+use crate::support::{BLOCK_SIZE, Bench, document, said, soon};
+use deployment::process::Process;
 use serde_json::Value;
-use support::gga::TARGETS;
-use support::set::{Set, interrupted, redundancy};
-use support::{BLOCK_SIZE, Bench, document, said, soon};
 
 const METRICS: [&str; 2] = ["--metrics", "0"];
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::process::{Process, Signal};
+use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{PATIENCE, document, listening_port, soon, text};
 use tempfile::TempDir;

@@ -1,16 +1,14 @@
 //! A disk by vhost-user-blk on a deployment of real processes, with libblkio as the client.
 
-mod support;
-
 use std::mem::MaybeUninit;
 use std::path::Path;
 
+use crate::support::{Bench, PATIENCE, complaint, content, soon, text};
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
-use conformance::process::{Process, Signal};
-use support::{Bench, PATIENCE, complaint, content, soon, text};
+use deployment::process::{Process, Signal};
 
 const BLOCKS: usize = 1024;
-const SIZE: usize = BLOCKS * support::BLOCK_SIZE;
+const SIZE: usize = BLOCKS * crate::support::BLOCK_SIZE;
 
 /// A client with as many queues, and memory of the size of the disk.
 struct Client {

@@ -3,6 +3,7 @@
 //! * [`options`] the flags, [`plan`] what they mean in sessions, blocks and operations;
 //! * [`layout`] the deployments: one service, over one target or three;
 //! * [`content`] the storage's content, made from a real file;
+//! * [`volume`] the one session that is no initiator's: NBD;
 //! * [`deployment`] the processes of one session and their command lines;
 //! * [`report`] the table and the verdict.
 
@@ -12,6 +13,7 @@ mod layout;
 mod options;
 mod plan;
 mod report;
+mod volume;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -63,6 +65,12 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         .prefix("doca-storage-")
         .tempdir()
         .map_err(Error::io("a private runtime directory"))?;
+    if options.keep && options.layout == options::LayoutChoice::Volume {
+        return Err(Error::Options(
+            "--keep: expected --layout zero-copy, gga or all: of the volume nothing is kept"
+                .to_owned(),
+        ));
+    }
     let content = Content::prepare(options, directory.path())?;
     let plan = Plan::new(options, &content)?;
     let deployment = Deployment::new(&plan, &content, directory.path(), shutdown)?;
@@ -84,6 +92,19 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         progress.finish_and_clear();
         report.add(row);
     }
+    if options.layout.has_volume() {
+        let image = volume::Image::available();
+        let progress = progress_line(options, image.title());
+        let result = volume::run(&deployment, image, &content.path, directory.path());
+        progress.finish_and_clear();
+        match result {
+            Err(failure) if deployment.interrupted() => {
+                errln!("{failure}");
+                return Err(Error::Interrupted);
+            }
+            result => report.add(Row::volume(image, result.err())),
+        }
+    }
     report.add_leftovers(deployment.leftovers()?);
 
     let passed = report.passed();
@@ -92,9 +113,9 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     } else {
         outln!("{report}");
     }
-    if options.keep && passed {
-        let first = plan.runs().swap_remove(0);
-        let kept = deployment.keep(&first, &directory.keep())?;
+    // The volume alone has no session to keep; options are checked for that.
+    if let (true, Some(first)) = (options.keep && passed, plan.runs().first()) {
+        let kept = deployment.keep(first, &directory.keep())?;
         errln!("{kept}");
     }
     Ok(passed)

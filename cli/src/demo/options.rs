@@ -18,7 +18,8 @@ Examples:
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// Deployment to run: zero-copy (one target), gga (compression and erasure coding over three), or all of them
+    /// Deployment to run: zero-copy (one target), gga (compression and erasure coding over three), volume (an NBD
+    /// server in front of zero-copy), or all of them
     #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
     pub layout: LayoutChoice,
 
@@ -83,6 +84,8 @@ pub enum LayoutChoice {
     ZeroCopy,
     /// The gga_offload service and its three targets
     Gga,
+    /// A file system image through an NBD server in front of the zero-copy service
+    Volume,
     /// One after the other
     #[default]
     All,
@@ -90,11 +93,15 @@ pub enum LayoutChoice {
 
 impl LayoutChoice {
     pub fn has_zero_copy(self) -> bool {
-        self != Self::Gga
+        matches!(self, Self::ZeroCopy | Self::All)
     }
 
     pub fn has_gga(self) -> bool {
-        self != Self::ZeroCopy
+        matches!(self, Self::Gga | Self::All)
+    }
+
+    pub fn has_volume(self) -> bool {
+        matches!(self, Self::Volume | Self::All)
     }
 }
 

@@ -136,6 +136,9 @@ impl Plan {
                 self.matrix_name()
             ));
         }
+        if self.layout.has_volume() {
+            layouts.push("ext4 image -> NBD server -> zero-copy service -> target".to_owned());
+        }
         let mut text = format!(
             "doca-storage demo: {}\n\
              {} worker{} each, {} transactions, {} block{} per I/O\n\

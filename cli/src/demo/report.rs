@@ -3,12 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use conformance::process::Failure;
 use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
 
 use super::deployment::Session;
 use super::plan::{Expected, Plan, Run};
+use super::volume::Image;
 use crate::table::{self, Layout};
 
 /// One session in the table.
@@ -86,6 +88,20 @@ impl Row {
             strategy: run.strategy.name(),
             passed: false,
             failure: failure.into(),
+            measured: None,
+        }
+    }
+}
+
+impl Row {
+    /// The session of the volume layout, which only passes or fails.
+    pub fn volume(image: Image, failure: Option<Failure>) -> Self {
+        Self {
+            layout: "volume",
+            title: image.title(),
+            strategy: "nbd",
+            passed: failure.is_none(),
+            failure: failure.map(|failure| failure.to_string()),
             measured: None,
         }
     }

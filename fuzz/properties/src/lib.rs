@@ -8,6 +8,7 @@
 //! * [`stored_block`]: stored blocks of the gga_offload service
 //! * [`json_flags`]: JSON files of flags
 //! * [`backing`]: the header of a target's backing file
+//! * [`mod@nbd`]: what a client of the NBD server sends
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
@@ -23,6 +24,7 @@ pub mod file;
 pub mod io_message;
 pub mod json_flags;
 pub mod memory;
+pub mod nbd;
 pub mod sbc;
 pub mod search;
 pub mod settings;

@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use super::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
+use super::{
+    backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
+};
 
 /// A property, and the generator of its inputs.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +28,7 @@ fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
 }
 
 /// All properties.
-pub const ALL: [Search; 8] = [
+pub const ALL: [Search; 9] = [
     Search {
         name: "control_frames",
         size: 2048,
@@ -44,6 +46,12 @@ pub const ALL: [Search; 8] = [
         size: 512,
         share: 500,
         try_with: |bytes| input(bytes, sbc::property),
+    },
+    Search {
+        name: "nbd",
+        size: 1024,
+        share: 1000,
+        try_with: |bytes| input(bytes, nbd::property),
     },
     Search {
         name: "backing",

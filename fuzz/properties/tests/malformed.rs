@@ -7,12 +7,14 @@ use fuzz_properties::tally::{Counts, Table, snapshot};
 const INPUTS: u64 = 1500;
 
 /// All decoders of the project. A new one has to be added here, and to a property.
-const DECODERS: [&str; 35] = [
+const DECODERS: [&str; 37] = [
     ".sbc file or plain content",
     ".sbc header",
     "Comch frame",
     "JSON flags of doca_argp",
     "JSON flags of the roles",
+    "NBD handshake",
+    "NBD request",
     "RDMA connection by address",
     "RDMA connection details",
     "backing file's header",

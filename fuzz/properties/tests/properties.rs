@@ -5,7 +5,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{
-    backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block,
+    backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
 };
 
 /// Runs a property for this many seconds, with inputs generated from at most `size` random bytes.
@@ -48,6 +48,11 @@ fn stored_blocks() {
 #[test]
 fn json_flags() {
     run(4, 1024, json_flags::property);
+}
+
+#[test]
+fn nbd_clients() {
+    run(2, 4096, nbd::property);
 }
 
 #[test]

@@ -172,7 +172,12 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    fn command(&self, arguments: &[OsString]) -> Command {
+    /// A CPU for role number `role` of a session with three of them.
+    pub(super) fn cpu(&self, role: usize) -> usize {
+        self.cpus.of(role, 3, 1).next().unwrap_or_default()
+    }
+
+    pub(super) fn command(&self, arguments: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
@@ -181,7 +186,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-fn listening_port(line: &str) -> Option<u16> {
+pub(super) fn listening_port(line: &str) -> Option<u16> {
     line.rsplit_once("listening on port ")?
         .1
         .trim()
@@ -189,7 +194,7 @@ fn listening_port(line: &str) -> Option<u16> {
         .ok()
 }
 
-fn waits_for_initiator(line: &str) -> Option<()> {
+pub(super) fn waits_for_initiator(line: &str) -> Option<()> {
     line.contains("waiting for the initiator").then_some(())
 }
 

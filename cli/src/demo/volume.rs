@@ -1,0 +1,297 @@
+//! The volume layout: a file system image goes through the NBD server, which is restarted before it is read back and checked.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use conformance::process::{Failure, Process, Signal};
+use conformance::scene::{DPU_DEVICE, HOST_DEVICE};
+
+use super::deployment::Deployment;
+
+/// Bytes of the storage: the smallest ext4 with a journal takes half of it.
+const SIZE: usize = 16 << 20;
+const BLOCK_SIZE: usize = 4096;
+
+/// Bytes of a request.
+const REQUEST: usize = 256 * 1024;
+
+/// Time that a process gets to be ready, or to end.
+const READY: Duration = Duration::from_secs(20);
+
+/// Time that the server gets to reply.
+const REPLY: Duration = Duration::from_secs(60);
+
+/// What went through the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    /// A file system with the demo's content, made by mkfs.ext4.
+    Ext4,
+    /// A pattern, as mkfs.ext4 is not installed.
+    Pattern,
+}
+
+impl Image {
+    /// What the table calls the session.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4 through NBD, reopen, check",
+            Self::Pattern => "pattern through NBD, reopen, compare",
+        }
+    }
+
+    /// The one that can be made on this machine.
+    pub fn available() -> Self {
+        if find("mkfs.ext4").is_some() {
+            Self::Ext4
+        } else {
+            Self::Pattern
+        }
+    }
+}
+
+/// A program in the places where file system tools are, which are not on everyone's path.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
+}
+
+fn failure(what: impl Into<String>) -> Failure {
+    Failure {
+        role: "demo",
+        what: what.into(),
+        stderr: String::new(),
+    }
+}
+
+/// Runs the session; `content` is a file that the file system gets.
+pub fn run(
+    deployment: &Deployment<'_>,
+    image: Image,
+    content: &Path,
+    directory: &Path,
+) -> Result<(), Failure> {
+    let io = |what: &'static str| move |error: std::io::Error| failure(format!("{what}: {error}"));
+    let written = match image {
+        Image::Ext4 => make_file_system(content, directory)?,
+        Image::Pattern => (0..SIZE / 8)
+            .flat_map(|place| {
+                (place as u64)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .to_le_bytes()
+            })
+            .collect(),
+    };
+    let blocks = (SIZE / BLOCK_SIZE).to_string();
+    let forever = ["--sessions", "forever", "--output", "json"];
+    let start = |role: &'static str, arguments: &[&str], cpu: usize| {
+        let cpu = deployment.cpu(cpu).to_string();
+        let arguments: Vec<OsString> = [arguments, &["--cpu", &cpu]]
+            .concat()
+            .iter()
+            .map(OsString::from)
+            .collect();
+        Process::spawn(role, deployment.command(&arguments))
+    };
+    let target = [
+        "target",
+        "--device",
+        HOST_DEVICE,
+        "--listen-port",
+        "0",
+        "--block-size",
+        "4096",
+        "--block-count",
+        &blocks,
+    ];
+    let mut target = start("target", &[&target[..], &forever].concat(), 1)?;
+    let port = target.wait_for("was listening", READY, super::deployment::listening_port)?;
+    let storage = format!("127.0.0.1:{port}");
+    let service = [
+        "zero-copy",
+        "--device",
+        DPU_DEVICE,
+        "--representor",
+        HOST_DEVICE,
+        "--storage-server",
+        &storage,
+    ];
+    let mut service = start("service", &[&service[..], &forever].concat(), 2)?;
+    service.wait_for(
+        "was waiting for a client",
+        READY,
+        super::deployment::waits_for_initiator,
+    )?;
+    let socket = directory.join("disk");
+    let server = || -> Result<Process, Failure> {
+        let path = socket
+            .to_str()
+            .ok_or_else(|| failure("expected a path in UTF-8"))?;
+        let arguments = [
+            "nbd",
+            "--device",
+            HOST_DEVICE,
+            "--socket",
+            path,
+            "--output",
+            "json",
+        ];
+        let mut server = start("nbd", &arguments, 0)?;
+        server.wait_for("was listening", READY, |line| {
+            line.contains("Serving").then_some(())
+        })?;
+        Ok(server)
+    };
+
+    let first = server()?;
+    let mut client = Client::connect(&socket).map_err(io("connect to the NBD server"))?;
+    client
+        .write_everything(&written)
+        .map_err(io("write through NBD"))?;
+    drop(client);
+    end(first)?;
+    let second = server()?;
+    let mut client = Client::connect(&socket).map_err(io("connect to the NBD server"))?;
+    let read = client.read_everything().map_err(io("read through NBD"))?;
+    drop(client);
+    end(second)?;
+    end(service)?;
+    end(target)?;
+    if let Some(at) = std::iter::zip(&written, &read).position(|(written, read)| written != read) {
+        return Err(failure(format!("byte {at} is not what was written")));
+    }
+    match (image, find("e2fsck")) {
+        (Image::Ext4, Some(e2fsck)) => {
+            let copy = directory.join("copy.ext4");
+            std::fs::write(&copy, &read).map_err(io("write the copy"))?;
+            tool(Command::new(e2fsck).arg("-fn").arg(copy))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An image with the content in it, made without privileges.
+fn make_file_system(content: &Path, directory: &Path) -> Result<Vec<u8>, Failure> {
+    let make = || -> std::io::Result<(PathBuf, PathBuf)> {
+        let tree = directory.join("tree");
+        std::fs::create_dir(&tree)?;
+        let mut bytes = Vec::new();
+        // Half of the image: the other half is the file system's own.
+        std::fs::File::open(content)?
+            .take(SIZE as u64 / 2)
+            .read_to_end(&mut bytes)?;
+        std::fs::write(tree.join("content"), bytes)?;
+        let image = directory.join("image.ext4");
+        std::fs::File::create(&image)?.set_len(SIZE as u64)?;
+        Ok((tree, image))
+    };
+    let (tree, image) = make().map_err(|error| failure(format!("make a file system: {error}")))?;
+    let mkfs = find("mkfs.ext4").ok_or_else(|| failure("mkfs.ext4 is gone"))?;
+    tool(
+        Command::new(mkfs)
+            .args(["-q", "-F", "-d"])
+            .arg(tree)
+            .arg(&image),
+    )?;
+    std::fs::read(&image).map_err(|error| failure(format!("read the image: {error}")))
+}
+
+fn tool(command: &mut Command) -> Result<(), Failure> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|error| failure(format!("{name}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure {
+        role: "demo",
+        what: format!("{name}: {}", output.status),
+        stderr: String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+    })
+}
+
+/// Ends a process in order.
+fn end(process: Process) -> Result<(), Failure> {
+    process.signal(Signal::TERM);
+    process.finish(Instant::now() + READY, || false).map(drop)
+}
+
+/// An NBD client that does one thing after the other, with simple replies.
+struct Client {
+    stream: UnixStream,
+    has_flush: bool,
+}
+
+impl Client {
+    fn connect(socket: &Path) -> std::io::Result<Self> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(REPLY))?;
+        stream.set_write_timeout(Some(REPLY))?;
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting)?;
+        // Fixed newstyle, no zeroes; then the default export.
+        stream.write_all(&3_u32.to_be_bytes())?;
+        stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        let mut export = [0; 10];
+        stream.read_exact(&mut export)?;
+        if export[..8] != (SIZE as u64).to_be_bytes() {
+            return Err(std::io::Error::other(format!(
+                "expected an export of {SIZE} bytes"
+            )));
+        }
+        let has_flush = export[9] & 1 << 2 != 0;
+        Ok(Self { stream, has_flush })
+    }
+
+    fn request(&mut self, command: u16, offset: usize, len: usize) -> std::io::Result<()> {
+        let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+        request.extend([0; 2]);
+        request.extend(command.to_be_bytes());
+        request.extend([0; 8]);
+        request.extend((offset as u64).to_be_bytes());
+        request.extend((len as u32).to_be_bytes());
+        self.stream.write_all(&request)
+    }
+
+    fn reply(&mut self) -> std::io::Result<()> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        if reply[..8] == [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0] {
+            return Ok(());
+        }
+        Err(std::io::Error::other(format!(
+            "the server replied {reply:02x?}"
+        )))
+    }
+
+    fn write_everything(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        for (index, piece) in bytes.chunks(REQUEST).enumerate() {
+            self.request(1, index * REQUEST, piece.len())?;
+            self.stream.write_all(piece)?;
+            self.reply()?;
+        }
+        if self.has_flush {
+            self.request(3, 0, 0)?;
+            self.reply()?;
+        }
+        self.request(2, 0, 0)
+    }
+
+    fn read_everything(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; SIZE];
+        for (index, piece) in bytes.chunks_mut(REQUEST).enumerate() {
+            self.request(0, index * REQUEST, piece.len())?;
+            self.reply()?;
+            self.stream.read_exact(piece)?;
+        }
+        self.request(2, 0, 0)?;
+        Ok(bytes)
+    }
+}

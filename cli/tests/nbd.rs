@@ -1,0 +1,241 @@
+//! The NBD server with real targets and services behind it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::nbd_client::{Client, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
+use crate::support::{Bench, PATIENCE, complaint, soon, text};
+use deployment::process::{Process, Signal};
+
+const FOREVER: [&str; 2] = ["--sessions", "forever"];
+
+/// Bytes of the storages here.
+const SIZE: usize = 16 << 20;
+
+/// A server that listens, and its socket.
+fn serve(bench: &Bench, arguments: &[&str]) -> (Process, PathBuf) {
+    let socket = bench.path("socket");
+    let base = [
+        "nbd",
+        "-d",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--control-timeout",
+        "60",
+        "--reconnect-timeout",
+        "300",
+        "--output",
+        "json",
+        "--socket",
+        text(&socket),
+    ];
+    let mut server = bench.spawn("nbd", &[&base[..], arguments].concat());
+    server
+        .wait_for("was listening", PATIENCE, |line| {
+            line.contains(&format!("Serving {SIZE} bytes at nbd+unix:///"))
+                .then_some(())
+        })
+        .expect("the server listens");
+    (server, socket)
+}
+
+/// Ends a process in order.
+fn stop(mut process: Process) {
+    process.signal(Signal::TERM);
+    let status = process.wait(soon()).expect("it ends");
+    assert!(status.success(), "{status}: {}", process.stderr());
+}
+
+fn zero_copy_target(bench: &Bench) -> (Process, u16) {
+    let blocks = (SIZE / 4096).to_string();
+    let sizes = ["--block-size", "4096", "--block-count", &blocks];
+    bench.target(&[&sizes[..], &FOREVER].concat())
+}
+
+/// Unaligned writes, zeroes, flush and FUA, seen by another client and by another server.
+fn writes_are_kept(bench: &Bench) {
+    let (server, socket) = serve(bench, &[]);
+    let mut client = Client::transmitting(&socket, true);
+    let mut expected = pattern(SIZE, 1);
+    for (index, piece) in expected.chunks(1 << 20).enumerate() {
+        assert_eq!(client.write((index << 20) as u64, piece), 0);
+    }
+    for (offset, len) in [
+        (1, 1),
+        (4095, 2),
+        (5000, 100_000),
+        (SIZE - 700_001, 700_001),
+    ] {
+        let data = pattern(len, offset as u64);
+        expected[offset..offset + len].copy_from_slice(&data);
+        assert_eq!(client.write(offset as u64, &data), 0);
+    }
+    let cookie = client.send(FUA, WRITE_ZEROES, 8000, 300_000);
+    assert_eq!(client.result(cookie), 0);
+    expected[8000..308_000].fill(0);
+    let cookie = client.send(0, FLUSH, 0, 0);
+    assert_eq!(client.result(cookie), 0);
+    let content = |client: &mut Client<_>| {
+        let (content, errors) = client.read_structured(0, 0, SIZE as u32);
+        assert_eq!(errors, []);
+        content
+    };
+    let mut other = Client::transmitting(&socket, true);
+    assert!(content(&mut other) == expected);
+    let mut simple = Client::transmitting(&socket, false);
+    assert!(simple.read_simple(3, 1 << 20).as_deref() == Ok(&expected[3..3 + (1 << 20)]));
+    stop(server);
+    assert!(other.is_closed());
+    assert!(!socket.exists());
+
+    let (server, socket) = serve(bench, &["--read-only"]);
+    let mut again = Client::transmitting(&socket, true);
+    assert!(content(&mut again) == expected);
+    assert_eq!(again.write(0, b"x"), EPERM);
+    stop(server);
+}
+
+#[test]
+fn writes_are_kept_by_zero_copy() {
+    let bench = Bench::new();
+    let (target, port) = zero_copy_target(&bench);
+    let service = bench.service(port, &FOREVER);
+    writes_are_kept(&bench);
+    stop(service);
+    stop(target);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn writes_are_kept_by_gga_offload() {
+    let bench = Bench::new();
+    let blocks = (SIZE / 4096).to_string();
+    // Chunks of blocks that hold any content.
+    let sizes = ["--block-size", "2112", "--block-count", &blocks];
+    let arguments = [&sizes[..], &FOREVER].concat();
+    let targets = [(); 3].map(|()| bench.target(&arguments));
+    let ports = targets.each_ref().map(|(_, port)| *port);
+    let logical = ["--cpu", "0", "--logical-block-size", "4096"];
+    let service = bench.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
+    writes_are_kept(&bench);
+    stop(service);
+    targets.into_iter().for_each(|(target, _)| stop(target));
+}
+
+#[test]
+fn requests_wait_for_a_service_that_is_restarted() {
+    let bench = Bench::new();
+    let (target, port) = zero_copy_target(&bench);
+    let service = bench.service(port, &FOREVER);
+    let (server, socket) = serve(&bench, &[]);
+    let mut client = Client::transmitting(&socket, true);
+    let before = pattern(1 << 20, 1);
+    assert_eq!(client.write(0, &before), 0);
+
+    service.signal(Signal::KILL);
+    drop(service);
+    let data = pattern(1 << 20, 2);
+    let write = client.send_write(0, 2 << 20, &data);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let service = bench.service(port, &FOREVER);
+    assert_eq!(client.result(write), 0);
+    assert!(client.read_structured(0, 0, 1 << 20).0 == before);
+    assert!(client.read_structured(0, 2 << 20, 1 << 20).0 == data);
+    stop(server);
+    stop(service);
+    stop(target);
+}
+
+/// A program of the system, where it is installed; in CI it has to be.
+fn installed(program: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|it| it.join(program).is_file());
+    assert!(
+        is_there || std::env::var_os("CI").is_none(),
+        "{program} is not installed"
+    );
+    if !is_there {
+        eprintln!("NOT RUN: {program} is not installed");
+    }
+    is_there.then(|| Command::new(program))
+}
+
+#[test]
+fn nbdcopy_copies_both_ways() {
+    let Some(mut there) = installed("nbdcopy") else {
+        return;
+    };
+    let bench = Bench::new();
+    let (target, port) = zero_copy_target(&bench);
+    let service = bench.service(port, &FOREVER);
+    let (server, socket) = serve(&bench, &["--export", "a disk"]);
+    let uri = format!("nbd+unix:///a%20disk?socket={}", text(&socket));
+    let content = pattern(SIZE, 3);
+    let file = bench.file("from", &content);
+    let copy = bench.path("to");
+    let there = there.arg("--flush").arg(file).arg(&uri).output();
+    let there = there.expect("it runs");
+    assert!(there.status.success(), "{there:?}");
+    let back = Command::new("nbdcopy").arg(&uri).arg(&copy).output();
+    let back = back.expect("it runs");
+    assert!(back.status.success(), "{back:?}");
+    assert!(std::fs::read(copy).expect("a copy") == content);
+    stop(server);
+    stop(service);
+    stop(target);
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    let bench = Bench::new();
+    let base = [
+        "nbd",
+        "-d",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--control-timeout",
+        "1",
+    ];
+    let socket = bench.path("socket");
+    let file = bench.file("precious", b"precious");
+    let socket = text(&socket);
+    let cases: [(&[&str], &str); 6] = [
+        (&[], "--socket"),
+        (&["--listen", "0.0.0.0:0"], "--insecure"),
+        (&["--listen", "nowhere"], "NAME:PORT"),
+        (&["--socket", text(&file)], "found a file"),
+        (
+            &[
+                "--socket",
+                socket,
+                "--tls-certificate",
+                "a",
+                "--tls-key",
+                "b",
+            ],
+            "--listen",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--tls-certificate",
+                "/no/a",
+                "--tls-key",
+                "/no/b",
+            ],
+            "/no/",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let server = bench.spawn("nbd", &[&base[..], arguments].concat());
+        let said = complaint(server);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    // Without a service.
+    let server = bench.spawn("nbd", &[&base[..], &["--socket", socket]].concat());
+    complaint(server);
+    assert!(!std::path::Path::new(socket).exists());
+}

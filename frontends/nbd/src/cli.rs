@@ -1,0 +1,135 @@
+//! The flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Parser};
+use role_common::Failure;
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
+
+/// Name of the program in messages.
+pub const NAME: &str = "doca_storage_nbd";
+
+const EXAMPLES: &str = "Examples:
+  A block device for the programs of this user, and a copy of an image onto it:
+    doca-storage nbd -d 3b:00.0 --cpu 0 --socket /run/user/1000/disk
+    nbdcopy disk.img 'nbd+unix:///?socket=/run/user/1000/disk'
+
+  Two queues, for clients on other hosts that have a certificate:
+    doca-storage nbd -d 3b:00.0 --cpu 0 --cpu 1 --listen storage.example.com:10809 --export disk \\
+        --tls-certificate server.pem --tls-key server-key.pem --tls-client-ca ca.pem
+
+  A kernel block device:
+    nbd-client -unix /run/user/1000/disk /dev/nbd0";
+
+/// Serves a storage as a network block device.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Serve a storage as a network block device (NBD)", after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("place").required(true).multiple(true).args(["socket", "listen"]))]
+pub struct Flags {
+    /// DOCA's general flags.
+    #[command(flatten)]
+    pub general: GeneralFlags,
+
+    /// Device identifier: PCI address, IB device name or interface name
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// CPU core of a queue and its thread; give it once for each queue. Connection n is served by queue n modulo the number of queues
+    #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
+    pub cpu: Vec<u32>,
+
+    /// Name of the Comch channel of the service
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
+    pub command_channel_name: String,
+
+    /// Listen at a Unix socket with this path and mode 0600. A socket left by a server that was killed is replaced
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Listen for TCP connections at NAME:PORT or ADDRESS:PORT; port 0 for a free one. Beyond loopback, TLS is needed
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+
+    /// Name of the export. Clients that name none get it, too
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]
+    pub export: String,
+
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Connections at a time; more are closed at once
+    #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
+    pub max_connections: u32,
+
+    /// Disconnect a client that makes no progress inside a request or in reading replies for so many seconds, or does not choose an export within a
+    /// quarter of that. An idle client may stay
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::seconds)]
+    pub client_timeout: Duration,
+
+    /// Certificate for TLS in PEM, followed by those that it was signed with. TCP clients must use TLS then
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// Private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate that one of these authorities has signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Allow TCP without TLS beyond loopback: whoever reaches the port reads and writes the storage
+    #[arg(long, requires = "listen")]
+    pub insecure: bool,
+
+    /// Time (in seconds) to wait for the service when the storage is opened
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    pub control_timeout: Duration,
+
+    /// Time (in seconds) that I/Os wait for a service that is gone before they fail
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::seconds)]
+    pub reconnect_timeout: Duration,
+
+    /// Format of what is printed.
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+fn export_name(name: &str) -> Result<String, String> {
+    if name.len() > crate::protocol::MAX_STRING {
+        return Err(format!(
+            "expected at most {} bytes, got {}",
+            crate::protocol::MAX_STRING,
+            name.len()
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+impl Flags {
+    /// The certificates that the flags name.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing or unusable.
+    pub fn tls(&self) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, Failure> {
+        let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
+            return Ok(None);
+        };
+        crate::tls::configure(certificate, key, self.tls_client_ca.as_deref())
+            .map(Some)
+            .map_err(|error| Failure::invalid(error.to_string()))
+    }
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+}

@@ -1,0 +1,609 @@
+//! One client: its socket, its place in the protocol, and the memory of its I/Os.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+
+use crate::device::{Completion, Io, Operation, Queue};
+use crate::negotiation::{self, Negotiation, Security, Violation};
+use crate::output::Output;
+use crate::protocol::{Export, OPTION_HEADER_SIZE, REQUEST_SIZE};
+use crate::stream::{Socket, Stream};
+use crate::transmission::{Body, Limits, Next, Outcome, Part, Transmission};
+
+/// Bytes of requests that are received at once: more than the longest option.
+const INPUT: usize = 2 * (negotiation::MAX_OPTION + OPTION_HEADER_SIZE);
+
+/// Bytes of replies that may wait for the socket before further requests are left in it.
+const MAX_OUTPUT: usize = 4 << 20;
+
+/// Requests of one client that are handled before another one's turn.
+const FAIRNESS: u32 = 256;
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub struct Shared {
+    /// The export.
+    pub export: Arc<Export>,
+    /// The device makes single writes durable.
+    pub native_fua: bool,
+    /// Certificates.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Time from connecting to the transmission phase.
+    pub handshake_timeout: Duration,
+    /// Time without a byte sent or received, in the middle of a request or with replies pending.
+    pub client_timeout: Duration,
+    /// Budget of each connection.
+    pub limits: Limits,
+}
+
+/// Why a connection has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// By the client, in order.
+    #[error("disconnected")]
+    Disconnected,
+    /// By the server's shutdown.
+    #[error("the server shuts down")]
+    Shutdown,
+    /// The client is gone.
+    #[error("connection lost: {0}")]
+    Lost(#[from] io::Error),
+    /// The client sent something that has no reply.
+    #[error("protocol error: {0}")]
+    Violation(#[from] Violation),
+    /// No transmission in time.
+    #[error("no export was chosen within {0:?}")]
+    HandshakeTimeout(Duration),
+    /// No progress in time.
+    #[error("the client has not sent the rest of a request, or not read a reply, for {0:?}")]
+    Stalled(Duration),
+}
+
+/// Events of the socket that the connection waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// The socket is readable.
+    pub read: bool,
+    /// The socket is writable.
+    pub write: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Negotiation(Negotiation, negotiation::Next),
+    Transmission(Transmission),
+}
+
+/// A connection of one client.
+#[derive(Debug)]
+pub struct Connection<B> {
+    /// The client in words.
+    pub peer: String,
+    /// Events that its socket is registered for.
+    pub registered: Option<Wants>,
+    /// Its socket was hung up, and is not registered any more.
+    pub is_hung_up: bool,
+    /// To be stepped.
+    pub is_dirty: bool,
+    /// Waits for memory, or for room in the queue.
+    pub is_starved: bool,
+    /// `None` when it has ended, and only its I/Os have not.
+    stream: Option<Stream>,
+    is_readable: bool,
+    phase: Phase,
+    input: Input,
+    output: Output<B>,
+    /// Memory that is being filled with payload, and the number of bytes that are there.
+    filling: Option<(B, usize)>,
+    /// I/Os that were issued and did not fit into the queue.
+    waiting: VecDeque<Io<B>>,
+    began: Instant,
+    /// Bytes sent and received.
+    moved: u64,
+    /// `moved` when progress was last looked for, and that time.
+    seen: (u64, Instant),
+}
+
+/// Received bytes that are not consumed.
+#[derive(Debug)]
+struct Input {
+    bytes: Box<[u8]>,
+    begin: usize,
+    end: usize,
+}
+
+impl Input {
+    fn filled(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.begin += count;
+        if self.begin == self.end {
+            self.begin = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Space for more bytes; empty only when the input is as long as anything that a client may send.
+    fn space(&mut self) -> &mut [u8] {
+        if self.begin > 0 && self.bytes.len() - self.end < INPUT / 2 {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            self.end -= self.begin;
+            self.begin = 0;
+        }
+        &mut self.bytes[self.end..]
+    }
+}
+
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
+    /// A client that has connected.
+    pub fn new(
+        socket: Socket,
+        peer: String,
+        security: Security,
+        shared: &Shared,
+        now: Instant,
+    ) -> Self {
+        let mut output = Output::default();
+        let negotiation = Negotiation::new(shared.export.clone(), security, output.headers());
+        Self {
+            peer,
+            registered: None,
+            is_hung_up: false,
+            is_dirty: false,
+            is_starved: false,
+            stream: Some(Stream::Plain(socket)),
+            is_readable: false,
+            phase: Phase::Negotiation(negotiation, negotiation::Next::Message),
+            input: Input {
+                bytes: vec![0; INPUT].into(),
+                begin: 0,
+                end: 0,
+            },
+            output,
+            filling: None,
+            waiting: VecDeque::new(),
+            began: now,
+            moved: 0,
+            seen: (0, now),
+        }
+    }
+
+    /// The socket, until the connection ends.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(Stream::descriptor)
+    }
+
+    /// I/Os that are in the device.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        match &self.phase {
+            Phase::Transmission(it) => it.outstanding() - self.waiting.len(),
+            Phase::Negotiation(..) => 0,
+        }
+    }
+
+    /// Bytes sent and received so far.
+    #[must_use]
+    pub const fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// The socket has something to read.
+    pub fn readable(&mut self) {
+        self.is_readable = true;
+    }
+
+    /// Takes the completion of I/O number `part`; replies are sent by [`step`](Self::step).
+    pub fn complete(&mut self, index: usize, part: u32, completion: Completion<B>) {
+        let Phase::Transmission(transmission) = &mut self.phase else {
+            return;
+        };
+        let Completion { result, buffer, .. } = completion;
+        let data = buffer.as_ref().map_or(&[][..], AsRef::as_ref);
+        let outcome = transmission.complete(part, result, data, self.output.headers());
+        match outcome {
+            Outcome::Submit(number, part) => {
+                self.waiting.push_back(io(index, number, part, None));
+            }
+            Outcome::Reply(Body::Part) => {
+                if let Some(buffer) = buffer {
+                    let len = buffer.as_ref().len();
+                    self.output.push_memory(buffer, len);
+                }
+            }
+            Outcome::Reply(Body::Whole(bytes)) => self.output.push_bytes(bytes),
+            Outcome::Reply(Body::None) | Outcome::Pending => {}
+        }
+        if self.stream.is_none() {
+            self.output.clear();
+        }
+    }
+
+    /// Ends the connection. I/Os that are in the device still complete.
+    pub fn close(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            stream.say_goodbye();
+        }
+        self.output.clear();
+        self.filling = None;
+        self.registered = None;
+        self.is_starved = false;
+        if let Phase::Transmission(transmission) = &mut self.phase {
+            transmission.abort();
+            for io in self.waiting.drain(..) {
+                let failed = Err(crate::device::Failed);
+                let part = io.tag as u32;
+                let _ = transmission.complete(part, failed, &[], &mut Vec::new());
+            }
+        }
+    }
+
+    /// `true` when nothing is left of the connection.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.stream.is_none() && self.outstanding() == 0
+    }
+
+    /// Stops receiving requests, for the server's shutdown.
+    pub fn end(&mut self) {
+        match &mut self.phase {
+            Phase::Transmission(transmission) => transmission.end(),
+            Phase::Negotiation(..) => self.close(),
+        }
+    }
+
+    /// Does what can be done without waiting: receives and submits requests, sends replies.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the connection has to be closed.
+    pub fn step<Q: Queue<Buffer = B>>(
+        &mut self,
+        index: usize,
+        queue: &mut Q,
+        shared: &Shared,
+    ) -> Result<(), Ended> {
+        if self.stream.is_none() {
+            return Ok(());
+        }
+        self.is_starved = false;
+        self.advance(index, queue, shared)?;
+        let was_full = self.output.len() >= MAX_OUTPUT;
+        if self.send()? && was_full {
+            // Requests may be left in the input, which no event of the socket tells of.
+            self.is_dirty = true;
+        }
+        if let Phase::Transmission(transmission) = &self.phase
+            && transmission.next() == Next::End
+            && transmission.is_idle()
+            && self.output.is_empty()
+        {
+            return Err(Ended::Disconnected);
+        }
+        Ok(())
+    }
+
+    fn negotiates(&self) -> bool {
+        matches!(self.phase, Phase::Negotiation(..))
+    }
+
+    /// `true` when all replies are sent.
+    fn send(&mut self) -> Result<bool, Ended> {
+        match &mut self.stream {
+            Some(stream) => Ok(self.output.send(stream, &mut self.moved)?),
+            None => Ok(true),
+        }
+    }
+
+    fn advance<Q: Queue<Buffer = B>>(
+        &mut self,
+        index: usize,
+        queue: &mut Q,
+        shared: &Shared,
+    ) -> Result<(), Ended> {
+        while let Some(io) = self.waiting.pop_front() {
+            if let Err(io) = queue.submit(io) {
+                self.waiting.push_front(io);
+                self.is_starved = true;
+                return Ok(());
+            }
+        }
+        let mut requests = 0;
+        while requests < FAIRNESS {
+            let goes_on = if self.negotiates() {
+                self.negotiate(shared)?
+            } else {
+                if self.output.len() >= MAX_OUTPUT {
+                    return Ok(());
+                }
+                requests += 1;
+                self.transmit(index, queue)?
+            };
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        // The rest is for the next step.
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// One message of the handshake. Returns `false` when there is nothing more to do now.
+    fn negotiate(&mut self, shared: &Shared) -> Result<bool, Ended> {
+        if !self.send()? {
+            return Ok(false);
+        }
+        let Phase::Negotiation(negotiation, next) = &mut self.phase else {
+            return Ok(true);
+        };
+        match std::mem::replace(next, negotiation::Next::Message) {
+            negotiation::Next::Message => {}
+            negotiation::Next::Close => return Err(Ended::Disconnected),
+            negotiation::Next::StartTls => {
+                let (Some(stream), Some(config)) = (self.stream.take(), shared.tls.clone()) else {
+                    return Err(Ended::Disconnected);
+                };
+                let stream = stream.start_tls(config, self.input.filled())?;
+                self.input.consume(self.input.filled().len());
+                self.stream = Some(stream);
+                negotiation.encrypted();
+            }
+            negotiation::Next::Transmission(agreed) => {
+                tracing::info!(peer = self.peer, ?agreed, "transmission begins");
+                self.phase = Phase::Transmission(Transmission::new(
+                    shared.export.clone(),
+                    shared.native_fua,
+                    agreed,
+                    shared.limits,
+                ));
+                return Ok(true);
+            }
+        }
+        let (consumed, then) = negotiation.advance(self.input.filled(), self.output.headers())?;
+        *next = then;
+        if consumed == 0 {
+            return match self.receive()? {
+                Received::Some => Ok(true),
+                Received::Nothing => Ok(false),
+                Received::End => Err(Ended::Disconnected),
+            };
+        }
+        self.input.consume(consumed);
+        Ok(true)
+    }
+
+    /// One step of the transmission phase. Returns `false` when there is nothing more to do now.
+    fn transmit<Q: Queue<Buffer = B>>(
+        &mut self,
+        index: usize,
+        queue: &mut Q,
+    ) -> Result<bool, Ended> {
+        let Phase::Transmission(transmission) = &mut self.phase else {
+            return Ok(true);
+        };
+        match transmission.next() {
+            Next::Request => {
+                if let Some(bytes) = self.input.filled().first_chunk() {
+                    transmission.request(bytes, self.output.headers())?;
+                    self.input.consume(REQUEST_SIZE);
+                    return Ok(true);
+                }
+                self.receive_more()
+            }
+            Next::Skip(count) => {
+                let skipped = self.input.filled().len().min(count as usize);
+                if skipped == 0 {
+                    return self.receive_more();
+                }
+                transmission.skipped(skipped as u32);
+                self.input.consume(skipped);
+                Ok(true)
+            }
+            Next::Issue(part) => {
+                let buffer = if part.operation == Operation::Read {
+                    let Some(buffer) = queue.buffer(part.len as usize) else {
+                        self.is_starved = true;
+                        return Ok(false);
+                    };
+                    Some(buffer)
+                } else {
+                    None
+                };
+                Ok(self.submit(index, part, buffer, queue))
+            }
+            Next::Fill(part) => {
+                if self.filling.is_none() {
+                    let Some(buffer) = queue.buffer(part.len as usize) else {
+                        self.is_starved = true;
+                        return Ok(false);
+                    };
+                    self.filling = Some((buffer, 0));
+                }
+                if !self.fill(part.len as usize)? {
+                    return Ok(false);
+                }
+                let buffer = self.filling.take().map(|(buffer, _)| buffer);
+                Ok(self.submit(index, part, buffer, queue))
+            }
+            Next::Wait | Next::End => Ok(false),
+        }
+    }
+
+    /// Issues the next part. Returns `false` if the queue is full.
+    fn submit<Q: Queue<Buffer = B>>(
+        &mut self,
+        index: usize,
+        part: Part,
+        buffer: Option<B>,
+        queue: &mut Q,
+    ) -> bool {
+        let Phase::Transmission(transmission) = &mut self.phase else {
+            return false;
+        };
+        let number = transmission.issue();
+        match queue.submit(io(index, number, part, buffer)) {
+            Ok(()) => true,
+            Err(io) => {
+                self.waiting.push_back(io);
+                self.is_starved = true;
+                false
+            }
+        }
+    }
+
+    /// Fills the memory of a write. Returns `true` when it is full.
+    fn fill(&mut self, len: usize) -> Result<bool, Ended> {
+        loop {
+            let Some((buffer, filled)) = &mut self.filling else {
+                return Ok(false);
+            };
+            let memory = &mut buffer.as_mut()[*filled..len];
+            let there = self.input.filled();
+            let count = there.len().min(memory.len());
+            memory[..count].copy_from_slice(&there[..count]);
+            *filled += count;
+            self.input.consume(count);
+            if *filled == len {
+                return Ok(true);
+            }
+            match self.receive()? {
+                Received::Some => {}
+                Received::Nothing => return Ok(false),
+                Received::End => return Err(lost()),
+            }
+        }
+    }
+
+    fn receive_more(&mut self) -> Result<bool, Ended> {
+        match self.receive()? {
+            Received::Some => Ok(true),
+            Received::Nothing => Ok(false),
+            Received::End => {
+                if let Phase::Transmission(transmission) = &mut self.phase {
+                    if transmission.next() != Next::Request || !self.input.filled().is_empty() {
+                        return Err(lost());
+                    }
+                    // The client may have closed its sending side only.
+                    transmission.end();
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Receives into the memory of a write, and into the input behind that.
+    fn receive(&mut self) -> Result<Received, Ended> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(Received::Nothing);
+        };
+        if !self.is_readable {
+            return Ok(Received::Nothing);
+        }
+        let memory = match &mut self.filling {
+            // The input is empty then.
+            Some((buffer, filled)) => &mut buffer.as_mut()[*filled..],
+            None => &mut [],
+        };
+        let expected = memory.len();
+        let space = self.input.space();
+        let most = expected + space.len();
+        let mut parts = [IoSliceMut::new(memory), IoSliceMut::new(space)];
+        let parts = if expected == 0 {
+            &mut parts[1..]
+        } else {
+            &mut parts[..]
+        };
+        let received = match stream.receive(parts) {
+            Ok(0) => return Ok(Received::End),
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                return Ok(Received::Nothing);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if received < most && !stream.is_buffered() {
+            self.is_readable = false;
+        }
+        self.moved += received as u64;
+        let direct = received.min(expected);
+        if let Some((_, filled)) = &mut self.filling {
+            *filled += direct;
+        }
+        self.input.end += received - direct;
+        Ok(Received::Some)
+    }
+
+    /// Events of the socket that something is to be done at.
+    #[must_use]
+    pub fn wants(&self) -> Wants {
+        let write = !self.output.is_empty() || self.stream.as_ref().is_some_and(Stream::holds_back);
+        let read = match &self.phase {
+            Phase::Negotiation(..) => self.output.is_empty(),
+            Phase::Transmission(transmission) => {
+                self.output.len() < MAX_OUTPUT
+                    && match transmission.next() {
+                        Next::Request | Next::Skip(_) => true,
+                        Next::Fill(_) => self.filling.is_some(),
+                        Next::Issue(_) | Next::Wait | Next::End => false,
+                    }
+            }
+        };
+        Wants { read, write }
+    }
+
+    /// Checks the deadlines of the client.
+    ///
+    /// # Errors
+    ///
+    /// One has passed.
+    pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<(), Ended> {
+        if self.negotiates() {
+            let limit = shared.handshake_timeout;
+            if now.duration_since(self.began) >= limit {
+                return Err(Ended::HandshakeTimeout(limit));
+            }
+            return Ok(());
+        }
+        // The client's turn: in the middle of a request, or with replies to read.
+        let is_inside = !self.input.filled().is_empty()
+            || self.filling.is_some()
+            || matches!(&self.phase, Phase::Transmission(it) if matches!(it.next(), Next::Skip(_)));
+        let wants = self.wants();
+        let is_due = wants.write || (wants.read && is_inside);
+        if !is_due || self.seen.0 != self.moved {
+            self.seen = (self.moved, now);
+        } else if now.duration_since(self.seen.1) >= shared.client_timeout {
+            return Err(Ended::Stalled(shared.client_timeout));
+        }
+        Ok(())
+    }
+}
+
+enum Received {
+    Some,
+    Nothing,
+    End,
+}
+
+fn lost() -> Ended {
+    Ended::Lost(io::ErrorKind::UnexpectedEof.into())
+}
+
+fn io<B>(index: usize, number: u32, part: Part, buffer: Option<B>) -> Io<B> {
+    Io {
+        tag: (index as u64) << 32 | u64::from(number),
+        operation: part.operation,
+        offset: part.offset,
+        len: part.len,
+        buffer,
+    }
+}

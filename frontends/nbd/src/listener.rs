@@ -1,0 +1,252 @@
+//! Listening sockets: a Unix socket that only its owner can use, or TCP.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::stream::Socket;
+
+/// Connections that the kernel accepts ahead.
+const BACKLOG: i32 = 128;
+
+/// Time without traffic before a TCP connection is probed, so that hosts that are gone are noticed.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Why there is no listening socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody's file is not removed.
+    #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
+    NotASocket(PathBuf),
+    /// Another server is using the socket.
+    #[error("{0}: another server is listening there; stop it, or give another --socket")]
+    InUse(PathBuf),
+    /// The system refused.
+    #[error("{place}: {error}")]
+    System {
+        /// Path or address.
+        place: String,
+        /// Reason.
+        error: io::Error,
+    },
+    /// The name has no address.
+    #[error("{0}: expected NAME:PORT or ADDRESS:PORT, such as localhost:10809 or [::1]:10809: {1}")]
+    Address(String, String),
+    /// Data would pass a network unencrypted.
+    #[error(
+        "--listen {0}: refusing TCP without TLS beyond loopback; give --tls-certificate and --tls-key, or --insecure if the network is trusted"
+    )]
+    Insecure(SocketAddr),
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// Unix socket.
+    Unix(UnixServer),
+    /// TCP.
+    Tcp(TcpListener, SocketAddr),
+}
+
+/// A Unix socket, with its file, which is removed at the end.
+#[derive(Debug)]
+pub struct UnixServer {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: another server may have replaced the file.
+    file: Option<(u64, u64)>,
+}
+
+impl Drop for UnixServer {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+impl Listener {
+    /// Listens at a path, with mode 0600. A socket that a server has left there is replaced.
+    ///
+    /// # Errors
+    ///
+    /// There is something else at the path, or the directory cannot be written to.
+    pub fn unix(path: &Path) -> Result<Self, ListenError> {
+        let system = |error: io::Error| ListenError::System {
+            place: path.display().to_string(),
+            error,
+        };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(system(error)),
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(ListenError::NotASocket(path.to_owned()));
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(system)?;
+                }
+                // A server whose backlog is full is one, too.
+                _ => return Err(ListenError::InUse(path.to_owned())),
+            },
+        }
+        let listen = || -> io::Result<OwnedFd> {
+            let socket = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )?;
+            // The file gets the socket's mode, so that there is no moment at which others can connect.
+            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let listener = UnixListener::from(listen().map_err(system)?);
+        Ok(Self::Unix(UnixServer {
+            listener,
+            path: path.to_owned(),
+            file: identity(path),
+        }))
+    }
+
+    /// Listens at each address that `address` (`NAME:PORT`; port 0 for a free one) has.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it is in use, or it would need TLS: `is_secure` says that there is TLS or that none is wanted.
+    pub fn tcp(address: &str, is_secure: bool) -> Result<Vec<Self>, ListenError> {
+        let wrong = |reason: String| ListenError::Address(address.to_owned(), reason);
+        let addresses: Vec<_> = address
+            .to_socket_addrs()
+            .map_err(|error| wrong(error.to_string()))?
+            .collect();
+        if addresses.is_empty() {
+            return Err(wrong("the name has no address".to_owned()));
+        }
+        let exposed = addresses.iter().find(|it| !it.ip().is_loopback());
+        if let (Some(exposed), false) = (exposed, is_secure) {
+            return Err(ListenError::Insecure(*exposed));
+        }
+        let mut listeners = Vec::new();
+        let mut failed = None;
+        for address in addresses {
+            let listen = || -> io::Result<Self> {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = listener.local_addr()?;
+                Ok(Self::Tcp(listener, address))
+            };
+            match listen() {
+                Ok(listener) => listeners.push(listener),
+                // A host without IPv6 still has such addresses for names.
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                    failed = Some((address, error));
+                }
+                Err(error) => {
+                    failed = Some((address, error));
+                    listeners.clear();
+                    break;
+                }
+            }
+        }
+        match failed {
+            Some((address, error)) if listeners.is_empty() => Err(ListenError::System {
+                place: address.to_string(),
+                error,
+            }),
+            _ => Ok(listeners),
+        }
+    }
+
+    /// The URI of an export.
+    #[must_use]
+    pub fn uri(&self, export: &str, has_tls: bool) -> String {
+        let export = percent_encoded(export, "");
+        match self {
+            Self::Unix(server) => {
+                let path = percent_encoded(&server.path.to_string_lossy(), "/");
+                format!("nbd+unix:///{export}?socket={path}")
+            }
+            Self::Tcp(_, address) if has_tls => format!("nbds://{address}/{export}"),
+            Self::Tcp(_, address) => format!("nbd://{address}/{export}"),
+        }
+    }
+
+    /// The socket, for waiting.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(server) => server.listener.as_fd(),
+            Self::Tcp(listener, _) => listener.as_fd(),
+        }
+    }
+
+    /// `true` for TCP.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp(..))
+    }
+
+    /// The next client and its name; `None` if there is none yet.
+    ///
+    /// # Errors
+    ///
+    /// As of the system call: too many open files, for example.
+    pub fn accept(&self) -> io::Result<Option<(Socket, String)>> {
+        let accepted = match self {
+            Self::Unix(server) => server
+                .listener
+                .accept()
+                .map(|(stream, _)| (OwnedFd::from(stream), "local client".to_owned())),
+            Self::Tcp(listener, _) => listener.accept().and_then(|(stream, address)| {
+                prepare(&stream)?;
+                Ok((OwnedFd::from(stream), address.to_string()))
+            }),
+        };
+        match accepted {
+            Ok((socket, peer)) => Ok(Some((Socket::new(socket)?, peer))),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
+    rustix::net::sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
+    Ok(())
+}
+
+/// The text with all bytes encoded that may have a meaning in a URI, but for those of `kept`.
+fn percent_encoded(text: &str, kept: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        let is_kept = byte.is_ascii_alphanumeric() || "-._~".contains(char::from(byte));
+        if is_kept || kept.contains(char::from(byte)) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,176 @@
+//! Replies that wait for their socket: headers, and the data that follows them.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use crate::stream::Stream;
+
+/// Parts that one system call sends at most.
+const BATCH: usize = 64;
+
+/// Header bytes that have been sent and are moved away only when there are so many.
+const COMPACT: usize = 64 * 1024;
+
+/// A queue of replies.
+#[derive(Debug)]
+pub struct Output<B> {
+    headers: Vec<u8>,
+    /// Header bytes that have been sent.
+    headers_sent: usize,
+    /// Header bytes that are in `items`.
+    headers_queued: usize,
+    items: VecDeque<Item<B>>,
+    /// Bytes of the first item that have been sent.
+    sent: usize,
+    /// Bytes of data in the queue.
+    data: usize,
+}
+
+#[derive(Debug)]
+enum Item<B> {
+    /// So many of the header bytes.
+    Header(usize),
+    /// So many bytes of an I/O's memory.
+    Memory(B, usize),
+    Bytes(Vec<u8>),
+}
+
+impl<B> Default for Output<B> {
+    fn default() -> Self {
+        Self {
+            headers: Vec::new(),
+            headers_sent: 0,
+            headers_queued: 0,
+            items: VecDeque::new(),
+            sent: 0,
+            data: 0,
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Output<B> {
+    /// Where headers are appended.
+    pub fn headers(&mut self) -> &mut Vec<u8> {
+        &mut self.headers
+    }
+
+    /// Queues `len` bytes of memory behind the headers so far.
+    pub fn push_memory(&mut self, memory: B, len: usize) {
+        self.queue_headers();
+        self.data += len;
+        self.items.push_back(Item::Memory(memory, len));
+    }
+
+    /// Queues bytes behind the headers so far.
+    pub fn push_bytes(&mut self, bytes: Vec<u8>) {
+        self.queue_headers();
+        self.data += bytes.len();
+        self.items.push_back(Item::Bytes(bytes));
+    }
+
+    fn queue_headers(&mut self) {
+        let new = self.headers.len() - self.headers_queued;
+        self.headers_queued = self.headers.len();
+        if new == 0 {
+            return;
+        }
+        if let Some(Item::Header(len)) = self.items.back_mut() {
+            *len += new;
+        } else {
+            self.items.push_back(Item::Header(new));
+        }
+    }
+
+    /// `true` when everything is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.headers_queued == self.headers.len()
+    }
+
+    /// Bytes that are not sent yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.data + self.headers.len() - self.headers_sent
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Sends until everything is sent (`true`) or the socket takes no more. Adds the bytes sent to `count`.
+    ///
+    /// # Errors
+    ///
+    /// The connection has ended.
+    pub fn send(&mut self, stream: &mut Stream, count: &mut u64) -> io::Result<bool> {
+        self.queue_headers();
+        while !self.items.is_empty() {
+            let taken = self.send_batch(stream);
+            match taken {
+                Ok(taken) => {
+                    *count += taken as u64;
+                    self.consume(taken);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.headers.clear();
+        self.headers_queued = 0;
+        self.headers_sent = 0;
+        stream.flush()
+    }
+
+    fn send_batch(&self, stream: &mut Stream) -> io::Result<usize> {
+        let mut parts = [IoSlice::new(&[]); BATCH];
+        let mut count = 0;
+        let mut header = self.headers_sent;
+        let mut skip = self.sent;
+        for (item, part) in self.items.iter().zip(&mut parts) {
+            let bytes = match item {
+                Item::Header(len) => {
+                    // Of the first item, what was sent is behind `headers_sent` already.
+                    let len = len - skip;
+                    skip = 0;
+                    header += len;
+                    &self.headers[header - len..header]
+                }
+                Item::Memory(memory, len) => &memory.as_ref()[..*len],
+                Item::Bytes(bytes) => bytes,
+            };
+            *part = IoSlice::new(&bytes[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        stream.send(&parts[..count])
+    }
+
+    fn consume(&mut self, mut taken: usize) {
+        while let Some(item) = self.items.front() {
+            let (len, is_header) = match item {
+                Item::Header(len) => (*len, true),
+                Item::Memory(_, len) => (*len, false),
+                Item::Bytes(bytes) => (bytes.len(), false),
+            };
+            let now = taken.min(len - self.sent);
+            self.sent += now;
+            taken -= now;
+            if is_header {
+                self.headers_sent += now;
+            } else {
+                self.data -= now;
+            }
+            if self.sent < len {
+                break;
+            }
+            self.sent = 0;
+            self.items.pop_front();
+        }
+        if self.headers_sent > COMPACT {
+            self.headers.drain(..self.headers_sent);
+            self.headers_queued -= self.headers_sent;
+            self.headers_sent = 0;
+        }
+    }
+}

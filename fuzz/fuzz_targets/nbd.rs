@@ -1,0 +1,7 @@
+//! What an NBD client sends.
+#![no_main]
+
+use fuzz_properties::nbd::{Input, property};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Input| property(&input));
