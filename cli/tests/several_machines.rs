@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, fn() -> Result<(), Failed>); 5] = [
+    let namespaces: [(&str, Test); 5] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
         ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
@@ -47,6 +47,8 @@ fn main() -> ExitCode {
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
+
+type Test = fn() -> Result<(), Failed>;
 
 /// Where programs run: a runtime directory, and what they are started with.
 struct Machine {

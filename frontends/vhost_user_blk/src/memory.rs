@@ -71,7 +71,9 @@ impl Disk {
         Ok(DiskQueue {
             disk: self.clone(),
             ios: VecDeque::with_capacity(DEPTH),
-            free: vec![Vec::with_capacity(crate::MAX_TRANSFER as usize); BUFFERS],
+            free: (0..BUFFERS)
+                .map(|_| Vec::with_capacity(crate::MAX_TRANSFER as usize))
+                .collect(),
             never: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
     }

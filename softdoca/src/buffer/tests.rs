@@ -172,7 +172,7 @@ fn a_map_in_use_by_threads_does_not_count_bufs() {
     memory.mmap.stop().unwrap();
     // The program may have freed the memory of a stopped map.
     let mut read = [0; 8];
-    // Links survive reuse.
+    // SAFETY: the array has 8 bytes.
     let result = unsafe { buf.read_data(read.as_mut_ptr(), 8) };
     assert_eq!(result, Err(Error::BadState));
 }

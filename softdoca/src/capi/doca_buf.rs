@@ -29,13 +29,13 @@ fn pointer(addr: u64) -> *mut c_void {
 /// `refcount` is NULL or writable.
 unsafe fn put_if_wanted(refcount: *mut u16, count: u16) {
     if !refcount.is_null() {
-        // Removes a reference; removing the last one returns the buf or list to its inventory. Writes the previous
-        // count to `refcount` (may be NULL).
+        // SAFETY: not NULL, so writable.
         unsafe { refcount.write(count) };
     }
 }
 
-/// Removes a reference; the last one gives the buf, or list, back to its inventory. `refcount` (may be NULL) becomes how many there were.
+/// Removes a reference; removing the last one returns the buf or list to its inventory. Writes the previous count to `refcount` (may be
+/// NULL).
 ///
 /// # Safety
 /// `buf` is NULL or live; `refcount` is NULL or writable.
