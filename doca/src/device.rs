@@ -547,7 +547,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_ends_at_the_first_zero_and_an_unterminated_one_is_refused() {
+    fn text_ends_at_the_first_nul_and_unterminated_text_is_refused() {
         let fill = |source: &'static [u8]| {
             move |text: *mut c_char, size: u32| {
                 assert!(source.len() <= size as usize);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_what_is_there_are_named() {
+    fn missing_and_available_devices_are_listed_in_the_error() {
         let error = not_found(
             "doca_dev_open",
             "device",

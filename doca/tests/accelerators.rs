@@ -107,45 +107,42 @@ fn completions_outlive_their_tasks_and_the_instance() {
 }
 
 #[test]
-fn a_failed_copy_stops_its_instance_and_another_one_goes_on() {
-    isolated(
-        "a_failed_copy_stops_its_instance_and_another_one_goes_on",
-        || {
-            let device = devices().dpu;
-            let pe = Pe::new().unwrap();
-            let (mmap, inventory) = memory(&device, 4096, LOCAL);
-            let (source, small, large) = (
-                inventory.buf_with_data(&mmap, 0, 100).unwrap(),
-                inventory.buf(&mmap, 1000, 99).unwrap(),
-                inventory.buf(&mmap, 2000, 100).unwrap(),
-            );
-            let dma = Dma::start(&pe, &device, 2).unwrap();
-            let (bad, good) = (
-                dma.copy_task(&source, &small, 1).unwrap(),
-                dma.copy_task(&source, &large, 2).unwrap(),
-            );
-            bad.submit().unwrap();
-            good.submit().unwrap();
-            let id = dma.id();
-            wait_on("the stop", &[&pe], |_, event| match event {
-                Event::State {
-                    context,
-                    next: CtxState::Stopping,
-                    ..
-                } if *context == id => Some(()),
-                _ => None,
-            });
-            let done = completions(2, &[&pe]);
-            assert!(done.iter().all(|done| done.result.is_err()), "{done:?}");
-            assert_eq!(good.submit(), Err(ErrorCode::BAD_STATE));
-            dma.stop().unwrap();
-            let dma = Dma::start(&pe, &device, 1).unwrap();
-            assert_eq!(
-                run(&pe, &dma.copy_task(&source, &large, 3).unwrap()),
-                Ok(())
-            );
-        },
-    );
+fn a_failed_copy_stops_only_its_own_instance() {
+    isolated("a_failed_copy_stops_only_its_own_instance", || {
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 4096, LOCAL);
+        let (source, small, large) = (
+            inventory.buf_with_data(&mmap, 0, 100).unwrap(),
+            inventory.buf(&mmap, 1000, 99).unwrap(),
+            inventory.buf(&mmap, 2000, 100).unwrap(),
+        );
+        let dma = Dma::start(&pe, &device, 2).unwrap();
+        let (bad, good) = (
+            dma.copy_task(&source, &small, 1).unwrap(),
+            dma.copy_task(&source, &large, 2).unwrap(),
+        );
+        bad.submit().unwrap();
+        good.submit().unwrap();
+        let id = dma.id();
+        wait_on("the stop", &[&pe], |_, event| match event {
+            Event::State {
+                context,
+                next: CtxState::Stopping,
+                ..
+            } if *context == id => Some(()),
+            _ => None,
+        });
+        let done = completions(2, &[&pe]);
+        assert!(done.iter().all(|done| done.result.is_err()), "{done:?}");
+        assert_eq!(good.submit(), Err(ErrorCode::BAD_STATE));
+        dma.stop().unwrap();
+        let dma = Dma::start(&pe, &device, 1).unwrap();
+        assert_eq!(
+            run(&pe, &dma.copy_task(&source, &large, 3).unwrap()),
+            Ok(())
+        );
+    });
 }
 
 #[test]

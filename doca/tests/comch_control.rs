@@ -189,8 +189,8 @@ fn wait_on_running(pe: &Pe, client: &ComchClient) {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused() {
-    isolated("what_cannot_be_sent_is_refused", || {
+fn invalid_messages_are_refused() {
+    isolated("invalid_messages_are_refused", || {
         let devices = devices();
         let pair = connected_pair(&devices, "one");
         let other = connected_pair(&devices, "two");
@@ -265,9 +265,9 @@ fn a_server_outlives_the_consumers_on_its_connections() {
 }
 
 #[test]
-fn a_client_comes_back_when_another_thread_uses_its_connection() {
+fn stop_returns_the_client_while_another_thread_uses_its_connection() {
     isolated(
-        "a_client_comes_back_when_another_thread_uses_its_connection",
+        "stop_returns_the_client_while_another_thread_uses_its_connection",
         || {
             let devices = devices();
             let pair = connected_pair(&devices, "in use elsewhere");

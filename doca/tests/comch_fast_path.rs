@@ -187,9 +187,9 @@ fn a_producer_waits_for_a_buffer() {
 }
 
 #[test]
-fn stopping_a_consumer_flushes_its_tasks_and_tells_the_peer() {
+fn stopping_a_consumer_flushes_its_tasks_and_notifies_the_peer() {
     isolated(
-        "stopping_a_consumer_flushes_its_tasks_and_tells_the_peer",
+        "stopping_a_consumer_flushes_its_tasks_and_notifies_the_peer",
         || {
             let Path {
                 pair,

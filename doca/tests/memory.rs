@@ -166,8 +166,8 @@ fn an_exported_map_is_imported() {
 }
 
 #[test]
-fn what_cannot_be_exported_or_imported_is_refused() {
-    isolated("what_cannot_be_exported_or_imported_is_refused", || {
+fn invalid_exports_and_imports_are_refused() {
+    isolated("invalid_exports_and_imports_are_refused", || {
         let devices = devices();
         let (local, _) = memory(&devices.host, 4096, Access::LOCAL_READ_WRITE);
         local.export_pci(&devices.host).unwrap_err();

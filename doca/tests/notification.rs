@@ -115,8 +115,8 @@ async fn first_of<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> 
 }
 
 #[test]
-fn devices_are_listed_with_what_they_can_do() {
-    isolated("devices_are_listed_with_what_they_can_do", || {
+fn devices_are_listed_with_their_capabilities() {
+    isolated("devices_are_listed_with_their_capabilities", || {
         let list = Device::list().unwrap();
         let dpu = list
             .iter()

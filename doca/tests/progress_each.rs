@@ -124,8 +124,8 @@ fn tasks_are_handled_in_the_order_of_their_ends_and_submitted_again_in_the_handl
 }
 
 #[test]
-fn what_has_ended_before_comes_first() {
-    isolated("what_has_ended_before_comes_first", || {
+fn queued_completions_come_first() {
+    isolated("queued_completions_come_first", || {
         let mut world = world(&devices().dpu);
         world.settle();
         let (_buf, receive) = world.receive(0, 1);

@@ -302,8 +302,8 @@ fn a_connection_that_has_ended_is_not_alive() {
 }
 
 #[test]
-fn what_belongs_to_another_instance_is_refused() {
-    isolated("what_belongs_to_another_instance_is_refused", || {
+fn objects_of_another_instance_are_refused() {
+    isolated("objects_of_another_instance_are_refused", || {
         let device = devices().dpu;
         let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
         let (mmap, _) = memory(&device, 4096, Access::LOCAL_READ_WRITE);

@@ -98,8 +98,8 @@ fn a_client_finds_a_server_and_both_see_the_end() {
 }
 
 #[test]
-fn who_is_rejected_or_finds_nobody_is_told() {
-    isolated("who_is_rejected_or_finds_nobody_is_told", || {
+fn rejected_and_unanswered_requests_are_reported() {
+    isolated("rejected_and_unanswered_requests_are_reported", || {
         let device = devices().dpu;
         let (server, client) = (end(&device), end(&device));
         client.rdma.connect_to(address(), 1).unwrap();
@@ -149,8 +149,8 @@ fn an_instance_that_was_not_set_up_for_addresses_says_so() {
 }
 
 #[test]
-fn receives_tell_what_they_got() {
-    isolated("receives_tell_what_they_got", || {
+fn receives_report_the_kind_of_message() {
+    isolated("receives_report_the_kind_of_message", || {
         let device = devices().dpu;
         let (server, client) = (end(&device), end(&device));
         server.rdma.listen(PORT).unwrap();

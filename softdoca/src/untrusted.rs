@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_is_written_again() {
+    fn accepted_bytes_are_reencoded_identically() {
         for decoder in DECODERS {
             let examples = (decoder.examples)().expect("they are made");
             assert!(!examples.is_empty());

@@ -140,8 +140,8 @@ fn callers_see_errors_and_the_services_end() {
 }
 
 #[test]
-fn the_agent_survives_what_peers_send() {
-    const NAME: &str = "the_agent_survives_what_peers_send";
+fn the_agent_survives_malformed_requests() {
+    const NAME: &str = "the_agent_survives_malformed_requests";
     fn main() {
         use softdoca::runtime::{RuntimeDir, Socket};
         let (guard, _events) = publish();

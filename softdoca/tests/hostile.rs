@@ -273,8 +273,8 @@ fn request(operation: u16, key: &[u8], addr: u64, len: u64, payload: &[u8]) -> V
 }
 
 #[test]
-fn an_agent_reaches_nothing_but_what_is_exported() {
-    const NAME: &str = "an_agent_reaches_nothing_but_what_is_exported";
+fn an_agent_accesses_only_exported_memory() {
+    const NAME: &str = "an_agent_accesses_only_exported_memory";
     fn main() {
         let permissions = Permissions::PCI_READ_WRITE | Permissions::RDMA;
         let memory = Memory::new(MapFlags::SHARED, permissions);
@@ -323,8 +323,8 @@ fn an_agent_reaches_nothing_but_what_is_exported() {
 }
 
 #[test]
-fn an_agent_does_nothing_but_what_is_permitted() {
-    const NAME: &str = "an_agent_does_nothing_but_what_is_permitted";
+fn an_agent_performs_only_permitted_operations() {
+    const NAME: &str = "an_agent_performs_only_permitted_operations";
     fn main() {
         use Permissions as P;
         for permissions in [

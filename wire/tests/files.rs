@@ -56,7 +56,7 @@ fn sbc_header_of_another_file_is_refused() {
         sbc::Header::parse(&hex("cafef00d1337fade 00001000 00000100")).expect_err("not its magic");
     assert_eq!(
         error.to_string(),
-        "sbc_header.magic: expected 0xdeadf00d1337fade, 0xcafef00d1337fade found"
+        "sbc_header.magic: expected 0xdeadf00d1337fade, got 0xcafef00d1337fade"
     );
 }
 
@@ -98,7 +98,7 @@ fn sbc_blocks_have_a_size() {
     let error = sbc::Header::parse(&header.emit()).expect_err("blocks of nothing");
     assert_eq!(
         error.to_string(),
-        "sbc_header.block_size: expected 1 to 4294967295, 0 found"
+        "sbc_header.block_size: expected 1 to 4294967295, got 0"
     );
     let empty = sbc::Header {
         block_size: 512,

@@ -44,7 +44,7 @@ fn unknown_type() {
                 found: u64::from(found),
             },
             &format!(
-                "frame.type: expected one of 13 values from 0 (error_response) to 12 (shutdown_response), {found} found"
+                "frame.type: expected one of 13 values from 0 (error_response) to 12 (shutdown_response), got {found}"
             ),
         );
     }
@@ -60,7 +60,7 @@ fn unknown_role() {
             expected: "0 (io_data) or 1 (io_control)",
             found: 2,
         },
-        "create_rdma_connection_request.role: expected 0 (io_data) or 1 (io_control), 2 found",
+        "create_rdma_connection_request.role: expected 0 (io_data) or 1 (io_control), got 2",
     );
 }
 
@@ -77,7 +77,7 @@ fn frame_shorter_than_its_header() {
                 max: 65532,
                 found,
             },
-            &format!("frame.length: expected 12 to 65532, {found} found"),
+            &format!("frame.length: expected 12 to 65532, got {found}"),
         );
     }
 }
@@ -94,7 +94,7 @@ fn frame_over_the_limit_is_refused_by_its_length_alone() {
                 max: 65532,
                 found,
             },
-            &format!("frame.length: expected 12 to 65532, {found} found"),
+            &format!("frame.length: expected 12 to 65532, got {found}"),
         );
     }
     // The decoder waits for a frame of the largest length.
@@ -118,7 +118,7 @@ fn bytes_after_the_last_field() {
                 message: name,
                 found: 1,
             },
-            &format!("{name}: expected no bytes after the last field, 1 found"),
+            &format!("{name}: expected no bytes after the last field, got 1"),
         );
     }
 }
@@ -133,7 +133,7 @@ fn frame_that_ends_inside_a_field() {
             expected: 4,
             found: 2,
         },
-        "query_storage_response.block_size: expected 4 bytes, 2 found",
+        "query_storage_response.block_size: expected 4 bytes, got 2",
     );
     // A truncated payload is refused, and no bytes of the next frame are taken for it.
     for (message, bytes) in vectors() {
@@ -160,7 +160,7 @@ fn blob_that_claims_more_than_the_frame_holds() {
             expected: 4,
             found: 3,
         },
-        "init_storage_request.mmap_export_blob: expected 4 bytes, 3 found",
+        "init_storage_request.mmap_export_blob: expected 4 bytes, got 3",
     );
 }
 
@@ -210,7 +210,7 @@ fn text_and_blob_over_their_limits() {
                 max,
                 found,
             },
-            &format!("{message}.{field}: expected 0 to {max}, {found} found"),
+            &format!("{message}.{field}: expected 0 to {max}, got {found}"),
         );
     }
 }
@@ -226,7 +226,7 @@ fn length_of_four_gigabytes_is_refused_for_its_length() {
             max: MAX_TEXT as u64,
             found: u64::from(u32::MAX),
         },
-        "error_response.message: expected 0 to 4096, 4294967295 found",
+        "error_response.message: expected 0 to 4096, got 4294967295",
     );
 }
 
@@ -285,7 +285,7 @@ fn error_stays() {
     assert_eq!(
         decoder.next(),
         Ok(Some(sound)),
-        "what found before the error is read"
+        "messages before the error are read"
     );
     let error = decoder.next().expect_err("an unknown type");
     assert_eq!(decoder.buffered(), 0, "what follows it is of no use");

@@ -146,7 +146,7 @@ fn response_repeats_the_ids_of_its_request() {
 /// An init_storage_request of 3.0 and one of later releases are distinguished by their length. Bytes that fit both are
 /// of the later one.
 #[test]
-fn init_storage_requests_of_two_releases_are_told_apart_by_their_ends() {
+fn init_storage_requests_of_two_releases_are_distinguished_by_length() {
     let body = |payload: &str| {
         let payload = hex(payload);
         let mut frame = hex("00000000 00000003 00000003 00000004");

@@ -480,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_is_gone_is_not_used() {
+    fn a_closed_connection_is_not_used() {
         let raw = NonNull::<sys::doca_comch_connection>::dangling();
         let connection = Connection::new(ContextId::next(), raw, Arc::default());
         assert!(connection.is(raw) && connection.is_connected());

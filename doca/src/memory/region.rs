@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_asked_for_and_the_rest_is_as_ever() {
+    fn huge_pages_are_requested_without_other_effects() {
         let region = MemoryRegion::with_huge_pages(4 << 20).unwrap();
         region.write((4 << 20) - 1, &[7]).unwrap();
         let mut bytes = [1, 0];
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_file_s_region_is_in_the_file() {
+    fn bytes_written_to_a_mapped_file_are_in_the_file() {
         use std::io::{Read as _, Seek as _, SeekFrom};
         let mut file = tempfile::tempfile().unwrap();
         file.set_len(65536 + 100).unwrap();

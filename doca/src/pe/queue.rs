@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pushed_is_taken_in_its_order_however_both_alternate() {
+    fn entries_are_taken_in_the_order_of_pushes() {
         for (pushes, takes) in [(1, 1), (3, 1), (3, 2), (7, 7), (8, 3), (5, 9)] {
             let (entries, mut expected) = (Entries::default(), VecDeque::new());
             for turn in 0..100 {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_room_is_beside_what_waits() {
+    fn reserved_entries_do_not_count_queued_ones() {
         let entries = Entries::default();
         entries.reserve(4);
         (0..4).for_each(|number| entries.push(entry(number)));

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_library_is_refused() {
+    fn files_other_than_libraries_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("prefix");

@@ -146,7 +146,7 @@ mod tests {
 
     /// softdoca defines them in files of their own.
     #[test]
-    fn what_is_not_supported_is_known() {
+    fn unsupported_functions_are_listed() {
         let mut defined = BTreeSet::new();
         for entry in softdoca().join("src/capi").read_dir().unwrap() {
             let file = entry.unwrap().path().join("unsupported.rs");

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_no_json() {
+    fn unterminated_json_is_refused() {
         for open in ["{} /* never closed", "{} /*/", "{} /", "{\"a", "{\"a\\\""] {
             serde_json::from_str::<serde_json::Value>(&blanked(open)).expect_err(open);
         }

@@ -207,7 +207,7 @@ fn log_levels_are_read_and_the_command_line_wins() {
 }
 
 #[test]
-fn dpdk_gets_what_comes_before_two_dashes() {
+fn dpdk_gets_the_arguments_before_two_dashes() {
     let mut d = program();
     d.with_dpdk = true;
     let dpdk = |line: &str| {
@@ -365,7 +365,7 @@ Program Flags:
 }
 
 #[test]
-fn files_give_what_the_command_line_does_not() {
+fn files_supply_flags_missing_on_the_command_line() {
     let d = program();
     let file = file(
         r#"{

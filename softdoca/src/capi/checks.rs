@@ -291,7 +291,7 @@ fn a_buf_that_is_given_back_twice() {
 }
 
 #[test]
-fn a_map_that_goes_before_its_bufs() {
+fn a_map_destroyed_before_its_bufs() {
     let what = "an mmap was stopped or destroyed while bufs point into it";
     reported_once("mmap with bufs", what, "mmap 0x");
 }

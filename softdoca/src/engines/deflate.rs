@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_comes_back_with_the_same_checksums() {
+    fn decompression_restores_data_and_checksums() {
         let mut codec = Codec::default();
         for data in samples() {
             let (compressed, done) = run(&mut codec, COMPRESS, &data, usize::MAX).unwrap();

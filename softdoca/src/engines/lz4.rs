@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_every_format_come_back() {
+    fn streams_of_every_format_are_decompressed() {
         let mixed = [text(100_000), noise(150_000), text(70_000)].concat();
         for (block_checksums, independent_blocks) in
             [(false, true), (true, true), (false, false), (true, false)]

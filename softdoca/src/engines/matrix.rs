@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn vandermonde_recovers_one_loss_and_admits_what_it_cannot() {
+    fn vandermonde_recovers_one_loss_and_reports_unrecoverable_ones() {
         let matrix = Matrix::coding(MatrixType::Vandermonde, 2, 1).unwrap();
         assert!([0, 1, 2].iter().all(|block| recovers(&matrix, &[*block])));
         let matrix = Matrix::coding(MatrixType::Vandermonde, 10, 4).unwrap();

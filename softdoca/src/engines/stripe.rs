@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn recovering_gives_back_what_was_coded() {
+    fn recovery_restores_the_coded_blocks() {
         let (block, mut stripe) = (4096, data(6 * 4096));
         let matrix = Matrix::coding(MatrixType::Cauchy, 4, 2).unwrap();
         let (whole, mut striper) = (cut(&mut stripe, &[4 * block]), Striper::default());

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_move_and_strict_ones_only_inwards() {
+    fn limits_can_be_moved_and_strict_ones_only_narrowed() {
         use Level::*;
         let limits = Limits::new(Info, Critical);
         assert_eq!(taken(&limits), [Critical, Error, Warning, Info]);

@@ -102,7 +102,7 @@ fn payload_can_be_full_before_the_slots_are() {
 }
 
 #[test]
-fn zeros_at_the_end_of_a_cache_line_need_no_payload() {
+fn trailing_zeros_need_no_payload_unit() {
     let (mut producer, mut consumer) = pair(64, 0);
     let taken = |consumer: &RingConsumer| consumer.units();
     let mut message = [5; 64];

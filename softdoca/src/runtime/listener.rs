@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_is_reaped() {
+    fn sockets_of_dead_processes_are_reaped() {
         let parent = tempfile::tempdir().unwrap();
         let directory = RuntimeDir::open(&parent.path().join("run")).unwrap();
         for name in ["dead.sock", "other.sock"] {

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn eventfds_and_sockets_are_told_from_others() {
+    fn eventfds_and_sockets_are_recognised() {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         let (socket, _other) = Socket::pair().unwrap();
         let file = tempfile::tempfile().unwrap();

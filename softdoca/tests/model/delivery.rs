@@ -102,7 +102,7 @@ fn what_was_read_before_a_receive_was_posted_may_be_overwritten() {
 }
 
 #[test]
-fn who_sees_the_producer_gone_has_all_its_messages() {
+fn messages_sent_before_the_producer_closed_are_received() {
     check(Barriers::All, || {
         let (mut producer, mut consumer) = pair(2, 4, &EventFd::new());
         let receiver = spawn(1, move || {
@@ -123,7 +123,7 @@ fn who_sees_the_producer_gone_has_all_its_messages() {
 }
 
 #[test]
-fn who_sees_the_consumer_gone_sees_what_it_did_before() {
+fn releases_before_the_consumer_closed_are_visible() {
     check(Barriers::All, || {
         let (producer, consumer) = pair(2, 4, &EventFd::new());
         let memory = loom::sync::Arc::new(Cell::new(0));

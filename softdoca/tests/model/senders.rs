@@ -41,7 +41,7 @@ fn no_receive_is_lost_with_its_sender() {
 }
 
 #[test]
-fn whoever_takes_a_receive_may_overwrite_what_was_read_before() {
+fn a_taken_receive_may_overwrite_data_read_before() {
     check(Barriers::None, || {
         let pool = pool(2);
         let slot = pool.slot().expect("a slot");

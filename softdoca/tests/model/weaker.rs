@@ -53,32 +53,32 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     (
         "store of producer closed",
-        "delivery::who_sees_the_producer_gone_has_all_its_messages",
+        "delivery::messages_sent_before_the_producer_closed_are_received",
         "left: None",
     ),
     (
         "load of producer closed",
-        "delivery::who_sees_the_producer_gone_has_all_its_messages",
+        "delivery::messages_sent_before_the_producer_closed_are_received",
         "left: None",
     ),
     (
         "store of consumer closed",
-        "delivery::who_sees_the_consumer_gone_sees_what_it_did_before",
+        "delivery::releases_before_the_consumer_closed_are_visible",
         RACE,
     ),
     (
         "load of consumer closed",
-        "delivery::who_sees_the_consumer_gone_sees_what_it_did_before",
+        "delivery::releases_before_the_consumer_closed_are_visible",
         RACE,
     ),
     (
         "addition of receives posted to all",
-        "senders::whoever_takes_a_receive_may_overwrite_what_was_read_before",
+        "senders::a_taken_receive_may_overwrite_data_read_before",
         RACE,
     ),
     (
         "load of receives posted to all",
-        "senders::whoever_takes_a_receive_may_overwrite_what_was_read_before",
+        "senders::a_taken_receive_may_overwrite_data_read_before",
         RACE,
     ),
     (

@@ -292,7 +292,7 @@ fn frame_whose_length_comes_later_is_refused() {
 }
 
 #[test]
-fn frame_over_what_its_length_can_say_is_refused() {
+fn frame_exceeding_its_length_field_is_refused() {
     assert_refused(
         &frame(
             "length { offset: 0 width: 1 } type { offset: 1 width: 1 } max_size: 257",

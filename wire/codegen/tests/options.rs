@@ -458,7 +458,7 @@ fn limits_in_a_view_are_refused() {
 }
 
 #[test]
-fn product_of_what_is_no_field_is_refused() {
+fn product_of_unknown_fields_is_refused() {
     assert_refused(
         &message("form: FORM_RECORD size: 4 product { name: \"p\" factors: \"two\" max: 1 }"),
         "Thing",

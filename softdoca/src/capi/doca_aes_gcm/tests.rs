@@ -202,7 +202,7 @@ fn ciphertexts_and_tags_are_those_of_the_specification() {
 }
 
 #[test]
-fn what_was_changed_is_not_decrypted() {
+fn modified_messages_are_not_decrypted() {
     let case = &CASES[2];
     let (gcm, memory, bufs) = (start(), Memory::local(8192), Bufs::new());
     let key = OwnKey::new(&gcm, &unhex(case.key));
@@ -392,7 +392,7 @@ fn a_task_keeps_its_key() {
 }
 
 #[test]
-fn limits_are_told_and_wrong_arguments_refused() {
+fn limits_are_reported_and_invalid_arguments_refused() {
     let invalid = Error::InvalidValue.code();
     let gcm = start();
     let (mut iv, mut size, mut list, mut tasks) = (0, 0, 0, 0);

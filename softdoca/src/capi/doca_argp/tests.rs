@@ -172,7 +172,7 @@ fn register_all() {
 }
 
 #[test]
-fn log_levels_are_set_and_told() {
+fn log_levels_can_be_set_and_read() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     let _alone = crate::capi::doca_log::tests::alone();
@@ -228,7 +228,7 @@ fn complaints_go_to_the_programs_logger() {
     let complaints = COMPLAINTS.lock().unwrap();
     assert_eq!(complaints.len(), 1, "{complaints:?}");
     assert!(
-        complaints[0].starts_with("tester: --100%s is no flag"),
+        complaints[0].starts_with("tester: --100%s is not a flag"),
         "{complaints:?}"
     );
 }
@@ -434,7 +434,7 @@ fn files_are_read_with_their_marks() {
 }
 
 #[test]
-fn errors_come_back_from_start() {
+fn start_returns_errors_of_callbacks() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     register_all();

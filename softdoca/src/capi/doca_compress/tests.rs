@@ -161,7 +161,7 @@ fn failures_leave_the_destination_and_the_context_alone() {
 }
 
 #[test]
-fn tasks_know_what_they_were_given() {
+fn task_properties_can_be_read_back() {
     let (compress, memory, bufs) = (start(), Memory::local(8192), Bufs::new());
     let (first, second) = (
         bufs.data(&memory.mmap, 0, 128),
@@ -224,7 +224,7 @@ fn tasks_know_what_they_were_given() {
 }
 
 #[test]
-fn limits_are_told_and_nulls_refused() {
+fn limits_are_reported_and_nulls_refused() {
     let invalid = Error::InvalidValue.code();
     let (mut len, mut size, mut tasks) = (0, 0, 0);
     let compress = start();
@@ -312,7 +312,7 @@ fn the_blocks_of_a_frame_are_decompressed() {
 }
 
 #[test]
-fn what_a_stream_is_like_can_be_said_later() {
+fn stream_properties_can_be_set_later() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
     let content = content(150_000);
     let frame = frame(&content, true, false);

@@ -225,7 +225,7 @@ fn every_failure_says_why() {
 }
 
 #[test]
-fn a_try_says_at_once_what_would_fail() {
+fn try_submit_reports_errors_immediately() {
     let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
     let (from, small) = (
         bufs.data(&memory.mmap, 0, 8),
@@ -329,7 +329,7 @@ fn long_work_lets_others_have_their_turn() {
 }
 
 #[test]
-fn limits_are_told_and_nulls_refused() {
+fn limits_are_reported_and_nulls_refused() {
     let invalid = Error::InvalidValue.code();
     let (mut len, mut size, mut tasks) = (0, 0, 0);
     let dma = start();

@@ -149,7 +149,7 @@ fn redundancy(
 }
 
 #[test]
-fn bad_tasks_fail_and_the_context_goes_on() {
+fn invalid_tasks_fail_and_the_context_keeps_running() {
     let (ec, memory, bufs) = (
         start(),
         Memory::new(
@@ -272,7 +272,7 @@ fn bad_matrices_are_refused() {
 }
 
 #[test]
-fn tasks_know_what_they_were_given() {
+fn task_properties_can_be_read_back() {
     let (ec, memory, bufs) = (start(), Memory::local(8192), Bufs::new());
     let (first, second) = (
         bufs.data(&memory.mmap, 0, 128),
@@ -326,7 +326,7 @@ fn tasks_know_what_they_were_given() {
 }
 
 #[test]
-fn limits_are_told_and_nulls_refused() {
+fn limits_are_reported_and_nulls_refused() {
     let invalid = Error::InvalidValue.code();
     let (mut len, mut size) = (0, 0);
     let ec = start();
@@ -374,7 +374,7 @@ fn limits_are_told_and_nulls_refused() {
 }
 
 #[test]
-fn what_is_lost_is_recovered() {
+fn lost_blocks_are_recovered() {
     const BLOCK: usize = 192;
     let (ec, memory, bufs) = (start(), Memory::local(64 * BLOCK), Bufs::new());
     for matrix_type in TYPES {

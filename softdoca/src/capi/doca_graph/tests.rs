@@ -204,7 +204,7 @@ unsafe fn set_function(
 }
 
 #[test]
-fn circles_and_strangers_are_refused() {
+fn cycles_and_foreign_nodes_are_refused() {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     let (graph, other) = (Graph::new(&dma, 1), Graph::new(&dma, 1));
     let (a, b, end) = (graph.copies(), graph.copies(), graph.function());
@@ -441,7 +441,7 @@ fn instances_run_side_by_side_and_again() {
 }
 
 #[test]
-fn a_failure_ends_the_run_when_what_runs_has_ended() {
+fn a_failure_completes_the_run_after_its_running_nodes() {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     let graph = Graph::new(&dma, 1);
     let (refuse, after) = (graph.function(), graph.copies());

@@ -63,7 +63,7 @@ fn caches_are_invalidated_in_order() {
 }
 
 #[test]
-fn what_cannot_be_invalidated_fails_alone() {
+fn invalid_invalidations_fail_without_stopping_the_context() {
     let (advise, bufs) = (start(), Bufs::new());
     let permissions = Permissions::LOCAL_READ_WRITE | Permissions::RDMA_READ;
     let theirs = Memory::new(4096, permissions, Placement::Pages).import(ExportKind::Rdma);
@@ -78,7 +78,7 @@ fn what_cannot_be_invalidated_fails_alone() {
 }
 
 #[test]
-fn limits_are_told_and_nulls_refused() {
+fn limits_are_reported_and_nulls_refused() {
     let advise = start();
     let (mut size, mut created) = (0, null_mut());
     let invalid = DOCA_ERROR_INVALID_VALUE;

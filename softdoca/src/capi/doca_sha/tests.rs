@@ -259,7 +259,7 @@ fn tasks_in_flight_are_flushed_when_the_context_stops() {
 }
 
 #[test]
-fn limits_are_told_and_wrong_arguments_refused() {
+fn limits_are_reported_and_invalid_arguments_refused() {
     let invalid = Error::InvalidValue.code();
     let (mut list, mut size, mut len, mut tasks) = (0, 0, 0, 0);
     let (sha, memory, bufs) = (start(), Memory::local(4096), Bufs::new());

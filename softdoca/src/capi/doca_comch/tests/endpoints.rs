@@ -400,7 +400,7 @@ fn messages_go_both_ways_in_order() {
 }
 
 #[test]
-fn what_a_message_may_not_be() {
+fn invalid_messages_are_refused_by_the_schema() {
     let pair = Pair::connect();
     let connection = pair.client.connection();
     let invalid = Error::InvalidValue.code();
@@ -500,7 +500,7 @@ fn a_name_has_one_server_at_a_time() {
 }
 
 #[test]
-fn a_client_without_a_server_goes_back_to_idle() {
+fn a_client_without_a_server_returns_to_idle() {
     let engine = Engine::new();
     let client = TestClient::create(&unique_name(), &engine);
     assert_eq!(client.context.start(), IN_PROGRESS);
@@ -600,7 +600,7 @@ fn a_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
 }
 
 #[test]
-fn a_server_that_stops_ends_its_clients() {
+fn stopping_a_server_disconnects_its_clients() {
     let pair = Pair::connect();
     assert_ok(pair.server.send(pair.server.connection(), b"farewell"));
     pair.server.context.stop_fully(&[&pair.server_engine]);
@@ -614,7 +614,7 @@ fn a_server_that_stops_ends_its_clients() {
 }
 
 #[test]
-fn what_is_mandatory_is_asked_for_at_the_start() {
+fn missing_mandatory_parameters_are_reported_at_start() {
     let engine = Engine::new();
     let (_, host) = devices();
     let host = super::super::super::give::<doca_dev>(host);
@@ -654,7 +654,7 @@ fn what_is_mandatory_is_asked_for_at_the_start() {
 }
 
 #[test]
-fn a_client_is_told_that_it_runs_before_its_first_message_arrives() {
+fn a_client_is_running_before_its_first_message_arrives() {
     let (name, engine) = (unique_name(), Engine::new());
     let server_engine = Engine::new();
     let server = TestServer::create(&name, &server_engine);

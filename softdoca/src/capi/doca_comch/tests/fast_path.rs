@@ -138,7 +138,7 @@ fn tasks_go_around_many_times() {
 }
 
 #[test]
-fn a_megabyte_goes_through_and_more_does_not() {
+fn one_megabyte_is_sent_and_more_is_refused() {
     const LARGEST: usize = 1 << 20;
     let mut path = FastPath::new(LARGEST + 4096, LARGEST + 4096);
     let bytes: Vec<u8> = (0..LARGEST).map(|at| (at * 7 + at / 251) as u8).collect();
@@ -376,7 +376,7 @@ fn consumers_are_announced_in_order_and_have_ids_of_their_own() {
 }
 
 #[test]
-fn an_expiry_comes_before_what_was_sent_after_it() {
+fn an_expiry_precedes_later_messages() {
     let path = FastPath::new(64, 64);
     let id = path.consumer.id();
     let server = &path.pair.server;
@@ -511,7 +511,7 @@ fn wakes(engine: &Engine, seconds: i64) -> bool {
 }
 
 #[test]
-fn room_in_a_full_socket_wakes_who_has_more_to_send() {
+fn space_in_a_full_socket_wakes_the_sender() {
     const COUNT: usize = 250;
     let pair = Pair::connect();
     let bytes = vec![7; 4080];

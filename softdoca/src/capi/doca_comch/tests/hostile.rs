@@ -116,7 +116,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn strangers_that_say_nothing_do_not_keep_others_out() {
+fn silent_connections_do_not_block_clients() {
     let pair = Pair::connect();
     let silent: Vec<Socket> = (0..100)
         .map(|_| {
@@ -214,7 +214,7 @@ fn a_consumer_announced_twice_expires_with_its_connection() {
 }
 
 #[test]
-fn a_producer_that_scribbles_over_the_ring_ends_the_connection() {
+fn a_corrupt_ring_closes_the_connection() {
     let pair = Pair::connect();
     let (socket, lifeline) = intruder(&pair);
     let connection = pair.server.connection();
@@ -375,7 +375,7 @@ fn each_task_completes_once_whatever_a_client_sends() {
 }
 
 #[test]
-fn a_message_of_the_fast_path_without_end_ends_the_connection() {
+fn an_endless_fast_path_message_closes_the_connection() {
     let pair = Pair::connect();
     for (descriptor, count) in [
         // A quarter of the ring's payload at a time, more than the largest message in total.
@@ -430,7 +430,7 @@ fn frames_without_end_hold_up_no_progress() {
 /// The server remembers a limited number of closed connections. Even if more are closed between two progress calls,
 /// each callback finds its server, and the program drops its handle before the connection is freed.
 #[test]
-fn a_program_is_told_of_all_connections_that_end_at_once() {
+fn all_simultaneously_closed_connections_are_reported() {
     const MANY: usize = 40;
     let pair = Pair::connect();
     let log = &pair.server.context.log;

@@ -293,7 +293,7 @@ fn several_clients_connect_to_one_port() {
 }
 
 #[test]
-fn a_rejected_client_is_told_and_may_ask_again() {
+fn a_rejected_client_is_notified_and_may_retry() {
     let port = port();
     let addr = Addr::local(port);
     let (server, client) = (start(1), start(1));
@@ -346,7 +346,7 @@ fn a_program_may_answer_a_request_later_but_once() {
 }
 
 #[test]
-fn a_client_that_goes_before_it_is_answered_is_missed() {
+fn a_client_that_disconnects_before_the_answer_is_noticed() {
     let port = port();
     let addr = Addr::local(port);
     let server = start(1);
@@ -468,7 +468,7 @@ fn a_server_without_a_callback_for_requests_rejects_them() {
 }
 
 #[test]
-fn addresses_tell_what_they_were_made_of() {
+fn address_parameters_can_be_read_back() {
     let addr = Addr::new(DOCA_RDMA_ADDR_TYPE_IPv6, c"::1", 4791);
     let (mut kind, mut text, mut port) = (9, null(), 0);
     // SAFETY: a live address and valid out-parameters, or NULL; strings.
@@ -574,7 +574,7 @@ fn check_still_there(server: &Side, port: u16) {
 }
 
 #[test]
-fn a_request_with_the_details_of_a_peer_that_has_gone_fails_when_it_is_accepted() {
+fn accepting_a_request_of_a_dead_peer_fails() {
     let (server, port) = server();
     let ghost = Side::start(ALL, 1);
     let (details, _) = ghost.export();
@@ -625,7 +625,7 @@ fn a_client_that_does_not_become_ready_is_missed() {
 }
 
 #[test]
-fn what_is_no_request_is_sent_away_without_a_word_to_the_program() {
+fn invalid_requests_are_closed_without_a_callback() {
     let (server, port) = server();
     let client = Side::start(ALL, 1);
     let (details, _) = client.export();

@@ -110,7 +110,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
 }
 
 #[test]
-fn a_peer_that_ends_in_good_order_leaves_receives_waiting() {
+fn an_orderly_disconnect_leaves_receives_posted() {
     let ((a, to_b), (b, _)) = pair();
     submit(b.receive(std::ptr::null_mut(), 1));
     a.stop();

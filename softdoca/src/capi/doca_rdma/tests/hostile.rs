@@ -153,7 +153,7 @@ proptest! {
 
 /// Regression: servers hung because the receive was taken from the queue and was in no other list when it was refused.
 #[test]
-fn immediate_data_of_a_wrong_length_fails_the_receive_and_ends_the_connection() {
+fn invalid_immediate_data_fails_the_receive_and_closes_the_connection() {
     let (victim, bufs) = (Side::start(ALL, 1), Bufs::new());
     let memory = Memory::local(4096);
     let (details, _) = victim.export();

@@ -281,7 +281,7 @@ fn memory_across_pcie_is_sent_from_and_received_into() {
 }
 
 #[test]
-fn a_message_that_breaks_off_ends_the_connection_for_both() {
+fn an_incomplete_message_closes_the_connection_for_both() {
     let ((a, to_b), (b, _)) = pair();
     let (theirs, imported) = across_pcie();
     let (local, bufs) = (Memory::local(1 << 20), Bufs::new());
@@ -349,7 +349,7 @@ fn star(count: u16) -> (Side, Vec<*mut doca_rdma_connection>, Vec<End>) {
 }
 
 #[test]
-fn receives_belong_to_whoever_sends_and_tell_who_it_was() {
+fn receives_are_shared_by_senders_and_report_the_connection() {
     let (middle, connections, others) = star(4);
     assert_eq!(middle.try_export().unwrap_err(), Error::Full.code());
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
@@ -415,7 +415,7 @@ fn as_many_messages_as_receives_are_taken() {
 }
 
 #[test]
-fn the_end_of_one_connection_leaves_the_others() {
+fn closing_one_connection_leaves_the_others() {
     let (middle, connections, mut others) = star(3);
     submit(middle.receive(std::ptr::null_mut(), 1));
     drop(others.remove(1));
@@ -473,7 +473,7 @@ fn wait(side: &Side, count: usize, what: &str) {
 }
 
 #[test]
-fn what_the_program_submits_after_arming_rings() {
+fn a_submission_after_arming_wakes_the_engine() {
     let ((a, to_b), (b, _)) = pair();
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
     let receive = b.receive(c(bufs.room(&memory.mmap, 0, 64)), 1);

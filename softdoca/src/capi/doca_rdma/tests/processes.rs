@@ -550,7 +550,7 @@ pub(super) fn pci() {
 }
 
 #[test]
-fn an_event_goes_across_pcie_and_its_end_ends_waits() {
+fn an_event_is_shared_across_pcie_and_its_destruction_ends_waits() {
     with_runtime_dir(|directory| {
         let mut peer = Peer::start(directory, "pci");
         let blob = peer.hear("event");

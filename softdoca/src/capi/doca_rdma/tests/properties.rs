@@ -35,7 +35,7 @@ macro_rules! check {
 }
 
 #[test]
-fn properties_are_set_before_the_start_and_told_afterwards() {
+fn properties_are_set_before_the_start_and_read_afterwards() {
     let (idle, running) = (Side::new(0b11, 3), Side::start(ALL, 1));
     // SAFETY: live handles, or NULL; valid out-parameters, or NULL.
     unsafe {
@@ -125,7 +125,7 @@ fn what_is_longer_than_a_message_can_be_is_refused() {
 }
 
 #[test]
-fn devices_tell_what_they_can_do() {
+fn devices_report_their_capabilities() {
     let device = device();
     let info: *const doca_devinfo = Arc::as_ptr(device.info()).cast();
     // SAFETY: a live device's information, or NULL; valid out-parameters, or NULL.

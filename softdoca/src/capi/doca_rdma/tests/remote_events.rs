@@ -223,7 +223,7 @@ fn events_need_the_permissions_of_the_table() {
 }
 
 #[test]
-fn tasks_without_what_they_need_fail_and_leave_the_event_alone() {
+fn incomplete_tasks_fail_and_leave_the_event_unchanged() {
     let ((a, to_b), _b) = pair();
     let theirs = Exported::new();
     theirs.set(7);

@@ -182,7 +182,7 @@ fn submit<T>(task: *mut T) {
 }
 
 #[test]
-fn tasks_do_what_the_functions_do() {
+fn tasks_and_functions_have_the_same_effect() {
     let context = Context::start();
     let (value, old) = (Cell::new(0), Cell::new(0));
     submit(context.notify_set(40, 1));

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::memory::{Mmap, Permissions};
 
 #[test]
-fn values_are_set_added_to_and_told() {
+fn values_can_be_set_added_to_and_read() {
     let event = Se::started();
     assert_eq!(event.get(), 0);
     event.set(40);
@@ -241,7 +241,7 @@ fn the_value_lies_in_a_buf() {
 }
 
 #[test]
-fn devices_tell_what_they_can_do_and_the_rest_is_not_supported() {
+fn capabilities_are_reported_and_the_rest_is_not_supported() {
     let device = device();
     let info: *const doca_devinfo = Arc::as_ptr(device.info()).cast();
     let invalid = Error::InvalidValue.code();
