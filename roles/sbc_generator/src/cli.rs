@@ -204,7 +204,7 @@ mod tests {
             "{text}"
         );
         let text = refusal(&format!("{MANDATORY} --logical-block-size 4294967295"));
-        assert!(text.contains("expected bytes, 1 to"), "{text}");
+        assert!(text.contains("or a size such as 4k, 1 to"), "{text}");
     }
 
     #[test]
