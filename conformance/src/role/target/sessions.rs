@@ -176,7 +176,7 @@ fn repeated(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for nth in ["first", "second", "third"] {
         let play = || {
             let mut running = fixture.spawn_target(port, &[])?;
-            fixture.wait_for_target(&mut running, port)?;
+            fixture.wait_for_target(&running, port)?;
             let mut service = Service::connect(fixture, port, Plan::SMALL)?;
             service.go_to(Step::Stop)?;
             every_worker_works(&mut service)?;
