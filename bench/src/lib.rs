@@ -6,7 +6,7 @@
 //! * [`limits`]: limits of the machine, as the yardsticks measure them.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
-//! * [`nbd`], [`file`]: comparisons with nbdkit and fio.
+//! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
 pub mod deployment;
