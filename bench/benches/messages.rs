@@ -12,7 +12,7 @@ use doca::{
 
 /// Bytes of a message: an I/O message of the storage protocol.
 const MESSAGE: usize = 64;
-/// Messages on their way.
+/// Messages in flight.
 const DEPTH: u64 = 16;
 /// Tokens from here on are of sends.
 const SEND: u64 = 1000;

@@ -181,7 +181,7 @@ impl Deployment<'_> {
         session
     }
 
-    /// Targets, then the service, each until it is ready.
+    /// Starts the targets and then the service, and waits until each of them is ready.
     fn start(
         &self,
         others: &mut Vec<Running>,

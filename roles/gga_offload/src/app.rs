@@ -130,7 +130,7 @@ fn plan_of(flags: &Flags) -> ScrubPlan {
 }
 
 struct GgaOffload {
-    /// From the init request on.
+    /// `None` before the init request.
     prepared: Option<Prepared>,
     layout: Striped,
     matrix_type: MatrixType,

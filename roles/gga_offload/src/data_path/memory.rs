@@ -86,7 +86,7 @@ impl StripeBuffer {
         3 * u64::from(geometry.half_block_size())
     }
 
-    /// The buffer of this number, where the one of number 0 is at `first`.
+    /// The buffer of this number; buffer 0 is at offset `first`.
     pub(crate) fn of(geometry: Geometry, first: u64, number: u64) -> Self {
         Self {
             begin: first + number * Self::size(geometry),

@@ -72,7 +72,7 @@ pub enum Refusal {
         /// Requested bytes.
         size: u32,
     },
-    /// There are no such blocks.
+    /// The blocks are not all inside of the storage.
     #[error(
         "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, got {size} bytes at {offset}"
     )]
@@ -86,7 +86,7 @@ pub enum Refusal {
         /// Requested offset.
         offset: u64,
     },
-    /// The initiator has no such memory.
+    /// The range is not all inside of the initiator's memory.
     #[error(
         "requester offset: expected the end within {length} bytes, got {size} bytes at {offset}"
     )]

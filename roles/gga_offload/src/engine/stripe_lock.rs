@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Locks for each slot of the engines: enough for collisions to stay rare.
 const LOCKS_PER_TRANSACTION: u64 = 16;
-/// Fewest locks, and most: 16 KiB and 1 MiB of them.
+/// Minimum and maximum number of locks: 16 KiB and 1 MiB.
 const LOCKS: (u64, u64) = (1 << 10, 1 << 16);
 
 /// Mode of a stripe lock.
