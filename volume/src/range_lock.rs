@@ -301,6 +301,10 @@ mod tests {
                             assert_eq!(one, two);
                             if writes {
                                 words[at].store(one + 1, relaxed);
+                                if round.is_multiple_of(8) {
+                                    // The others run in between.
+                                    std::thread::yield_now();
+                                }
                                 words[at + 1].store(two + 1, relaxed);
                             }
                         }

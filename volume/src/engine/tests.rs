@@ -295,8 +295,10 @@ impl World {
     }
 
     fn run(mut self, losses: bool) {
-        let mut next = 0;
+        let (mut next, mut steps) = (0, 0);
         while self.completed < self.plans.len() {
+            steps += 1;
+            assert!(steps < 200_000, "{} of {next} I/Os", self.completed);
             let queue = self.random.usize(..self.queues.len());
             match self.random.u32(..if losses { 101 } else { 100 }) {
                 0..20 => next = self.submit_next(next),
