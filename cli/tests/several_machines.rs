@@ -3,7 +3,6 @@
 //! A machine here has its own network, its own boot id and its own runtime directory. Where the kernel or a container does not let this
 //! user make network namespaces, those tests are shown as ignored, and never as passed.
 
-#[allow(dead_code, reason = "other test binaries use the rest")]
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -16,6 +15,8 @@ use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{PATIENCE, document, listening_port, soon, text};
 use tempfile::TempDir;
+
+type Test = fn() -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -176,7 +177,6 @@ fn expect(found: &serde_json::Value, expected: u64) -> Result<(), Failed> {
 
 /// A validation through gga_offload, whose targets are reached at `hosts`.
 fn gga(hosts: [&str; 3], near: &Machine, far: [&Machine; 3]) -> Result<(), Failed> {
-    let directory = tempfile::tempdir()?;
     let bench = support::Bench::new();
     let content: Vec<u8> = (0..64 * 4096).map(|at: usize| (at / 64) as u8).collect();
     let files = bench.generate(
@@ -203,7 +203,6 @@ fn gga(hosts: [&str; 3], near: &Machine, far: [&Machine; 3]) -> Result<(), Faile
         role.finish(soon(), || false)
             .map_err(|failure| Failed::from(format!("{failure:?}")))?;
     }
-    drop(directory);
     Ok(())
 }
 
@@ -438,7 +437,7 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
     let (target, port) = far.target(&["--block-count", BLOCKS]);
     let storage = format!("10.91.1.2:{port}");
     let service = near.service("zero-copy", &["--storage-server", &storage], &[]);
-    let initiator = near.initiator(&[
+    let mut initiator = near.initiator(&[
         "--execution-strategy",
         "read_throughput_test",
         "--run-limit-operation-count",
@@ -446,10 +445,15 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
         "--io-timeout",
         "600",
     ]);
-    std::thread::sleep(Duration::from_secs(1));
+    initiator
+        .wait_for("was started", PATIENCE, |line| {
+            line.contains("start_storage_request").then_some(())
+        })
+        .expect("the session begins");
+    // Before I/Os run, the time of a control answer counts, which is longer.
+    std::thread::sleep(Duration::from_secs(2));
     hurt(&network, &target)?;
     let begin = Instant::now();
-    let mut initiator = initiator;
     let code = initiator
         .wait(Instant::now() + NOTICED + LOAD)
         .and_then(|status| status.code());
