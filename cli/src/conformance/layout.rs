@@ -159,7 +159,7 @@ fn print(vector: &Vector) {
         ]);
     }
     let layout = table::Layout {
-        right: &[0, 1],
+        right: &[],
         optional: &[5],
     };
     outln!("{}\n", table::render(table, layout));

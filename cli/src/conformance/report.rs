@@ -102,7 +102,7 @@ fn table_of(report: &Report) -> String {
         ]);
     }
     let layout = Layout {
-        right: &[3],
+        right: &[],
         optional: &[4, 0],
     };
     table::render(table, layout)
