@@ -152,6 +152,9 @@ fn back_end(bench: &Bench, flags: &[&str]) -> Process {
         "60",
         "--reconnect-timeout",
         "300",
+        // What is announced goes to standard error then.
+        "--output",
+        "json",
     ];
     let mut process = bench.spawn("back end", &[&base[..], flags].concat());
     process
