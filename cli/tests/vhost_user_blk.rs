@@ -20,18 +20,24 @@ struct Client {
 
 impl Client {
     fn connect(socket: &Path, queues: i32) -> Self {
+        Self::start(socket, queues, false).expect("started")
+    }
+
+    /// As `connect`; fails for a disk that can only be read unless that is expected.
+    fn start(socket: &Path, queues: i32, read_only: bool) -> blkio::Result<Self> {
         let mut blkio = Blkio::new("virtio-blk-vhost-user").expect("the driver");
         blkio.set_str("path", text(socket)).expect("a property");
+        blkio.set_bool("read-only", read_only).expect("a property");
         blkio.connect().expect("connected");
         blkio.set_i32("num-queues", queues).expect("as many queues");
-        let queues = blkio.start().expect("started").queues;
+        let queues = blkio.start()?.queues;
         let memory = blkio.alloc_mem_region(SIZE).expect("memory");
         blkio.map_mem_region(&memory).expect("mapped");
-        Self {
+        Ok(Self {
             queues,
             memory,
             blkio,
-        }
+        })
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -150,6 +156,9 @@ fn back_end(bench: &Bench, flags: &[&str]) -> Process {
         "60",
         "--reconnect-timeout",
         "300",
+        // What is announced goes to standard error then.
+        "--output",
+        "json",
     ];
     let mut process = bench.spawn("back end", &[&base[..], flags].concat());
     process
@@ -209,7 +218,8 @@ fn libblkio_reads_what_it_has_written() {
     ended(process);
     assert!(!bench.path("disk").exists());
     let process = back_end(&bench, &["--read-only"]);
-    let mut client = Client::connect(&bench.path("disk"), 2);
+    assert!(Client::start(&bench.path("disk"), 2, false).is_err());
+    let mut client = Client::start(&bench.path("disk"), 2, true).expect("started");
     client.compare(&expected);
     drop(client);
     for process in [process, service, target] {

@@ -13,8 +13,8 @@ use crate::storage::{self, NotDone};
 
 /// I/Os that a queue takes.
 const DEPTH: usize = 16;
-/// Buffers of a queue.
-const BUFFERS: usize = 24;
+/// I/Os in flight up to which there are buffers. Operations without data reach the depth.
+const BUFFERS: usize = 12;
 
 /// Bytes that all queues share.
 #[derive(Debug, Clone, Default)]
@@ -71,9 +71,6 @@ impl Disk {
         Ok(DiskQueue {
             disk: self.clone(),
             ios: VecDeque::with_capacity(DEPTH),
-            free: (0..BUFFERS)
-                .map(|_| Vec::with_capacity(crate::MAX_TRANSFER as usize))
-                .collect(),
             never: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
     }
@@ -88,7 +85,6 @@ impl Disk {
 pub struct DiskQueue {
     disk: Disk,
     ios: VecDeque<(Part, Option<Vec<u8>>)>,
-    free: Vec<Vec<u8>>,
     never: OwnedFd,
 }
 
@@ -96,12 +92,7 @@ impl storage::Queue for DiskQueue {
     type Buffer = Vec<u8>;
 
     fn buffer(&mut self, len: usize) -> Option<Vec<u8>> {
-        let mut buffer = self
-            .free
-            .pop()
-            .or_else(|| (self.ios.len() < BUFFERS).then(Vec::new))?;
-        buffer.resize(len, 0);
-        Some(buffer)
+        (self.ios.len() < BUFFERS).then(|| vec![0; len])
     }
 
     fn submit(&mut self, part: Part, buffer: Option<Vec<u8>>) -> Result<(), Option<Vec<u8>>> {
