@@ -296,13 +296,13 @@ fn wrong_values_of_the_scrub_flags_are_usage_errors() {
         ("--scrub", "never", "off, once, or a period such as"),
         ("--scrub", "500ms", "at least 1s"),
         ("--scrub", "", "off, once, or a period such as"),
-        ("--scrub-rate", "0", "MiB per second, at least 1"),
-        ("--scrub-rate", "-1", "MiB per second, at least 1"),
-        ("--scrub-rate", "64MiB", "MiB per second, at least 1"),
+        ("--scrub-rate", "0", "a number of MiB, at least 1"),
+        ("--scrub-rate", "-1", "a number of MiB, at least 1"),
+        ("--scrub-rate", "64 apples", "a number of MiB, at least 1"),
         (
             "--scrub-rate",
             "18446744073709551615",
-            "MiB per second, at least 1",
+            "a number of MiB, at least 1",
         ),
     ] {
         let value = format!("{flag}={value}");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::nbd_client::{Client, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
+use crate::nbd_client::{Client, EINVAL, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
 use crate::support::{Bench, PATIENCE, complaint, soon, text};
 use deployment::process::{Process, Signal};
 
@@ -47,10 +47,25 @@ fn stop(mut process: Process) {
     assert!(status.success(), "{status}: {}", process.stderr());
 }
 
-fn zero_copy_target(bench: &Bench) -> (Process, u16) {
+/// A target that can flush: one with a file.
+fn target(bench: &Bench, name: &str, block_size: &str) -> (Process, u16) {
     let blocks = (SIZE / 4096).to_string();
-    let sizes = ["--block-size", "4096", "--block-count", &blocks];
-    bench.target(&[&sizes[..], &FOREVER].concat())
+    let file = bench.path(name);
+    let arguments = [
+        "--block-size",
+        block_size,
+        "--block-count",
+        &blocks,
+        "--backing-file",
+        text(&file),
+        "--backing-io",
+        "buffered",
+    ];
+    bench.target(&[&arguments[..], &FOREVER].concat())
+}
+
+fn zero_copy_target(bench: &Bench) -> (Process, u16) {
+    target(bench, "disk", "4096")
 }
 
 /// Unaligned writes, zeroes, flush and FUA, seen by another client and by another server.
@@ -110,11 +125,8 @@ fn writes_are_kept_by_zero_copy() {
 #[test]
 fn writes_are_kept_by_gga_offload() {
     let bench = Bench::new();
-    let blocks = (SIZE / 4096).to_string();
     // Chunks of blocks that hold any content.
-    let sizes = ["--block-size", "2112", "--block-count", &blocks];
-    let arguments = [&sizes[..], &FOREVER].concat();
-    let targets = [(); 3].map(|()| bench.target(&arguments));
+    let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
     let logical = ["--cpu", "0", "--logical-block-size", "4096"];
     let service = bench.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
@@ -142,6 +154,31 @@ fn requests_wait_for_a_service_that_is_restarted() {
     assert_eq!(client.result(write), 0);
     assert!(client.read_structured(0, 0, 1 << 20).0 == before);
     assert!(client.read_structured(0, 2 << 20, 1 << 20).0 == data);
+    stop(server);
+    stop(service);
+    // It has seen a session that was cut off, and says so by its status.
+    target.signal(Signal::TERM);
+    complaint(target);
+}
+
+#[test]
+fn flush_is_offered_only_if_the_targets_have_it() {
+    let bench = Bench::new();
+    let blocks = (SIZE / 4096).to_string();
+    let in_memory = ["--block-size", "4096", "--block-count", &blocks];
+    let (target, port) = bench.target(&[&in_memory[..], &FOREVER].concat());
+    let service = bench.service(port, &FOREVER);
+    let (server, socket) = serve(&bench, &[]);
+    let mut client = Client::transmitting(&socket, true);
+    assert_eq!(client.write(1, b"volatile"), 0);
+    let cookie = client.send(0, FLUSH, 0, 0);
+    assert_eq!(client.result(cookie), EINVAL);
+    let cookie = client.send_write(FUA, 0, b"durable");
+    assert_eq!(client.result(cookie), EINVAL);
+    assert_eq!(
+        client.read_structured(0, 0, 9),
+        (b"\0volatile".to_vec(), vec![])
+    );
     stop(server);
     stop(service);
     stop(target);

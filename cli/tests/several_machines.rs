@@ -3,6 +3,7 @@
 //! A machine here has its own network, its own boot id and its own runtime directory. Where the kernel or a container does not let this
 //! user make network namespaces, those tests are shown as ignored, and never as passed.
 
+#[allow(dead_code, reason = "the other test binary uses the rest")]
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -48,8 +49,6 @@ fn main() -> ExitCode {
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
-
-type Test = fn() -> Result<(), Failed>;
 
 /// Where programs run: a runtime directory, and what they are started with.
 struct Machine {

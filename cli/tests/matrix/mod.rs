@@ -80,7 +80,7 @@ fn a_role_that_does_not_play_its_part_fails_its_mixes_only() {
     );
     let bad = "rust,rust,own: read_throughput_test";
     assert!(
-        reason(&cases, bad).contains("target ended (exit status: 3) before it listened"),
+        reason(&cases, bad).contains("target exited (exit status: 3) before it was ready"),
         "{cases:#?}"
     );
     let output = case(&cases, bad)["output"].as_str().expect("output");

@@ -333,9 +333,9 @@ fn control() -> Vec<Attack> {
 
 /// Control channels that send much, or come in numbers.
 fn floods() -> Vec<Attack> {
-    // Up to 20 lines of each kind in a second, and the number of those that were suppressed.
+    // Up to 20 lines of each of three kinds in each of the four seconds that it touches.
     let cost = Cost {
-        lines: 160,
+        lines: 240,
         ..Cost::USUAL
     };
     let with = |name, meaning, control| Attack {

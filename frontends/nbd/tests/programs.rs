@@ -194,6 +194,7 @@ fn fio() -> Result<(), Failed> {
             "--iodepth=32",
             "--verify=crc32c",
             "--verify_fatal=1",
+            "--verify_state_save=0",
             "--size=8m",
             "--randseed=7",
             "--fsync=50",
