@@ -28,9 +28,9 @@ pub(crate) struct Geometry {
     pub(crate) block_size: u32,
     /// Most bytes of a request: a multiple of the block size.
     pub(crate) request_size: u32,
-    /// Whether flushes and durable writes were announced.
+    /// `true` if flushes and durable writes were announced.
     pub(crate) flush: bool,
-    /// Whether writes are refused.
+    /// `true` if writes are refused.
     pub(crate) read_only: bool,
     /// Where the edges are: two blocks for each I/O.
     pub(crate) edges: u64,
@@ -149,7 +149,7 @@ struct Slot {
     unanswered: u32,
     lock: RangeLock,
     is_active: bool,
-    /// Whether the slot is in the list of those with requests to make.
+    /// `true` if the slot is in the list of those with requests to make.
     is_ready: bool,
     error: Option<IoError>,
 }
@@ -284,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// Whether I/Os wait for locks.
+    /// Returns `true` if I/Os wait for locks.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -455,13 +455,13 @@ impl Engine {
         std::mem::take(&mut self.is_awaited)
     }
 
-    /// Whether requests were sent, or wait to be sent again, that have no answer.
+    /// Returns `true` if requests were sent, or wait to be sent again, that have no answer.
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {
         self.free_transactions.len() < self.transactions.len()
     }
 
-    /// Whether I/Os have completed and were not returned.
+    /// Returns `true` if I/Os have completed and were not returned.
     #[inline]
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -474,7 +474,7 @@ impl Engine {
         }
     }
 
-    /// Whether there are I/Os that have not been returned.
+    /// Returns `true` if there are I/Os that have not been returned.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.free_slots.len() == self.slots.len()

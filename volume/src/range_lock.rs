@@ -134,7 +134,7 @@ impl RangeLocks {
         }
     }
 
-    /// Whether any lock is held or marked.
+    /// Returns `true` if any lock is held or marked.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.words

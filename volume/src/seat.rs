@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Start(Link),
     /// The session ends: return the contexts, when the requests in flight are answered if `drain`.
     Return {
-        /// Whether they may still be answered.
+        /// `true` if they may still be answered.
         drain: bool,
     },
     /// Fail all I/Os, and those to come until there is a session. No session uses the memory.

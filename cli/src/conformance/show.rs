@@ -40,7 +40,7 @@ struct Document<'a> {
     #[serde(flatten)]
     header: &'a ::conformance::transcript::Header,
     entries: &'a [Entry],
-    /// Whether the recorder ended well.
+    /// `true` if the recorder ended well.
     whole: bool,
     truncated: Option<&'a str>,
 }

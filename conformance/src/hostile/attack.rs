@@ -21,7 +21,7 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Whether it can be played against a role.
+    /// Returns `true` if it can be played against a role.
     pub fn is_for(&self, role: Role) -> bool {
         let service = matches!(role, Role::ZeroCopy | Role::GgaOffload);
         match self.play {
@@ -160,7 +160,7 @@ pub(super) struct Control {
     pub piece: usize,
     /// Time between writes.
     pub pace: Duration,
-    /// Whether answers are read.
+    /// `true` if answers are read.
     pub reads: bool,
     /// Time that the connection stays after the last byte.
     pub hold: Duration,
@@ -221,12 +221,12 @@ pub(super) enum Descriptor {
 /// Frames of Comch connections.
 #[derive(Debug, Clone)]
 pub(super) struct Frames {
-    /// Whether a hello comes first, and is answered.
+    /// `true` if a hello comes first, and is answered.
     pub hello: bool,
     pub frames: Vec<Frame>,
     pub times: usize,
     pub connections: usize,
-    /// Whether the lifeline is closed before the connection.
+    /// `true` if the lifeline is closed before the connection.
     pub cut_lifeline: bool,
     pub hold: Duration,
 }

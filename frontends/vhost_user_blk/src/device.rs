@@ -33,9 +33,9 @@ pub struct Device {
     pub size: u64,
     /// Bytes of a block of the storage, which drivers are told to align their requests to.
     pub block_size: u32,
-    /// Whether flushes make completed writes durable.
+    /// `true` if flushes make completed writes durable.
     pub flush: bool,
-    /// Whether writes are refused.
+    /// `true` if writes are refused.
     pub read_only: bool,
     /// Number of virtqueues.
     pub queues: u16,

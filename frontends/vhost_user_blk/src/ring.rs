@@ -32,9 +32,9 @@ pub struct Setup {
     pub used: GuestAddress,
     /// Index of the available ring to begin with, unless in-flight memory knows it.
     pub next_available: u16,
-    /// Whether the driver has accepted EVENT_IDX.
+    /// `true` if the driver has accepted EVENT_IDX.
     pub event_idx: bool,
-    /// Whether the driver knows nothing of flushes: its writes must be durable when they complete.
+    /// `true` if the driver knows nothing of flushes: its writes must be durable when they complete.
     pub write_through: bool,
     /// Where to keep what is in flight.
     pub inflight: Option<InflightQueue>,

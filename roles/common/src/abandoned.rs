@@ -43,7 +43,7 @@ impl Attachment {
         }
     }
 
-    /// Whether the thread was abandoned and has not returned.
+    /// Returns `true` if the thread was abandoned and has not returned.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.load(Ordering::Acquire) == ABANDONED_STATE

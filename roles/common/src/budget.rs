@@ -298,7 +298,7 @@ impl<K: Hash + Eq + Clone> LogBudget<K> {
         }
     }
 
-    /// Whether a further line of this kind may be written.
+    /// Returns `true` if a further line of this kind may be written.
     pub fn charge(&mut self, now: Instant, kind: K) -> bool {
         let window = self.kinds.entry(kind).or_insert(Window {
             began: now,

@@ -62,7 +62,7 @@ impl<I> Default for JobRunner<I> {
 }
 
 impl<I> JobRunner<I> {
-    /// Whether there is a job at hand.
+    /// Returns `true` if there is a job at hand.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.step.is_some()

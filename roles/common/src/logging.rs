@@ -52,7 +52,7 @@ pub fn start(flags: &GeneralFlags, format: LogFormat) {
     }
 }
 
-/// Whether log lines have colours: on a terminal, unless `NO_COLOR` is set and not empty (https://no-color.org).
+/// Returns `true` if log lines have colours: on a terminal, unless `NO_COLOR` is set and not empty (https://no-color.org).
 fn is_coloured() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }

@@ -110,7 +110,7 @@ impl Shutdown {
         self.waker.wake();
     }
 
-    /// Whether the program was asked to end.
+    /// Returns `true` if the program was asked to end.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
@@ -123,7 +123,7 @@ impl Shutdown {
     }
 }
 
-/// Whether this process was started with a signal ignored. If the kernel does not tell, it was not.
+/// Returns `true` if this process was started with a signal ignored. If the kernel does not tell, it was not.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

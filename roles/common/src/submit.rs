@@ -51,7 +51,7 @@ impl DeferredTasks {
         self.tokens.retain(|&token| keep(token));
     }
 
-    /// Whether no task waits.
+    /// Returns `true` if no task waits.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

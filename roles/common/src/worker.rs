@@ -33,14 +33,14 @@ struct Run {
 }
 
 impl RunFlag {
-    /// Whether the data path is to go on. One relaxed load: affordable in every turn of a loop.
+    /// Returns `true` if the data path is to go on. One relaxed load: affordable in every turn of a loop.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.goes_on.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody waits any more for what is in flight: the session has failed, or the worker is not needed.
+    /// Returns `true` if nobody waits any more for what is in flight: the session has failed, or the worker is not needed.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.is_abandoned.load(Ordering::Relaxed)
@@ -262,7 +262,7 @@ impl<D: DataPath> Worker<D> {
         });
     }
 
-    /// Whether an answer is waited for.
+    /// Returns `true` if an answer is waited for.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
@@ -358,7 +358,7 @@ impl<D: DataPath> Worker<D> {
         Ok(())
     }
 
-    /// Whether the data path was started and its end was not seen yet.
+    /// Returns `true` if the data path was started and its end was not seen yet.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running

@@ -67,7 +67,7 @@ struct App {
     plain: Option<Arc<[u8]>>,
     seed: u64,
     interrupted: bool,
-    /// Whether the session was in order when the run had ended, so that the run's failure is not a consequence.
+    /// `true` if the session was in order when the run had ended, so that the run's failure is not a consequence.
     run_came_first: bool,
     flags: Flags,
     environment: Environment,

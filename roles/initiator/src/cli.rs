@@ -112,7 +112,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Whether a transaction writes (before it reads).
+    /// Returns `true` if a transaction writes (before it reads).
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(
@@ -121,13 +121,13 @@ impl Strategy {
         )
     }
 
-    /// Whether a transaction reads.
+    /// Returns `true` if a transaction reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::WriteThroughputTest)
     }
 
-    /// Whether what was read is compared with what is expected.
+    /// Returns `true` if what was read is compared with what is expected.
     #[must_use]
     pub const fn validates(self) -> bool {
         matches!(

@@ -22,7 +22,7 @@ pub struct Findings<'a> {
     pub session: Result<(), SessionError>,
     /// Why the run failed, if it did.
     pub failure: Option<&'a data_path::Failure>,
-    /// Whether the session was in order when the run had ended.
+    /// `true` if the session was in order when the run had ended.
     pub run_came_first: bool,
     /// What was measured, if the run did all it had to.
     pub measured: Option<Report>,
@@ -64,7 +64,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Whether the run's failure is what the user has to know first.
+    /// Returns `true` if the run's failure is what the user has to know first.
     fn is_cause(&self, failure: &data_path::Failure) -> bool {
         use data_path::Failure as Run;
         match failure {

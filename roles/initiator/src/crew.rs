@@ -149,7 +149,7 @@ impl Crew {
         self.workers.clear();
     }
 
-    /// Whether [`Crew::poll`] has to be called again soon, because nobody wakes the main thread for what it looks at.
+    /// Returns `true` if [`Crew::poll`] has to be called again soon, because nobody wakes the main thread for what it looks at.
     #[must_use]
     pub const fn is_polled(&self) -> bool {
         self.creation.is_some()

@@ -23,7 +23,7 @@ pub struct Request {
     pub blocks_per_io: u16,
     /// Bytes of local memory; 0 for the size of the storage, or [`LARGEST_DEFAULT_REGION`] if that is less.
     pub local_region_size: u64,
-    /// Whether each I/O has the same place in local memory as in the storage, so that these are of one size.
+    /// `true` if each I/O has the same place in local memory as in the storage, so that these are of one size.
     pub is_mirrored: bool,
     /// Transactions that each worker may have in flight, at least 1.
     pub transactions: u32,

@@ -61,7 +61,7 @@ impl Counter {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Counter::abandon`] was called.
+    /// Returns `true` if [`Counter::abandon`] was called.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)

@@ -56,7 +56,7 @@ pub(crate) struct Setup {
     pub(crate) geometry: Geometry,
     /// The release of the session's I/O messages.
     pub(crate) release: Release,
-    /// Whether flushes and durable writes were announced.
+    /// `true` if flushes and durable writes were announced.
     pub(crate) flush: bool,
     /// The memory of the service's client.
     pub(crate) requester: Mmap,

@@ -32,7 +32,7 @@ impl Keeper {
         })
     }
 
-    /// Whether the machine has been started since blocks were written that may not have been on the disk.
+    /// Returns `true` if the machine has been started since blocks were written that may not have been on the disk.
     fn is_in_doubt(&self) -> bool {
         let since = self.noted.and_then(|noted| noted.since);
         since.is_some_and(|since| since != self.boot)

@@ -79,13 +79,13 @@ impl Quarantine {
         self.0.retain(|writer| writer.attachment.is_abandoned());
     }
 
-    /// Whether there is none, which is how it nearly always is.
+    /// Returns `true` if there is none, which is how it nearly always is.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an abandoned worker may still write to some of these bytes.
+    /// Returns `true` if an abandoned worker may still write to some of these bytes.
     #[cold]
     pub(crate) fn holds(&self, offset: u64, size: u64) -> bool {
         self.0

@@ -304,7 +304,7 @@ fn put_to_use(client: &mut Client) {
     }
 }
 
-/// Whether the superblock says that blocks were written which may not be durable.
+/// Returns `true` if the superblock says that blocks were written which may not be durable.
 fn is_unclean(path: &Path) -> bool {
     let geometry = Geometry {
         block_size: BLOCK as u32,

@@ -42,7 +42,7 @@ impl AgentConnection {
         }
     }
 
-    /// Whether the peer has gone, or has withdrawn what this connection was made for.
+    /// Returns `true` if the peer has gone, or has withdrawn what this connection was made for.
     pub fn is_closed(&self) -> bool {
         self.socket.is_closed()
     }
@@ -272,7 +272,7 @@ impl RemoteRegion {
         })
     }
 
-    /// Whether the exporter has ended, or nothing of it is exported any more.
+    /// Returns `true` if the exporter has ended, or nothing of it is exported any more.
     pub fn is_closed(&self) -> bool {
         self.connection.is_closed()
     }

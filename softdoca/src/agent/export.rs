@@ -24,7 +24,7 @@ impl Rights {
         u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.atomic) << 2
     }
 
-    /// Whether these rights include those of a number; a peer may ask for more than there are.
+    /// Returns `true` if these rights include those of a number; a peer may ask for more than there are.
     pub(super) fn include(self, bits: u64) -> bool {
         bits & !self.bits() == 0
     }
@@ -154,7 +154,7 @@ impl Export {
     }
 }
 
-/// Whether the page at `pointer` exists: a program that unmaps what it exports shall see its peers fail, not itself crash.
+/// Returns `true` if the page at `pointer` exists: a program that unmaps what it exports shall see its peers fail, not itself crash.
 fn is_mapped(pointer: *mut u8) -> bool {
     let page = rustix::param::page_size();
     let mut resident = 0_u8;

@@ -108,13 +108,13 @@ fn set_waited(waited: Option<Waited>) {
     WAITED.set(waited);
 }
 
-/// Whether agents have made this thread wait so long that the rest of its work is left to the next call of progress.
+/// Returns `true` if agents have made this thread wait so long that the rest of its work is left to the next call of progress.
 #[inline(always)]
 pub(crate) fn is_held_up() -> bool {
     FLAGS.get() & HELD_UP != 0
 }
 
-/// Whether this thread is in a call of progress, which goes on after whatever is done now.
+/// Returns `true` if this thread is in a call of progress, which goes on after whatever is done now.
 #[inline]
 pub(crate) fn is_in_progress() -> bool {
     FLAGS.get() & (OPEN | LONE) == OPEN

@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     told: AtomicBool,
     /// Frames handed to the socket.
     sent: AtomicU64,
-    /// Whether the engine looks at the socket when it can be written.
+    /// `true` if the engine looks at the socket when it can be written.
     waits_for_room: AtomicBool,
     traffic: Traffic,
     outbound: Arc<Outbound>,
@@ -158,7 +158,7 @@ impl Connection {
         self.told.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the program knows that the connection has ended. Until then it may use the handle, and looks for its context.
+    /// Returns `true` if the program knows that the connection has ended. Until then it may use the handle, and looks for its context.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }

@@ -40,12 +40,12 @@ struct Callbacks {
 }
 
 impl Events {
-    /// Whether something is called for messages.
+    /// Returns `true` if something is called for messages.
     pub(super) fn has_message(&self) -> bool {
         self.callbacks.get().message.is_some()
     }
 
-    /// Whether something is called for clients that come and go.
+    /// Returns `true` if something is called for clients that come and go.
     pub(super) fn has_connections(&self) -> bool {
         self.callbacks.get().connected.is_some()
     }

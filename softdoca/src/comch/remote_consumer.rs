@@ -111,7 +111,7 @@ impl RemoteConsumer {
         self.lock().ring.disarm();
     }
 
-    /// Whether [`Self::push`] of a small message would not say `Again`.
+    /// Returns `true` if [`Self::push`] of a small message would not say `Again`.
     pub(super) fn is_ready(&self) -> bool {
         let ring = &mut self.lock().ring;
         (ring.credits() > 0 && ring.has_room_for(SENDER_SIZE + MAX_IMMEDIATE + 1))

@@ -166,7 +166,7 @@ impl Imported {
         })
     }
 
-    /// Whether the exporter has stopped or destroyed the map. Also `false` when nothing of it is mapped here: its agent tells then.
+    /// Returns `true` if the exporter has stopped or destroyed the map. Also `false` when nothing of it is mapped here: its agent tells then.
     #[inline]
     pub fn is_withdrawn(&self) -> bool {
         self.validity
@@ -222,7 +222,7 @@ impl Mapping {
     }
 }
 
-/// Whether a segment lies at the same place of a page here as in its exporter: else what is aligned there is not here.
+/// Returns `true` if a segment lies at the same place of a page here as in its exporter: else what is aligned there is not here.
 fn is_congruent(segment: &RemoteSegment) -> bool {
     let page = rustix::param::page_size() as u64;
     match segment.backing {

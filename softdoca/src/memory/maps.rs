@@ -22,7 +22,7 @@ pub(super) struct Area<'a> {
 }
 
 impl Area<'_> {
-    /// Whether this is plain memory that nobody else refers to: pages of malloc and of anonymous mmap. Not a stack, which grows,
+    /// Returns `true` if this is plain memory that nobody else refers to: pages of malloc and of anonymous mmap. Not a stack, which grows,
     /// and is in use while it would be copied.
     pub fn is_private_memory(&self) -> bool {
         let named_as_memory =

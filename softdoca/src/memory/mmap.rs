@@ -25,7 +25,7 @@ pub struct Mmap {
     permissions: AtomicU32,
     /// Started, or imported: usable.
     usable: AtomicBool,
-    /// Whether local devices may write, and the pages can be written.
+    /// `true` if local devices may write, and the pages can be written.
     writable: AtomicBool,
     thread_safe: AtomicBool,
     exported: AtomicBool,
@@ -273,7 +273,7 @@ impl Mmap {
         Ok(())
     }
 
-    /// Whether the device was added.
+    /// Returns `true` if the device was added.
     pub fn has_device(&self, device: &Arc<Device>) -> bool {
         self.setup()
             .devices
@@ -378,12 +378,12 @@ impl Mmap {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an export was ever made of it.
+    /// Returns `true` if an export was ever made of it.
     pub fn is_exported(&self) -> bool {
         self.exported.load(Ordering::Relaxed)
     }
 
-    /// Whether the memory is another process's.
+    /// Returns `true` if the memory is another process's.
     #[inline]
     pub fn is_imported(&self) -> bool {
         self.imported.is_some()
@@ -397,13 +397,13 @@ impl Mmap {
             .map(|imported| imported.descriptor.kind)
     }
 
-    /// Whether data can be moved: started and not stopped, or imported.
+    /// Returns `true` if data can be moved: started and not stopped, or imported.
     #[inline]
     pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Acquire)
     }
 
-    /// Whether a local device may write: the permissions (for an import, those of its kind of access) and the pages allow it.
+    /// Returns `true` if a local device may write: the permissions (for an import, those of its kind of access) and the pages allow it.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable.load(Ordering::Relaxed)
@@ -417,7 +417,7 @@ impl Mmap {
         )
     }
 
-    /// Whether all of the `len` bytes at `addr` belong to the range. Never wraps around.
+    /// Returns `true` if all of the `len` bytes at `addr` belong to the range. Never wraps around.
     #[inline]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         let (start, size) = self.range();

@@ -30,7 +30,7 @@ pub(super) unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Whether `rep movsb` may be slow with them. Overlapping ranges are copied without it.
+/// Returns `true` if `rep movsb` may be slow with them. Overlapping ranges are copied without it.
 #[inline]
 fn is_slow(from: usize, to: usize, len: usize) -> bool {
     let behind = to.wrapping_sub(from) % PAGE;

@@ -50,7 +50,7 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Whether the program's own devices may write. Memory that peers may write can be written locally: hardware registers no
+    /// Returns `true` if the program's own devices may write. Memory that peers may write can be written locally: hardware registers no
     /// other combination.
     pub const fn local_write(self) -> bool {
         let any = Permissions::LOCAL_READ_WRITE
@@ -60,7 +60,7 @@ impl Permissions {
         self.intersects(any)
     }
 
-    /// Whether another process may be given access at all.
+    /// Returns `true` if another process may be given access at all.
     pub const fn remote(self) -> bool {
         self.intersects(Permissions::RDMA.union(Permissions::PCI))
     }

@@ -62,7 +62,7 @@ impl Region {
         }
     }
 
-    /// Whether the owner has ended, or nothing of it is exported any more.
+    /// Returns `true` if the owner has ended, or nothing of it is exported any more.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Region::Agent(region) => region.is_closed(),

@@ -21,7 +21,7 @@ use crate::log;
 pub(super) struct Layout {
     /// Ascending, gapless, the whole range.
     pub segments: Vec<Segment>,
-    /// Whether every page can be written.
+    /// `true` if every page can be written.
     pub writable: bool,
 }
 

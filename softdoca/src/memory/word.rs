@@ -105,7 +105,7 @@ impl Mmap {
         Ok(Some(unsafe { AtomicU64::from_ptr(pointer) }))
     }
 
-    /// Whether the memory is another process's, and that has ended or withdrawn it.
+    /// Returns `true` if the memory is another process's, and that has ended or withdrawn it.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.imported()
             .is_some_and(|imported| imported.region().is_closed())

@@ -143,7 +143,7 @@ impl Address {
         })
     }
 
-    /// Whether the address belongs to a connection, which destroys it.
+    /// Returns `true` if the address belongs to a connection, which destroys it.
     pub(crate) fn is_peer(&self) -> bool {
         self.is_peer
     }

@@ -53,7 +53,7 @@ impl Remote {
 }
 
 impl Parts {
-    /// Whether the peer is on another machine.
+    /// Returns `true` if the peer is on another machine.
     #[inline]
     pub(super) fn is_remote(&self) -> bool {
         matches!(self.outbox.as_deref(), Some(ConnectionOutbox::Network(_)))

@@ -42,7 +42,7 @@ impl Operation {
     /// How many there are.
     pub(super) const COUNT: usize = Operation::EventAdd as usize + 1;
 
-    /// Whether it moves blocks of data between two memories.
+    /// Returns `true` if it moves blocks of data between two memories.
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }

@@ -62,7 +62,7 @@ pub enum Action {
     StartDataPath,
     /// Make the data path come to rest; [`Event::WorkersFinished`] must follow.
     HaltDataPath {
-        /// Whether operations in flight may still be answered, and are waited for.
+        /// `true` if operations in flight may still be answered, and are waited for.
         drain: bool,
     },
     /// Destroy the workers' contexts; answer with [`Event::WorkersDestroyed`].

@@ -13,7 +13,7 @@ use crate::table;
 pub(super) struct Table<'a> {
     /// Names of the implementations.
     implementations: Vec<&'a str>,
-    /// Whether there is more than one, without which nothing is mixed.
+    /// `true` if there is more than one, without which nothing is mixed.
     mixed: bool,
     /// Sessions that were repeated because the reference crashed when a worker thread began.
     start_races: u32,

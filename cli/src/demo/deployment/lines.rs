@@ -21,7 +21,7 @@ pub(super) struct CommandLines<'a> {
     pub(super) files: &'a Files,
     pub(super) cpus: &'a Cpus,
     pub(super) run: &'a Run,
-    /// Whether the demo reads what the role prints, or a person.
+    /// `true` if the demo reads what the role prints, or a person.
     pub(super) json: bool,
 }
 

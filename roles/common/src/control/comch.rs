@@ -407,7 +407,7 @@ pub struct ComchClientChannel {
     is_announced: bool,
 }
 
-/// Whether a server that starts later would make no difference.
+/// Returns `true` if a server that starts later would make no difference.
 fn is_permanent(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -587,7 +587,7 @@ impl Session {
         }
     }
 
-    /// Whether there is, or was, a peer.
+    /// Returns `true` if there is, or was, a peer.
     fn is_taken(&self) -> bool {
         self.connection.is_some() || self.closed
     }

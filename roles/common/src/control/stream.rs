@@ -153,7 +153,7 @@ impl MessageStream {
         }
     }
 
-    /// Whether the peer has closed the connection, even if something that it sent before has not been read.
+    /// Returns `true` if the peer has closed the connection, even if something that it sent before has not been read.
     pub(super) fn has_hung_up(&self) -> bool {
         let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut descriptors = [PollFd::new(&self.stream, flags)];

@@ -386,13 +386,13 @@ impl TcpClientChannel {
         }
     }
 
-    /// Whether the connection was established.
+    /// Returns `true` if the connection was established.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         matches!(self.state, Client::Connected(_))
     }
 
-    /// Whether nobody listened at the last attempt to connect.
+    /// Returns `true` if nobody listened at the last attempt to connect.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.state, Client::Refused { .. })

@@ -204,13 +204,13 @@ pub enum SessionLimit {
 }
 
 impl SessionLimit {
-    /// Whether the program ends with its first session, however that ends.
+    /// Returns `true` if the program ends with its first session, however that ends.
     #[must_use]
     pub fn is_single(self) -> bool {
         self == Self::Count(1)
     }
 
-    /// Whether so many are enough.
+    /// Returns `true` if so many are enough.
     pub(crate) fn is_reached_by(self, sessions: u64) -> bool {
         match self {
             Self::Count(count) => sessions >= u64::from(count),

@@ -57,7 +57,7 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
-    /// Whether the targets are asked for their identities and superblocks. They are where the service [survives](Self::survival) their
+    /// Returns `true` if the targets are asked for their identities and superblocks. They are where the service [survives](Self::survival) their
     /// loss.
     fn identifies_targets(&self) -> bool {
         false
@@ -66,7 +66,7 @@ pub trait Service {
     /// The session is about to end: from now on, nothing is begun that the initiator has not asked for.
     fn quiesce(&mut self) {}
 
-    /// Whether nothing is in flight that the initiator has not asked for. Whoever changes that wakes the main thread.
+    /// Returns `true` if nothing is in flight that the initiator has not asked for. Whoever changes that wakes the main thread.
     fn is_quiet(&self) -> bool {
         true
     }

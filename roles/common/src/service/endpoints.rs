@@ -88,7 +88,7 @@ impl TargetEnds {
         }
     }
 
-    /// Whether both can be used.
+    /// Returns `true` if both can be used.
     #[must_use]
     pub fn are_running(&self) -> bool {
         self.states() == [CtxState::Running; 2]

@@ -5,7 +5,7 @@ use wire::stored_block::{DataBlock, Header, Trailer};
 use super::inspect::check_sizes;
 use super::{Geometry, PIECE};
 
-/// Whether these bytes can be decompressed to as much content as their header says, and hold nothing else. Bytes of two blocks, half
+/// Returns `true` if these bytes can be decompressed to as much content as their header says, and hold nothing else. Bytes of two blocks, half
 /// each, hardly ever can; blocks of which nothing was compressed are the exception.
 ///
 /// `content` is room for a block's content; what it holds afterwards is nothing to rely on.

@@ -43,13 +43,13 @@ impl Geometry {
         })
     }
 
-    /// Whether these are stored blocks of the reference.
+    /// Returns `true` if these are stored blocks of the reference.
     #[must_use]
     pub fn is_compatible(&self) -> bool {
         self.stored_block_size == self.logical_block_size
     }
 
-    /// Whether a stored block has room for content that does not compress.
+    /// Returns `true` if a stored block has room for content that does not compress.
     #[must_use]
     pub fn holds_any_content(&self) -> bool {
         self.stored_block_size as usize >= OVERHEAD

@@ -1701,7 +1701,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether the trailer of a stored block is not 0.
+    /// Returns `true` if the trailer of a stored block is not 0.
     fn has_checksum(&self, block: u64) -> bool {
         let data_2 = self.targets[1].disk.chunk(block);
         data_2[data_2.len() - Trailer::SIZE..]

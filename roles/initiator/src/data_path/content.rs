@@ -97,7 +97,7 @@ impl Validator {
         }
     }
 
-    /// Whether passes are told apart, and so have to be counted.
+    /// Returns `true` if passes are told apart, and so have to be counted.
     #[must_use]
     pub const fn counts_passes(&self) -> bool {
         matches!(self.content, Content::Pattern(_))

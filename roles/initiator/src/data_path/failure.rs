@@ -134,7 +134,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether this is a statement about the storage, rather than about the machinery or the consequence of something else.
+    /// Returns `true` if this is a statement about the storage, rather than about the machinery or the consequence of something else.
     #[must_use]
     pub const fn is_verdict(&self) -> bool {
         matches!(

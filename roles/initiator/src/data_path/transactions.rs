@@ -164,7 +164,7 @@ impl<L: IoLayout> Transactions<L> {
         self.task.operations
     }
 
-    /// Whether nothing is in flight and nothing more will be.
+    /// Returns `true` if nothing is in flight and nothing more will be.
     #[must_use]
     pub const fn at_rest(&self) -> bool {
         self.in_flight == 0 && (self.halted || self.completed == self.task.operations)

@@ -185,7 +185,7 @@ struct Run<'a, L> {
     /// Requests that the service has no room for yet.
     deferred: DeferredTasks,
     failure: Option<Failure>,
-    /// Whether the contexts are of no further use, so that nothing in flight can end.
+    /// `true` if the contexts are of no further use, so that nothing in flight can end.
     broken: bool,
 }
 

@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Whether operations wait to be submitted.
+    /// Returns `true` if operations wait to be submitted.
     #[inline]
     #[must_use]
     pub fn has_pending(&self) -> bool {

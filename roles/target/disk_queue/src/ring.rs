@@ -26,9 +26,9 @@ const ENTER_GETEVENTS: u32 = 1;
 pub(crate) struct Ring {
     ring: IoUring,
     file: Arc<File>,
-    /// Whether the file is registered as number 0.
+    /// `true` if the file is registered as number 0.
     has_file: bool,
-    /// Whether the memory is registered as buffer 0.
+    /// `true` if the memory is registered as buffer 0.
     has_memory: bool,
 }
 

@@ -51,7 +51,7 @@ pub enum BackingIo {
 pub struct Options {
     /// How blocks get to the disk.
     pub io: BackingIo,
-    /// Whether an existing file that is no backing file becomes one.
+    /// `true` if an existing file that is no backing file becomes one.
     pub initialise: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct BackingFile {
     /// Device and inode.
     inode: (u64, u64),
     is_device: bool,
-    /// Whether all its bytes have their place on the disk, as far as the file system says.
+    /// `true` if all its bytes have their place on the disk, as far as the file system says.
     is_reserved: bool,
     identity: Identity,
     places: Mutex<Places>,

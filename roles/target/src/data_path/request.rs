@@ -13,7 +13,7 @@ pub struct Limits {
     pub storage: u64,
     /// Bytes of the memory of the service's client.
     pub requester: u64,
-    /// Whether flushes and durable writes were announced in the session. Without, they are unknown.
+    /// `true` if flushes and durable writes were announced in the session. Without, they are unknown.
     pub flush: bool,
 }
 

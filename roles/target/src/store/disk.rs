@@ -19,7 +19,7 @@ pub trait Disk {
     /// Adds an operation to those that are submitted next.
     fn push(&mut self, token: u64, operation: Operation);
 
-    /// Whether operations wait to be submitted.
+    /// Returns `true` if operations wait to be submitted.
     fn has_pending(&self) -> bool;
 
     /// Submits what was pushed.

@@ -103,7 +103,7 @@ struct Span {
     len: usize,
     /// Bytes of it before the piece.
     skew: usize,
-    /// Whether the piece is all of it.
+    /// `true` if the piece is all of it.
     is_whole: bool,
 }
 

@@ -44,7 +44,7 @@ impl Health {
         }
     }
 
-    /// Whether no I/O succeeds any more.
+    /// Returns `true` if no I/O succeeds any more.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -57,7 +57,7 @@ impl Health {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Whether anything has gone wrong.
+    /// Returns `true` if anything has gone wrong.
     #[must_use]
     pub fn is_good(&self) -> bool {
         !self.has_failed() && self.errors() == 0

@@ -51,7 +51,7 @@ pub struct Io {
 /// Bytes to be moved by RDMA, in the direction of the I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Whether they go to the requester.
+    /// `true` if they go to the requester.
     pub to_requester: bool,
     /// First byte in the memory of the store.
     pub local_offset: u64,
@@ -74,7 +74,7 @@ pub enum Step {
 
 /// The blocks, as one worker sees them. An I/O is named by its slot: the number of its transaction.
 pub trait Store {
-    /// Whether I/Os wait for a disk.
+    /// `true` if I/Os wait for a disk.
     const WAITS: bool;
 
     /// Begins an I/O in a slot that has none.

@@ -194,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Whether there is something to receive: a message, or the end of the connection.
+    /// Returns `true` if there is something to receive: a message, or the end of the connection.
     pub fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).expect("non-blocking");
         let peeked = self.stream.peek(&mut [0]);

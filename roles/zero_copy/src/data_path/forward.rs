@@ -20,7 +20,7 @@ use super::refusals::Refusals;
 pub(super) struct Forwarder {
     lanes: Lanes,
     messages: Messages,
-    /// Whether flushes and durable writes were announced on both sides.
+    /// `true` if flushes and durable writes were announced on both sides.
     flush: bool,
     release: Release,
     deferred: DeferredTasks,
@@ -149,7 +149,7 @@ impl Forwarder {
         self.submitted(passed.forward().submit(), lane, Kind::ForwardResult);
     }
 
-    /// Whether the message that a lane has received passes the test. That is only to read as much of it as the test does.
+    /// Returns `true` if the message that a lane has received passes the test. That is only to read as much of it as the test does.
     #[inline(always)]
     fn is_whole(
         &self,

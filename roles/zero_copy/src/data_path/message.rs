@@ -19,7 +19,7 @@ pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) ->
     is_known && length == bytes.len()
 }
 
-/// Whether a message, of which `length` bytes came, is a result.
+/// Returns `true` if a message, of which `length` bytes came, is a result.
 #[inline]
 #[must_use]
 pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {

@@ -96,7 +96,7 @@ impl Exposed {
             .ok_or(Error::InvalidValue)
     }
 
-    /// Whether this is the whole range.
+    /// Returns `true` if this is the whole range.
     pub(super) fn is_all_of(&self, addr: u64, len: u64) -> bool {
         (addr, len) == (self.addr, self.len)
     }

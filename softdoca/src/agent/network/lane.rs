@@ -363,7 +363,7 @@ impl Lane {
         self.finish(deadline).map(|_| ())
     }
 
-    /// Whether the process is gone.
+    /// Returns `true` if the process is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.link.is_gone() || self.stream.is_closed()
     }

@@ -85,7 +85,7 @@ impl Link {
         self.process
     }
 
-    /// Whether the process has ended, is stopped, or its machine is not reached any more.
+    /// Returns `true` if the process has ended, is stopped, or its machine is not reached any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }

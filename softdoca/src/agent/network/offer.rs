@@ -82,7 +82,7 @@ impl NetworkOffer {
         }
     }
 
-    /// Whether it is this process's offer.
+    /// Returns `true` if it is this process's offer.
     pub(crate) fn is_of(&self, process: Key) -> bool {
         self.process == process
     }

@@ -89,7 +89,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Whether the owner is gone.
+    /// Returns `true` if the owner is gone.
     pub(crate) fn is_closed(&self) -> bool {
         let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
         lane.as_ref().is_none_or(Lane::is_closed)

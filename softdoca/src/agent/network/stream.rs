@@ -211,7 +211,7 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has closed its end or is gone; what it sent before may still be there to be received.
+    /// Returns `true` if the peer has closed its end or is gone; what it sent before may still be there to be received.
     pub(crate) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {

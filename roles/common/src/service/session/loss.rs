@@ -12,7 +12,7 @@ use super::{Action, Described, Layout, Place, Session};
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
 impl<L: Layout> Session<L> {
-    /// Whether it is possible to go on when this target leaves now: while I/Os are served, and to the end from there, unless it may leave
+    /// Returns `true` if it is possible to go on when this target leaves now: while I/Os are served, and to the end from there, unless it may leave
     /// anyway.
     ///
     /// # Panics
@@ -32,7 +32,7 @@ impl<L: Layout> Session<L> {
         serves && !self.without[target] && !has_left
     }
 
-    /// Whether the session goes on without this target.
+    /// Returns `true` if the session goes on without this target.
     ///
     /// # Panics
     ///

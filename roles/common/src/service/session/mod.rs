@@ -75,7 +75,7 @@ pub struct Session<L> {
     release: Release,
     /// The batch size of the initiator, if its release has one.
     batch_size: u32,
-    /// Whether an initiator is there, or was.
+    /// `true` if an initiator is there, or was.
     has_client: bool,
     phase: Phase,
     step: Step,
@@ -97,7 +97,7 @@ pub struct Session<L> {
     maintains: bool,
     /// Extensions of the data path that the initiator has announced, of those that the service can have.
     wanted_features: u32,
-    /// Whether targets that were asked which storages they are have been asked for extensions, too.
+    /// `true` if targets that were asked which storages they are have been asked for extensions, too.
     has_asked_features: bool,
     /// Extensions that all have announced.
     features: u32,
@@ -248,13 +248,13 @@ impl<L: Layout> Session<L> {
         self.connected[target]
     }
 
-    /// Whether there is an initiator to be served, or was one: without, there is no session yet.
+    /// Returns `true` if there is an initiator to be served, or was one: without, there is no session yet.
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.has_client
     }
 
-    /// Whether it is up to the initiator to go on, by a request and not by I/Os.
+    /// Returns `true` if it is up to the initiator to go on, by a request and not by I/Os.
     #[must_use]
     pub fn waits_for_request(&self) -> bool {
         self.has_client && self.step == Step::Request && self.phase != Phase::Stop

@@ -78,7 +78,7 @@ pub struct Record {
     pub messages: Vec<[u8; SIZE]>,
     /// Where the initiator's memory begins.
     pub memory_address: u64,
-    /// Whether the initiator was seen to leave.
+    /// `true` if the initiator was seen to leave.
     pub left: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct World {
     /// Correlation and message ids that reached the target.
     pub(super) forwarded: Vec<(u32, u32)>,
     pub(super) end: Option<Result<(), Failure>>,
-    /// Whether the target's answers are held back.
+    /// `true` if the target's answers are held back.
     pub(super) target_is_silent: bool,
     /// Job of the service that is to fail, by the beginning of its name.
     pub(super) failing_job: &'static str,
