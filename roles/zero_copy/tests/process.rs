@@ -83,7 +83,7 @@ fn a_refused_connection_obeys_the_control_timeout() {
     let exit = service.wait();
     assert!(begin.elapsed() >= Duration::from_secs(1));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert_eq!(exit.stderr.matches("trying again").count(), 1, "{exit:?}");
+    assert_eq!(exit.stderr.matches("retrying until").count(), 1, "{exit:?}");
     assert_eq!(exit.stderr.matches("error: ").count(), 1, "{exit:?}");
     assert!(exit.stderr.contains("timed out after 1s"), "{exit:?}");
 }
