@@ -156,8 +156,8 @@ fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
     let content = super::deployment::content(BLOCK);
     let incompressible = || std::io::Error::other("expected content that can be compressed");
     let lz4 = crate::kernels::lz4(&content, time).ok_or_else(incompressible)?;
-    let check = super::kernels::cost(&content, cpus, time)?;
-    let parity = super::kernels::ours(BLOCK / 2, Vandermonde, time);
+    let check = super::kernels::engines::cost(&content, cpus, time)?;
+    let parity = super::kernels::engines::ours(BLOCK / 2, Vandermonde, time);
     Ok(Figures {
         kernels: Some(BlockKernels {
             compress_ns: lz4.compress.block_ns,
@@ -180,7 +180,7 @@ fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
 pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     use softdoca::engines::matrix::MatrixType::Cauchy;
 
-    use super::kernels::{isal, ours};
+    use super::kernels::engines::{isal, ours};
 
     const HALF: usize = 32 << 10;
     let isal = match yardstick::isal::IsaL::load() {
