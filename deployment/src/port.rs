@@ -150,8 +150,11 @@ mod tests {
 
     #[test]
     fn listeners_are_found_without_connecting() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
+        // Reserved, so that no test beside this one listens there afterwards.
+        let reserved = Port::reserve().expect("a port");
+        let port = reserved.number();
+        let listener = bind(port).expect("free");
+        net::listen(&listener, 1).expect("listening");
         let now = Instant::now();
         assert!(wait_for_listener(port, now, || false).expect("a table"));
         drop(listener);
