@@ -238,6 +238,27 @@ impl Exporter {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
+
+    /// Stops all threads: the signal alone leaves them time for an answer.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            // The state is behind the name, which is in parentheses.
+            stat.is_ok_and(|stat| {
+                stat.rsplit(") ")
+                    .next()
+                    .is_some_and(|rest| rest.starts_with('T'))
+            })
+        };
+        while !std::fs::read_dir(&tasks)
+            .expect("the threads")
+            .all(is_stopped)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Drop for Exporter {
@@ -269,7 +290,7 @@ fn exporter() {
 fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
     let mut service = target.connect();
     service.request(Payload::QueryStorageRequest);
-    exporter.signal(Signal::STOP);
+    exporter.stop();
     let init = InitStorage {
         transaction_count: 2,
         core_count: 1,
