@@ -144,7 +144,8 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
     }
 
-    /// Functions whose source refuses every call: those in an `unsupported!` block, and those that call `unsupported`.
+    /// Functions whose source refuses every call: those in an `unsupported!` block, and those that call `unsupported` or
+    /// say why.
     fn refusing(source: &str) -> BTreeSet<String> {
         let name = |text: &str| {
             let end = text.find('(').unwrap_or_default();
@@ -158,7 +159,8 @@ mod tests {
         }
         for function in source.split("extern \"C\" fn ").skip(1) {
             let body = function.split("\n}\n").next().unwrap_or_default();
-            if function.starts_with("doca_") && body.contains("unsupported(") {
+            let refuses = body.contains("unsupported(") || body.contains("NotSupported.because(");
+            if function.starts_with("doca_") && refuses {
                 names.insert(name(function));
             }
         }
@@ -167,8 +169,9 @@ mod tests {
 
     #[test]
     fn unsupported_functions_are_listed() {
-        // Contexts decide about these.
-        let of_contexts = [
+        // These refuse some contexts or devices only.
+        let by_object = [
+            "doca_comch_cap_server_is_supported",
             "doca_ctx_set_datapath_on_dpa",
             "doca_ctx_set_datapath_on_gpu",
         ];
@@ -181,7 +184,7 @@ mod tests {
         let names = |names: &[&str]| -> BTreeSet<String> {
             names.iter().map(|&name| name.to_owned()).collect()
         };
-        let known = &names(NOTHING_TO_DO) | &names(&of_contexts);
+        let known = &names(NOTHING_TO_DO) | &names(&by_object);
         assert_eq!(&defined - &known, names(NOT_SUPPORTED));
     }
 
