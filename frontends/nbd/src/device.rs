@@ -2,33 +2,14 @@
 
 use std::os::fd::BorrowedFd;
 
-/// What a [`Queue`] is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Read into the buffer.
-    Read,
-    /// Write the buffer.
-    Write {
-        /// Complete when the data is durable.
-        fua: bool,
-    },
-    /// Make all writes durable that completed before, on any queue. Offset and length are 0.
-    Flush,
-    /// Write zeroes.
-    WriteZeroes {
-        /// Complete when the zeroes are durable.
-        fua: bool,
-    },
-    /// The data is no longer needed; it may have any content afterwards.
-    Discard,
-}
+pub use volume::Operation;
 
 /// An I/O, of any offset and length within the device.
 #[derive(Debug)]
 pub struct Io<B> {
     /// Chosen by the submitter, repeated in the completion.
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte on the device.
     pub offset: u64,

@@ -4,13 +4,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use role_common::unix_server::{self, UnixServer};
 
 use crate::stream::Socket;
 
@@ -23,7 +20,7 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// Why there is no listening socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody's file is not removed.
+    /// A file of another kind is not removed.
     #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
     NotASocket(PathBuf),
     /// Another server is using the socket.
@@ -47,6 +44,19 @@ pub enum ListenError {
     Insecure(SocketAddr),
 }
 
+impl From<unix_server::ListenError> for ListenError {
+    fn from(error: unix_server::ListenError) -> Self {
+        match error {
+            unix_server::ListenError::NotASocket(path) => Self::NotASocket(path),
+            unix_server::ListenError::InUse(path) => Self::InUse(path),
+            unix_server::ListenError::System { path, error } => Self::System {
+                place: path.display().to_string(),
+                error,
+            },
+        }
+    }
+}
+
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
@@ -56,28 +66,6 @@ pub enum Listener {
     Tcp(TcpListener, SocketAddr),
 }
 
-/// A Unix socket, with its file, which is removed at the end.
-#[derive(Debug)]
-pub struct UnixServer {
-    listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode: another server may have replaced the file.
-    file: Option<(u64, u64)>,
-}
-
-impl Drop for UnixServer {
-    fn drop(&mut self) {
-        if self.file.is_some() && identity(&self.path) == self.file {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
 impl Listener {
     /// Listens at a path, with mode 0600. A socket that a server has left there is replaced.
     ///
@@ -85,43 +73,7 @@ impl Listener {
     ///
     /// There is something else at the path, or the directory cannot be written to.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
-        let system = |error: io::Error| ListenError::System {
-            place: path.display().to_string(),
-            error,
-        };
-        match std::fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(system(error)),
-            Ok(metadata) if !metadata.file_type().is_socket() => {
-                return Err(ListenError::NotASocket(path.to_owned()));
-            }
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(system)?;
-                }
-                // A server whose backlog is full is one, too.
-                _ => return Err(ListenError::InUse(path.to_owned())),
-            },
-        }
-        let listen = || -> io::Result<OwnedFd> {
-            let socket = rustix::net::socket_with(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )?;
-            // The file gets the socket's mode, so that there is no moment at which others can connect.
-            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(socket)
-        };
-        let listener = UnixListener::from(listen().map_err(system)?);
-        Ok(Self::Unix(UnixServer {
-            listener,
-            path: path.to_owned(),
-            file: identity(path),
-        }))
+        Ok(Self::Unix(UnixServer::bind(path, BACKLOG)?))
     }
 
     /// Listens at each address that `address` (`NAME:PORT`; port 0 for a free one) has.
@@ -179,7 +131,7 @@ impl Listener {
         let export = percent_encoded(export, "");
         match self {
             Self::Unix(server) => {
-                let path = percent_encoded(&server.path.to_string_lossy(), "/");
+                let path = percent_encoded(&server.path().to_string_lossy(), "/");
                 format!("nbd+unix:///{export}?socket={path}")
             }
             Self::Tcp(_, address) if has_tls => format!("nbds://{address}/{export}"),
@@ -191,7 +143,7 @@ impl Listener {
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Unix(server) => server.listener.as_fd(),
+            Self::Unix(server) => server.listener().as_fd(),
             Self::Tcp(listener, _) => listener.as_fd(),
         }
     }
@@ -210,7 +162,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<(Socket, String)>> {
         let accepted = match self {
             Self::Unix(server) => server
-                .listener
+                .listener()
                 .accept()
                 .map(|(stream, _)| (OwnedFd::from(stream), "local client".to_owned())),
             Self::Tcp(listener, _) => listener.accept().and_then(|(stream, address)| {

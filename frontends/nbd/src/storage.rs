@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use volume::{Buffer, Queue as VolumeQueue};
 
-use crate::device::{Completion, Failed, Io, Operation, Queue};
+use crate::device::{Completion, Failed, Io, Queue};
 
 /// Failed I/Os of this process that are in the log; the rest is only counted, so that a storage that is gone does not fill it.
 const LOGGED: u64 = 100;
@@ -33,7 +33,7 @@ impl Queue for StorageQueue {
         } = io;
         let theirs = volume::Io {
             tag,
-            operation: to_volume(operation),
+            operation,
             offset,
             len,
             buffer,
@@ -85,15 +85,5 @@ fn log(error: &volume::IoError) {
         LOGGED => tracing::error!("further failed I/Os are not logged"),
         count if count < LOGGED => tracing::error!("I/O failed: {error}"),
         _ => {}
-    }
-}
-
-const fn to_volume(operation: Operation) -> volume::Operation {
-    match operation {
-        Operation::Read => volume::Operation::Read,
-        Operation::Write { fua } => volume::Operation::Write { fua },
-        Operation::Flush => volume::Operation::Flush,
-        Operation::WriteZeroes { fua } => volume::Operation::WriteZeroes { fua },
-        Operation::Discard => volume::Operation::Discard,
     }
 }

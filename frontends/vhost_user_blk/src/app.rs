@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::unix_server::UnixServer;
 use volume::{CloseError, Config, Volume};
 
 use crate::cli::Flags;
 use crate::device::{Device, ID_BYTES};
-use crate::server::{Listener, serve};
+use crate::server::{BACKLOG, serve};
 use crate::storage::VolumeQueue;
 use crate::worker::Worker;
 
@@ -29,8 +30,8 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("vhost-user: {error}"))
     };
-    let listener =
-        Listener::bind(&flags.socket).map_err(|error| Failure::invalid(error.to_string()))?;
+    let listener = UnixServer::bind(&flags.socket, BACKLOG)
+        .map_err(|error| Failure::invalid(error.to_string()))?;
     let mut volume = Volume::open(Config {
         device: flags.device.clone(),
         service: flags.command_channel_name.clone(),

@@ -2,16 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use role_common::shutdown::Shutdown;
+use role_common::unix_server::UnixServer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::device::Device;
@@ -19,90 +16,7 @@ use crate::session::Session;
 use crate::worker::Worker;
 
 /// Connections that the kernel accepts ahead: front ends that wait until the one before has gone.
-const BACKLOG: i32 = 8;
-
-/// Why there is no listening socket.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// A file of another kind is not removed.
-    #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
-    NotASocket(PathBuf),
-    /// Another back end is using the socket.
-    #[error("{0}: another back end is listening there; stop it, or give another --socket")]
-    InUse(PathBuf),
-    /// The system refused.
-    #[error("{path}: {error}")]
-    System {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Reason.
-        error: io::Error,
-    },
-}
-
-/// A listening socket that only its owner can connect to. Its file is removed at the end.
-#[derive(Debug)]
-pub struct Listener {
-    socket: UnixListener,
-    path: PathBuf,
-    /// Device and inode: another back end may have replaced the file.
-    file: Option<(u64, u64)>,
-}
-
-impl Listener {
-    /// Listens at a path, with mode 0600. A socket that a back end has left there is replaced.
-    ///
-    /// # Errors
-    /// There is something else at the path, or the directory cannot be written to.
-    pub fn bind(path: &Path) -> Result<Self, ListenError> {
-        let system = |error: io::Error| ListenError::System {
-            path: path.to_owned(),
-            error,
-        };
-        match std::fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(system(error)),
-            Ok(metadata) if !metadata.file_type().is_socket() => {
-                return Err(ListenError::NotASocket(path.to_owned()));
-            }
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(system)?;
-                }
-                _ => return Err(ListenError::InUse(path.to_owned())),
-            },
-        }
-        let listen = || -> io::Result<OwnedFd> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // The file gets the socket's mode, so that there is no moment at which others can connect.
-            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(socket)
-        };
-        let socket = UnixListener::from(listen().map_err(system)?);
-        Ok(Self {
-            socket,
-            path: path.to_owned(),
-            file: identity(path),
-        })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if self.file.is_some() && identity(&self.path) == self.file {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
+pub const BACKLOG: i32 = 8;
 
 /// A front end that is connected, and the thread of its session.
 struct Connection {
@@ -115,7 +29,7 @@ struct Connection {
 /// # Errors
 /// The system has no threads or descriptors.
 pub fn serve(
-    listener: &Listener,
+    listener: &UnixServer,
     device: Device,
     workers: &Arc<[Worker]>,
     shutdown: &Shutdown,
@@ -128,7 +42,7 @@ pub fn serve(
             PollFd::new(&ended, PollFlags::IN),
         ];
         if connection.is_none() {
-            fds.push(PollFd::new(&listener.socket, PollFlags::IN));
+            fds.push(PollFd::new(listener.listener(), PollFlags::IN));
         }
         match rustix::event::poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -140,7 +54,7 @@ pub fn serve(
             let _ = thread.join();
         }
         if connection.is_none() && !shutdown.is_requested() {
-            connection = match listener.socket.accept() {
+            connection = match listener.listener().accept() {
                 Ok((stream, _)) => Some(connect(stream, device, workers, &ended)?),
                 Err(error) if is_transient(&error) => None,
                 Err(error) => return Err(error),

@@ -35,6 +35,7 @@ pub mod stored_block;
 pub mod submit;
 pub mod superblock;
 pub mod turns;
+pub mod unix_server;
 pub mod worker;
 
 pub use failure::{Failure, FirstFailure, text_of_peer};

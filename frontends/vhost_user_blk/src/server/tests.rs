@@ -1,8 +1,12 @@
 //! A front end of rust-vmm's, with a guest of our own, against the server with a disk in memory.
 
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use role_common::unix_server::ListenError;
 use tempfile::TempDir;
 use vhost::VhostBackend as _;
 use vhost::vhost_user::message::{
@@ -59,7 +63,7 @@ impl Bench {
 
     fn start(&mut self) {
         self.shutdown = Shutdown::new().expect("a pipe");
-        let listener = Listener::bind(&self.path()).expect("a socket");
+        let listener = UnixServer::bind(&self.path(), BACKLOG).expect("a socket");
         let workers: Arc<[Worker]> = (0..2)
             .map(|index| {
                 Worker::spawn(index, self.disk.queue().expect("a queue"), None).expect("a thread")
@@ -447,19 +451,20 @@ fn the_next_back_end_does_what_one_that_was_closed_has_left() {
 fn sockets_of_the_living_and_files_are_not_replaced() {
     let mut bench = Bench::new(content());
     assert!(matches!(
-        Listener::bind(&bench.path()),
+        UnixServer::bind(&bench.path(), BACKLOG),
         Err(ListenError::InUse(_))
     ));
     bench.stop();
     assert!(!bench.path().exists());
     std::fs::write(bench.path(), "a file").expect("written");
     assert!(matches!(
-        Listener::bind(&bench.path()),
+        UnixServer::bind(&bench.path(), BACKLOG),
         Err(ListenError::NotASocket(_))
     ));
     std::fs::remove_file(bench.path()).expect("removed");
     drop(UnixListener::bind(bench.path()).expect("a socket"));
-    let listener = Listener::bind(&bench.path()).expect("a socket that was left is replaced");
+    let listener =
+        UnixServer::bind(&bench.path(), BACKLOG).expect("a socket that was left is replaced");
     let mode = std::fs::metadata(bench.path()).expect("a file").mode();
     assert_eq!(mode & 0o777, 0o600);
     drop(listener);
