@@ -560,6 +560,7 @@ pub unsafe extern "C" fn doca_comch_cap_server_is_supported(
     })
 }
 
+/// Functions that write a limit which all devices have.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
         $(#[doc = $doc])+
@@ -573,6 +574,27 @@ macro_rules! limits {
         }
     )+ };
 }
+pub(super) use limits;
+
+/// Functions that only a DPA has a use for.
+macro_rules! unsupported {
+    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
+        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+        ///
+        /// # Safety
+        /// Safe for any pointers: they are not dereferenced.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
+            $(let _ = $argument;)*
+            guard(|| {
+                not_null($object as *const _)?;
+                Err(Error::NotSupported.because("softdoca has no DPA"))
+            })
+        }
+    )+ };
+}
+pub(super) use unsupported;
+
 limits! {
     /// Gets the maximum number of clients of one server.
     doca_comch_cap_get_max_clients = max_clients();

@@ -8,7 +8,7 @@ use doca_abi::{
     doca_ctx, doca_devinfo, doca_dpa_thread, doca_mmap, doca_task,
 };
 
-use super::doca_comch::task_callback;
+use super::doca_comch::{limits, task_callback, unsupported};
 use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::{put_limit, supported};
 use super::{
@@ -291,19 +291,6 @@ pub unsafe extern "C" fn doca_comch_consumer_cap_is_supported(
     supported(devinfo)
 }
 
-macro_rules! limits {
-    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
-        $(#[doc = $doc])+
-        ///
-        /// # Safety
-        /// `devinfo` is NULL or live; `limit` is NULL or writable.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: guaranteed by the caller.
-            unsafe { put_limit(devinfo, limit, $limit as u32) }
-        }
-    )+ };
-}
 limits! {
     /// Gets the maximum number of consumers of one side of a connection.
     doca_comch_consumer_cap_get_max_consumers = MAX_CONSUMERS;
@@ -315,23 +302,6 @@ limits! {
     doca_comch_consumer_cap_get_max_buf_list_len = RECEIVE_LIST_LEN;
     /// Gets the maximum length of immediate data in bytes.
     doca_comch_consumer_cap_get_max_imm_data_len = MAX_IMMEDIATE;
-}
-
-macro_rules! unsupported {
-    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
-        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
-        ///
-        /// # Safety
-        /// Safe for any pointers: they are not dereferenced.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
-            $(let _ = $argument;)*
-            guard(|| {
-                not_null($object as *const _)?;
-                Err(Error::NotSupported.because("softdoca has no DPA"))
-            })
-        }
-    )+ };
 }
 
 unsupported! {
