@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{PATIENCE, document, listening_port, soon, text};
+use support::{PATIENCE, document, patient, soon, start_target, text, waiting};
 use tempfile::TempDir;
 
 type Test = fn() -> Result<(), Failed>;
@@ -89,42 +89,16 @@ impl Machine {
     }
 
     fn target(&self, arguments: &[&str]) -> (Process, u16) {
-        let base = [
-            "target",
-            "-d",
-            "3b:00.0",
-            "--cpu",
-            "0",
-            "--listen-port",
-            "0",
-            "--output",
-            "json",
-        ];
-        let mut target = self.spawn("target", &[&base[..], arguments].concat());
-        let port = target
-            .wait_for("was listening", PATIENCE, listening_port)
-            .expect("the target listens");
-        (target, port)
+        start_target(|words| self.command(words), 0, arguments)
     }
 
     fn service(&self, role: &str, storage: &[&str], arguments: &[&str]) -> Process {
         let base = [
             role, "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0", "--output", "json",
         ];
-        let timeout: &[&str] = match arguments.contains(&"--control-timeout") {
-            true => &[],
-            false => &["--control-timeout", "60"],
-        };
-        let mut service = self.spawn(
-            "service",
-            &[&base[..], storage, arguments, timeout].concat(),
-        );
-        service
-            .wait_for("was waiting for the initiator", PATIENCE, |line| {
-                line.contains("waiting for the initiator").then_some(())
-            })
-            .expect("the service waits");
-        service
+        let patient = patient(arguments);
+        let words = [&base[..], storage, arguments, patient].concat();
+        waiting(self.spawn("service", &words))
     }
 
     fn initiator(&self, arguments: &[&str]) -> Process {
@@ -426,7 +400,7 @@ fn gga_over_four_machines() -> Result<(), Failed> {
 
 /// How long a peer may take to notice that the other is gone.
 const NOTICED: Duration = Duration::from_secs(3);
-/// What a loaded machine may add.
+/// Time that a loaded machine may add.
 const LOAD: Duration = Duration::from_secs(20);
 
 /// A run without end between two machines; `hurt` ends it, and the initiator must fail.

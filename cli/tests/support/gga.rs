@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::process::Process;
 
-use super::{Bench, PATIENCE, patient, text};
+use super::{Bench, patient, text, waiting};
 
 /// Names of the three targets, in the order in which everything here has them.
 pub const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
@@ -49,13 +49,7 @@ impl Bench {
 
     /// A service that waits for an initiator.
     pub fn gga_service(&self, ports: [u16; 3], workers: usize, arguments: &[&str]) -> Process {
-        let mut service = self.start_gga_service(ports, workers, arguments);
-        service
-            .wait_for("was waiting for the initiator", PATIENCE, |line| {
-                line.contains("waiting for the initiator").then_some(())
-            })
-            .expect("the service waits");
-        service
+        waiting(self.start_gga_service(ports, workers, arguments))
     }
 
     /// A service that may not be ready for an initiator yet.

@@ -61,43 +61,12 @@ impl Bench {
 
     /// A target that listens, and its port.
     pub fn target(&self, arguments: &[&str]) -> (Process, u16) {
-        let base = [
-            "target",
-            "-d",
-            "3b:00.0",
-            "--cpu",
-            "0",
-            "--listen-port",
-            "0",
-            "--output",
-            "json",
-        ];
-        let mut target = self.spawn("target", &[&base[..], arguments].concat());
-        let port = target
-            .wait_for("was listening", PATIENCE, listening_port)
-            .expect("the target listens");
-        (target, port)
+        start_target(|words| self.command(words), 0, arguments)
     }
 
     /// A target that listens on this port, which another one had before.
     pub fn target_again(&self, port: u16, arguments: &[&str]) -> Process {
-        let port = port.to_string();
-        let base = [
-            "target",
-            "-d",
-            "3b:00.0",
-            "--cpu",
-            "0",
-            "--listen-port",
-            &port,
-            "--output",
-            "json",
-        ];
-        let mut target = self.spawn("target", &[&base[..], arguments].concat());
-        target
-            .wait_for("was listening", PATIENCE, listening_port)
-            .expect("the target listens");
-        target
+        start_target(|words| self.command(words), port, arguments).0
     }
 
     /// A scripted target, and its port. It writes what it holds at the end to a file called like `content`, with
@@ -147,13 +116,8 @@ impl Bench {
             "json",
         ];
         let patient = patient(arguments);
-        let mut service = self.spawn("service", &[&base[..], arguments, patient].concat());
-        service
-            .wait_for("was waiting for the initiator", PATIENCE, |line| {
-                line.contains("waiting for the initiator").then_some(())
-            })
-            .expect("the service waits");
-        service
+        let service = self.spawn("service", &[&base[..], arguments, patient].concat());
+        waiting(service)
     }
 
     pub fn initiator(&self, strategy: &str, arguments: &[&str]) -> Process {
@@ -182,6 +146,42 @@ impl Bench {
             })
             .unwrap_or_default()
     }
+}
+
+/// Starts a target on this port, 0 for any, and waits until it listens. `command` makes the command line of the program.
+pub fn start_target(
+    command: impl Fn(&[&str]) -> Command,
+    port: u16,
+    arguments: &[&str],
+) -> (Process, u16) {
+    let port = port.to_string();
+    let base = [
+        "target",
+        "-d",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--listen-port",
+        &port,
+        "--output",
+        "json",
+    ];
+    let command = command(&[&base[..], arguments].concat());
+    let mut target = Process::spawn("target", command).expect("the program starts");
+    let port = target
+        .wait_for("was listening", PATIENCE, listening_port)
+        .expect("the target listens");
+    (target, port)
+}
+
+/// The service, once it waits for the initiator.
+pub fn waiting(mut service: Process) -> Process {
+    service
+        .wait_for("was waiting for the initiator", PATIENCE, |line| {
+            line.contains("waiting for the initiator").then_some(())
+        })
+        .expect("the service waits");
+    service
 }
 
 /// What keeps a role from judging its peers by the time that they take on a loaded machine, unless a test says how long it waits.
