@@ -1,4 +1,4 @@
-//! What an NBD client sends.
+//! Bytes from NBD clients.
 #![no_main]
 
 use fuzz_properties::nbd::{Input, property};

@@ -45,7 +45,7 @@ struct Inner {
     /// The I/Os in flight, by their tags.
     waiters: Vec<Waiter>,
     free: Vec<usize>,
-    /// What waits for room in the queue.
+    /// Tasks that wait for room in the queue.
     blocked: Vec<Waker>,
     /// [`AsyncQueue::drive`], while it sleeps.
     driver: Option<Waker>,

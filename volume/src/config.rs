@@ -1,4 +1,4 @@
-//! What a volume is opened with, and why it could not be.
+//! Configuration of a volume, its capabilities, and errors of opening it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use wire::release::Release;
 
 use crate::session::SessionError;
 
-/// What a volume is opened with. Most programs set [`device`](Self::device) and [`queues`](Self::queues), and leave the rest to [`Default`].
+/// Configuration of a volume. Most programs set [`device`](Self::device) and [`queues`](Self::queues), and leave the rest to [`Default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The device that the service is behind, of this host: PCI address, IB device name or interface name.
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// What the storage of a volume can do.
+/// Capabilities of the storage of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {

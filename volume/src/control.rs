@@ -41,7 +41,7 @@ pub(crate) struct Storage {
     pub(crate) flush: bool,
 }
 
-/// What a volume has once its first session runs.
+/// State of a volume whose first session runs.
 pub(crate) struct Opened {
     pub(crate) storage: Storage,
     pub(crate) queues: Vec<Queue>,
@@ -115,7 +115,7 @@ pub(crate) struct Control {
     has_changed: bool,
 }
 
-/// What is left of a session until all queues have returned its contexts.
+/// A session that has ended, until all queues have returned its contexts.
 struct Remains {
     session: u64,
     contexts: usize,

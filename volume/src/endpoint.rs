@@ -17,7 +17,7 @@ pub const SEND: u64 = 1 << 32;
 /// Receive tasks for each request that may be in flight, as in the reference.
 const RECEIVES_PER_REQUEST: u32 = 2;
 
-/// What the contexts of a worker are made of.
+/// Parts that the contexts of a worker are made from.
 #[derive(Clone, Debug)]
 pub struct Contexts {
     /// The device that the I/O messages are registered with.
@@ -49,7 +49,7 @@ pub struct Endpoint {
     mmap: Mmap,
     /// The places of the receives, and then those of the sends.
     pub messages: Messages,
-    /// What completes the tasks.
+    /// The engine that completes the tasks.
     pub pe: Pe,
     count: u32,
 }

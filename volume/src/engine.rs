@@ -77,7 +77,7 @@ impl Request {
 /// A completed I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// What [`Engine::submit`] returned; free again.
+    /// The slot that [`Engine::submit`] returned; free again.
     pub(crate) slot: usize,
     pub(crate) tag: u64,
     pub(crate) result: Result<(), IoError>,
@@ -123,7 +123,7 @@ struct Edge {
     position: u32,
 }
 
-/// What a request does for its I/O.
+/// Purpose of a request in its I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,

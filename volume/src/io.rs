@@ -49,7 +49,7 @@ impl Operation {
 pub struct Io {
     /// Comes back in the [`Completion`].
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte of the volume.
     pub offset: u64,

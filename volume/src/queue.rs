@@ -66,7 +66,7 @@ pub struct Queue {
     epoll: OwnedFd,
 }
 
-/// What a queue is made of.
+/// Parts of a queue.
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) depth: u32,

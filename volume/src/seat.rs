@@ -1,4 +1,4 @@
-//! What the control thread and the queues of a volume tell each other.
+//! Messages between the control thread and the queues of a volume.
 
 #![allow(
     unsafe_code,
@@ -45,7 +45,7 @@ impl Link {
     }
 }
 
-/// What the control thread tells a queue.
+/// Command of the control thread to a queue.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A session has begun: use these contexts, and send all unanswered requests again.
@@ -59,14 +59,14 @@ pub(crate) enum Command {
     Fail(IoError),
 }
 
-/// What a queue has for the control thread, and it for the queue.
+/// Data exchanged by a queue and the control thread.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     /// In order.
     pub(crate) commands: Vec<Command>,
     /// Contexts that are not used any more.
     pub(crate) returned: Vec<Link>,
-    /// What went wrong with the contexts of a session.
+    /// Failure of the contexts of a session.
     pub(crate) failure: Option<(u64, Failure)>,
     /// The queue was dropped.
     pub(crate) is_gone: bool,
@@ -82,7 +82,7 @@ struct Pulse {
     is_asleep: AtomicBool,
 }
 
-/// What a queue has published of its progress.
+/// Published progress of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Number of polls, wrapping.
@@ -156,7 +156,7 @@ impl Seat {
         pulse.is_asleep.store(progress.is_asleep, relaxed);
     }
 
-    /// What was published last; parts of it may be newer than others.
+    /// The progress published last; parts of it may be newer than others.
     pub(crate) fn progress(&self) -> Progress {
         let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
         Progress {
@@ -173,7 +173,7 @@ impl Seat {
     }
 }
 
-/// What all threads of a volume share.
+/// State shared by all threads of a volume.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) seats: Vec<Arc<Seat>>,

@@ -91,7 +91,7 @@ impl Volume {
         self.storage.block_size
     }
 
-    /// What the storage can do.
+    /// Capabilities of the storage.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {

@@ -183,7 +183,7 @@ fn matrices(matrix_type: MatrixType) -> [Matrix; 2] {
     let coding = Matrix::coding(matrix_type, 2, 1).expect("a matrix of three blocks");
     let recovery = coding
         .recover(&[0])
-        .expect("one lost block can be made anew");
+        .expect("one lost block can be recovered");
     [coding, recovery]
 }
 

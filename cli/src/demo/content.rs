@@ -19,7 +19,7 @@ const LARGE_IOS: u64 = 4 << 20;
 /// Largest storage that a `.sbc` file can hold, and so the largest that the demo makes.
 const LARGEST_STORAGE: u64 = 2 << 30;
 
-/// What is stored without `--content`: a real file of some 100 KB, which is part of the program.
+/// The content that is stored without `--content`: a real file of about 100 KB, embedded in the program.
 const BUNDLED: &[u8] = include_bytes!("../../../Cargo.lock");
 const BUNDLED_NAME: &str = "the bundled text";
 

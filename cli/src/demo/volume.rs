@@ -25,7 +25,7 @@ const READY: Duration = Duration::from_secs(20);
 /// Time that the server gets to reply.
 const REPLY: Duration = Duration::from_secs(60);
 
-/// What went through the storage.
+/// The image that was written to the storage and read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Image {
     /// A file system with the demo's content, made by mkfs.ext4.
@@ -35,7 +35,7 @@ pub enum Image {
 }
 
 impl Image {
-    /// What the table calls the session.
+    /// Name of the session in the table.
     pub fn title(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4 through NBD, reopen, check",

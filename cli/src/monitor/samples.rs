@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What a role says of itself.
+/// The metrics of a role.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Role {
     pub role: String,
@@ -217,7 +217,7 @@ impl Latency {
         }
     }
 
-    /// What came after `earlier`.
+    /// The samples added since `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let found = earlier.buckets.iter().find(|(it, _)| *it == bound);

@@ -103,7 +103,7 @@ fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// What is shown.
+/// The content of the screen.
 struct View {
     roles: Vec<Shown>,
 }
@@ -116,7 +116,7 @@ struct Shown {
     rates: Rates,
 }
 
-/// What a role did per second, between two looks.
+/// Rates of a role per second, between two scrapes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rates {
     operations: f64,

@@ -80,7 +80,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// Allow TCP without TLS beyond loopback: whoever reaches the port reads and writes the storage
+    /// Allow TCP without TLS beyond loopback: every host that reaches the port can read and write the storage
     #[arg(long, requires = "listen")]
     pub insecure: bool,
 

@@ -24,7 +24,7 @@ const MAX_OUTPUT: usize = 4 << 20;
 /// Requests of one client that are handled before another one's turn.
 const FAIRNESS: u32 = 256;
 
-/// What all connections have in common.
+/// State shared by all connections.
 #[derive(Debug)]
 pub struct Shared {
     /// The export.

@@ -31,7 +31,7 @@ pub enum Security {
     Encrypted,
 }
 
-/// What client and server have agreed on for the transmission phase.
+/// Result of the negotiation, for the transmission phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// Reads have structured replies.
@@ -40,7 +40,7 @@ pub struct Agreement {
     pub allocation: bool,
 }
 
-/// What comes next.
+/// Next step of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another message, when all of it was received.

@@ -342,7 +342,7 @@ fn text(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| Refusal::invalid("expected a string in UTF-8"))
 }
 
-/// What is left of the input.
+/// Remaining input.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -386,7 +386,7 @@ impl<'a> Reader<'a> {
 pub struct Request {
     /// Flags, unknown ones too.
     pub flags: CommandFlags,
-    /// What is to be done.
+    /// The command.
     pub command: Command,
     /// Chosen by the client, repeated in replies.
     pub cookie: u64,

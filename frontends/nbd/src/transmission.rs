@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// What comes next on the receiving side.
+/// Next step of the receiving side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Give [`Transmission::request`] the next [`REQUEST_SIZE`] bytes.
@@ -59,7 +59,7 @@ pub enum Next {
 /// A part of a request: an I/O of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// What the device is to do.
+    /// The operation of the device.
     pub operation: Operation,
     /// First byte on the device.
     pub offset: u64,
@@ -67,7 +67,7 @@ pub struct Part {
     pub len: u32,
 }
 
-/// What follows a reply header.
+/// Body of a reply, after its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
     /// Nothing.
@@ -78,7 +78,7 @@ pub enum Body {
     Whole(Vec<u8>),
 }
 
-/// What results from a completion.
+/// Result of a completion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing yet.
@@ -197,7 +197,7 @@ impl Transmission {
         self.parts.len()
     }
 
-    /// What to do next on the receiving side.
+    /// Next step of the receiving side.
     #[must_use]
     pub fn next(&self) -> Next {
         match self.stage {

@@ -42,7 +42,7 @@ pub struct Client {
     pub socket: Socket,
     /// The client in words.
     pub peer: String,
-    /// What is demanded of it.
+    /// Security that its clients need.
     pub security: Security,
 }
 

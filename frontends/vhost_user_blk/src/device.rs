@@ -39,7 +39,7 @@ pub struct Device {
     pub read_only: bool,
     /// Number of virtqueues.
     pub queues: u16,
-    /// What drivers get as the device's identifier, padded with zeros.
+    /// Identifier of the device for drivers, padded with zeros.
     pub id: [u8; ID_BYTES],
 }
 

@@ -55,7 +55,7 @@ pub struct Range {
     pub len: u32,
 }
 
-/// What a request asks the storage for.
+/// Type of a request to the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read into the segments.
@@ -70,7 +70,7 @@ pub enum Kind {
     WriteZeroes,
 }
 
-/// What to do with a request.
+/// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The storage has to do it.
@@ -133,7 +133,7 @@ pub struct Request {
     pub status: GuestAddress,
     /// Data of reads, writes and identifications in the order of the chain; none is empty.
     pub segments: Vec<Segment>,
-    /// What is discarded or zeroed; none is empty.
+    /// Ranges to discard or to zero; none is empty.
     pub ranges: Vec<Range>,
     /// First byte on the device, for reads and writes.
     pub offset: u64,

@@ -17,7 +17,7 @@ use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
 /// Bytes of the available ring in front of its entries.
 const AVAIL_HEADER: u64 = 4;
 
-/// What a front end has said about a virtqueue.
+/// Configuration of a virtqueue by the front end.
 #[derive(Debug)]
 pub struct Setup {
     /// The guest's memory.
@@ -71,7 +71,7 @@ pub enum RingError {
     Chain {
         /// Its first descriptor.
         head: u16,
-        /// What is wrong.
+        /// The error of the chain.
         error: ChainError,
     },
 }
@@ -81,7 +81,7 @@ pub enum RingError {
 pub struct Part {
     /// For [`Ring::complete`].
     pub tag: u64,
-    /// What to do. Reads and writes need a buffer.
+    /// The operation. Reads and writes need a buffer.
     pub operation: Operation,
     /// First byte on the device.
     pub offset: u64,

@@ -67,7 +67,7 @@ pub fn serve(
     Ok(Ending(connection.map(|it| it.thread)))
 }
 
-/// What still runs when the end was requested.
+/// The session that still runs when the end is requested.
 #[derive(Debug)]
 pub struct Ending(Option<JoinHandle<()>>);
 

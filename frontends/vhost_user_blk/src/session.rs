@@ -55,7 +55,7 @@ impl Region {
     }
 }
 
-/// What the front end has said about a virtqueue.
+/// Configuration of a virtqueue, as far as the front end has sent it.
 #[derive(Debug, Default)]
 struct Virtqueue {
     size: u16,

@@ -20,7 +20,7 @@ const SIZE: u64 = 4096;
 /// Bytes that the state machines of a connection may hold, beside the payload that a staged read is copied to.
 const MEMORY: usize = 1 << 20;
 
-/// What a client sends, and to which server.
+/// Bytes of a client, and the server that gets them.
 #[derive(Debug, Clone)]
 pub struct Input {
     tls: bool,

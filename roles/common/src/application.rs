@@ -19,7 +19,7 @@ pub struct Environment {
     pub console: Console,
     /// Whether it was asked to end.
     pub shutdown: Shutdown,
-    /// What is measured, for `--metrics`.
+    /// The metrics that `--metrics` serves.
     pub metrics: Metrics,
 }
 

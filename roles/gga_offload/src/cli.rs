@@ -87,7 +87,7 @@ pub struct Flags {
     #[arg(long, value_name = "MIB", value_parser = mebibytes, default_value = "64")]
     pub scrub_rate: u64,
 
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

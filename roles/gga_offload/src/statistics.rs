@@ -39,7 +39,7 @@ pub(crate) struct GgaCoreStatistics {
 }
 
 impl GgaCoreStatistics {
-    /// What is served as metrics, with blocks of so many bytes.
+    /// The counters that are served as metrics, with blocks of `block_size` bytes.
     pub(crate) fn counts(&self, block_size: u32) -> Counts {
         let BlockTraffic {
             reads,

@@ -91,7 +91,7 @@ pub struct Flags {
     #[command(flatten)]
     pub protocol: ProtocolFlags,
 
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -72,7 +72,7 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub progress: ProgressMode,
 
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

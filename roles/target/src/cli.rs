@@ -88,7 +88,7 @@ pub struct Flags {
     #[command(flatten)]
     pub sessions: SessionFlags,
 
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -30,7 +30,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address, help = STORAGE_SERVER)]
     pub storage_server: SocketAddrV4,
 
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -71,7 +71,7 @@ pub(super) struct Parts {
     pub(super) remote: Remote,
 }
 
-/// What became of a task of this side.
+/// Result of an attempt to run a task of this side.
 pub(super) enum Attempt {
     /// It has to wait.
     Waits,

@@ -57,7 +57,7 @@ struct Queue {
     to_send: Vec<u32>,
 }
 
-/// What an I/O has to come to, known from its first request on.
+/// Expected result of an I/O, known from its first request on.
 #[derive(Debug)]
 enum Expected {
     Bytes(Vec<u8>),

@@ -41,7 +41,7 @@ pub struct Bench {
     thread: Option<JoinHandle<Vec<MemoryQueue>>>,
 }
 
-/// What a test changes about the server.
+/// Options of the server that tests change.
 pub struct Options {
     pub size: usize,
     pub queues: usize,

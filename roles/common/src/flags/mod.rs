@@ -93,7 +93,7 @@ pub struct OutputFlags {
 pub trait RoleFlags: Parser {
     /// The general flags of this role.
     fn general(&self) -> &GeneralFlags;
-    /// What it prints, logs and measures.
+    /// Flags of output, log and metrics.
     fn output(&self) -> &OutputFlags;
 }
 

@@ -90,7 +90,7 @@ pub enum Count {
 /// Number of [`Count`]s.
 const COUNTS: usize = Count::ProgressMisses as usize + 1;
 
-/// What every role with a data path counts.
+/// Counters of every role with a data path.
 const COMMON: [Count; 8] = [
     Count::Reads,
     Count::Writes,
@@ -171,7 +171,7 @@ impl Traffic {
     }
 }
 
-/// What one worker publishes. On cache lines of its own: no other worker waits for a line that this one writes.
+/// Published counters of one worker, on cache lines of its own: no other worker waits for a line that this one writes.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
@@ -322,7 +322,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What the role's workers count.
+    /// Counters of the role's workers.
     declared: Vec<Count>,
     has_latencies: bool,
     workers: Vec<Arc<WorkerMetrics>>,

@@ -1,4 +1,4 @@
-//! What the kernel knows of this process, under the names that Prometheus' own clients use.
+//! The kernel's figures about this process, under the names that Prometheus' own clients use.
 
 use std::fmt;
 use std::fs;

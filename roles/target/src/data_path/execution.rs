@@ -89,7 +89,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.operations
     }
 
-    /// What was counted, for metrics.
+    /// The counters, for metrics.
     pub(super) fn counts(&self) -> Counts {
         self.traffic
             .counts()

@@ -53,7 +53,7 @@ pub(super) struct Transfer<C> {
     requester: Buf,
     /// The request at hand.
     pub(super) request: Repr,
-    /// What it asks for; `None` where it was refused.
+    /// Operation of the request; `None` if it was refused.
     pub(super) operation: Option<Operation>,
     /// Its correlation id, where the session's release has one.
     pub(super) correlation_id: C,

@@ -32,7 +32,7 @@ pub(super) struct Forwarder {
     /// Results that nobody waited for.
     unasked: u64,
     refusals: Refusals,
-    /// What was forwarded to the target.
+    /// Requests forwarded to the target.
     traffic: Traffic,
     /// Why the worker cannot go on.
     failure: FirstFailure,
@@ -95,7 +95,7 @@ impl Forwarder {
         }
     }
 
-    /// What was counted, for metrics.
+    /// The counters, for metrics.
     pub(super) fn counts(&self) -> metrics::Counts {
         self.traffic
             .counts()

@@ -40,7 +40,7 @@ impl fmt::Debug for SharedKey {
     }
 }
 
-/// What a client wants.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Purpose {
@@ -52,7 +52,7 @@ pub(super) enum Purpose {
     Service = 3,
 }
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) purpose: Purpose,
@@ -72,7 +72,7 @@ pub(super) struct Handshake<'a> {
     said: Vec<u8>,
 }
 
-/// What a server begins with.
+/// First message of a server.
 pub(super) fn greet() -> Result<[u8; SERVER_HELLO]> {
     let mut hello = [0; SERVER_HELLO];
     hello[..6].copy_from_slice(&MAGIC);
@@ -129,7 +129,7 @@ impl<'a> Handshake<'a> {
         Ok(bytes)
     }
 
-    /// What a client asks for, once it has proved that it has the key.
+    /// The request of a client that has proved that it has the key.
     ///
     /// # Errors
     /// [`Error::Authentication`]; [`Error::InvalidValue`] for a purpose that there is not.
@@ -164,7 +164,7 @@ impl<'a> Handshake<'a> {
         Ok(bytes)
     }
 
-    /// What the server has answered.
+    /// The server's answer.
     ///
     /// # Errors
     /// [`Error::Authentication`] when it has not the key, and whatever it has answered.
@@ -198,7 +198,7 @@ mod tests {
         SharedKey::new(vec![byte; 32])
     }
 
-    /// What the server hears, and what the client concludes.
+    /// Results of the server and of the client.
     fn shake(
         client: Option<&SharedKey>,
         server: Option<&SharedKey>,

@@ -42,7 +42,7 @@ pub(crate) type Deliver = Box<dyn FnOnce(Stream) + Send>;
 /// A service: says whether it takes a peer, before that is told so. It must not wait.
 pub(crate) type Service = Arc<dyn Fn() -> Result<Deliver> + Send + Sync>;
 
-/// What this process offers to the network.
+/// The exports of this process that the network reaches.
 pub(super) struct Door {
     process: Key,
     settings: Settings,

@@ -32,7 +32,7 @@ pub(crate) trait Memory: Send + Sync {
     fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64>;
 }
 
-/// What the program has registered: all of it is in this process.
+/// Memory that the program has registered: all of it is in this process.
 impl Memory for Export {
     fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
         Export::pointer(self, addr, len).ok()

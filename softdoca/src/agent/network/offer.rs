@@ -18,7 +18,7 @@ use crate::runtime::{Key, RuntimeDir};
 /// An address with a port: 16 bytes and 2.
 type Place = ([u8; 16], u16);
 
-/// What a peer on another machine has to know.
+/// Address and key of an export for peers on other machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkOffer {
     directory: [u8; 16],

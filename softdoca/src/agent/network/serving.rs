@@ -1,4 +1,4 @@
-//! What a thread of this process does for a peer on another machine, whatever the program is doing.
+//! Serves a peer on another machine, on a thread of this process that needs no progress by the program.
 //!
 //! Requests and replies are those of the agent (`protocol`), one after the other. The payload of a write goes from the socket to its
 //! place, and that of a read from its place to the socket, by system calls: memory that the program has unmapped fails the request, and
@@ -436,7 +436,7 @@ fn header(result: Result<u64>) -> [u8; ReplyHeader::SIZE] {
     .encode()
 }
 
-/// What is done in one step.
+/// Operations on a single word.
 fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> Result<u64> {
     exposed.check(request.addr, request.len)?;
     match operation {

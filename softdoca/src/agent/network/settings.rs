@@ -1,4 +1,4 @@
-//! What the environment says about the network.
+//! Environment variables of the network.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};

@@ -276,7 +276,7 @@ fn withdrawn_and_unmapped_memory_fails_the_request() {
     assert!(answers[1].is_err());
 }
 
-/// What is sent to a stranger before the end of the connection.
+/// Bytes sent to an unauthenticated peer before the end of the connection.
 fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
     stranger.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut bytes = Vec::new();

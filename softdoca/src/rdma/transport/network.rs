@@ -38,7 +38,7 @@ const IMMEDIATE: u8 = 4;
 const MOST: usize = 32 * 1024;
 /// Bytes of immediate data that a fragment may have.
 const MOST_IMMEDIATE: usize = 8;
-/// What a receiver has of the stream.
+/// Size of a receiver's stream buffer, in bytes.
 const BUFFER: usize = 2 * (HEADER + MOST);
 /// A sender has no more than this in its own memory.
 const UNSENT: usize = 256 * 1024;
@@ -150,7 +150,7 @@ pub(crate) struct NetworkInbox {
     /// Where receives are taken that several senders share.
     receives: Option<SharedReceives>,
     output: Output,
-    /// What was offered: it has the slot in the pool of receives, and keeps the key from being offered again.
+    /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
     offered: Box<SharedInbox>,
 }
 

@@ -167,7 +167,7 @@ fn a_broken_count_of_receives_gives_none() {
     assert!(!outbox.reserve_receive());
 }
 
-/// What becomes of a receiver with one posted receive that gets these bytes from another machine.
+/// State of a receiver with one posted receive after these bytes from another machine.
 fn over_the_network(bytes: &[u8]) -> (Result<Option<Fragment>>, Peer) {
     let receiver = transport(1);
     let (here, there) = crate::agent::stream_pair();

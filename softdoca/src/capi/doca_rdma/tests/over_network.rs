@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// What is otherwise over the network, as SEMANTICS.md says, or about rings and agents.
+/// Tests of behaviour that differs over the network (SEMANTICS.md), or of rings and agents.
 const NOT_OVER_THE_NETWORK: [&str; 10] = [
     "capi::doca_rdma::tests::hostile",
     "capi::doca_rdma::tests::over_network",
