@@ -1638,7 +1638,8 @@ impl<'a> World<'a> {
                     && self.now > self.failed_at + 10 * TICK
                     && (self.targets.iter()).all(|it| {
                         let is_away = it.paused_until.max(it.cut_until) > self.now;
-                        it.is_up && !is_away && !it.fails_write && it.fails_reads == 0
+                        // Killed and started again, it is no member any more, whether or not the service has noticed.
+                        it.is_up && !it.has_failed && !is_away && !it.fails_write && it.fails_reads == 0
                     })
             })
     }
@@ -2226,7 +2227,7 @@ impl<'a> World<'a> {
                 ));
             }
             if !could {
-                self.totals.lost += 1;
+                self.totals.lost += u64::from(version.is_none());
                 continue;
             }
             let has_sums = self
