@@ -3,7 +3,7 @@
 mod task;
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use doca_sys as sys;
 pub use task::Task;
-pub(crate) use task::{NO_DATA, TaskCell, TaskTable, completion_callbacks};
+pub(crate) use task::{CompletionCallback, NO_DATA, TaskCell, TaskTable, completion_callbacks};
 
 use crate::error::call;
 use crate::pe::{EventQueue, Pe, PeInner};
+use crate::slots::{CompletionHandler, SlotTasks, Slots};
 use crate::{Buf, Error, ErrorCode, Event, Result};
 
 /// Time that a context gets to become idle and to deliver its control messages before its handle gives up.
@@ -62,12 +63,16 @@ pub(crate) struct Shared<E> {
     pub(crate) events: E,
 }
 
+/// Slots with tasks of a context, and the number of those tasks.
+type SlotTable = RefCell<Vec<(Rc<dyn SlotTasks>, usize)>>;
+
 /// A C object that is a context, from its creation to its destruction.
 pub(crate) struct Context<T: Object> {
     object: NonNull<T>,
     pe: Rc<PeInner>,
     shared: Rc<Shared<T::Events>>,
     tasks: Rc<TaskTable>,
+    slots: Rc<SlotTable>,
     /// Resources of the object: kept until it is destroyed, or leaked if it cannot be destroyed.
     keep: Cell<Option<Box<dyn Any>>>,
     closed: Cell<bool>,
@@ -99,6 +104,7 @@ impl<T: Object> Context<T> {
             pe,
             shared,
             tasks: TaskTable::with_capacity(max_tasks),
+            slots: Rc::default(),
             keep: Cell::new(Some(Box::new(keep))),
             closed: Cell::new(false),
         };
@@ -178,6 +184,25 @@ impl<T: Object> Context<T> {
         }
     }
 
+    /// Gives slots their task with the number `task`.
+    ///
+    /// # Safety
+    ///
+    /// `allocate` returns a task for a buf, just allocated from this context, whose callbacks are those of `H`, with
+    /// the worker of the engine.
+    pub(crate) unsafe fn adopt_slots<H: CompletionHandler>(
+        &self,
+        operation: &'static str,
+        slots: &Slots<H::State>,
+        task: usize,
+        allocate: impl FnMut(*mut sys::doca_buf) -> Result<*mut sys::doca_task>,
+    ) -> Result<()> {
+        // First: tasks are freed when only some can be allocated.
+        self.slots.borrow_mut().push((slots.tasks(), task));
+        // SAFETY: guaranteed by the caller; `stop_until_idle` frees the tasks.
+        unsafe { slots.adopt(operation, self.queue(), task, allocate) }
+    }
+
     pub(crate) fn state(&self) -> CtxState {
         let mut state = sys::DOCA_CTX_STATE_IDLE;
         // SAFETY: the object is live, the out-parameter is valid. Fails only for null.
@@ -212,6 +237,7 @@ impl<T: Object> Context<T> {
                 pe: Rc::clone(&self.pe),
                 shared: Rc::clone(&self.shared),
                 tasks: Rc::clone(&self.tasks),
+                slots: Rc::clone(&self.slots),
                 keep: Cell::new(self.keep.take()),
                 closed: Cell::new(false),
             };
@@ -223,6 +249,7 @@ impl<T: Object> Context<T> {
             mem::forget(Rc::clone(&self.pe));
             mem::forget(Rc::clone(&self.shared));
             mem::forget(Rc::clone(&self.tasks));
+            mem::forget(Rc::clone(&self.slots));
             mem::forget(self.keep.take());
         }
         result
@@ -280,10 +307,10 @@ impl<T: Object> Context<T> {
 
     fn stop_until_idle(&self) -> Result<()> {
         // A context becomes idle only if no task is allocated.
-        self.tasks.free_idle();
+        self.free_idle();
         self.begin_stop()?;
         let idle = self.pe.progress_until(STOP_TIMEOUT, || {
-            self.tasks.free_idle();
+            self.free_idle();
             self.state() == CtxState::Idle
         });
         if !idle {
@@ -297,8 +324,15 @@ impl<T: Object> Context<T> {
                 detail,
             ));
         }
-        self.tasks.free_idle();
+        self.free_idle();
         Ok(())
+    }
+
+    fn free_idle(&self) {
+        self.tasks.free_idle();
+        for (slots, task) in &*self.slots.borrow() {
+            slots.free_idle(*task);
+        }
     }
 }
 

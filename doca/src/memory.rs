@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use doca_sys as sys;
 pub use region::MemoryRegion;
+pub(crate) use shared_bytes::load as load_shared;
 
 use crate::device::non_null;
 use crate::error::call;

@@ -2,6 +2,7 @@
 
 mod queue;
 
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use doca_sys as sys;
-pub(crate) use queue::EventQueue;
+pub(crate) use queue::{DeferredCompletion, EventQueue};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::device::non_null;
@@ -58,6 +59,8 @@ pub(crate) struct PeInner {
     misses: Cell<u64>,
     /// `true` while a closure of [`Pe::progress_each`] may be running.
     is_handling: Cell<bool>,
+    /// Type of the workers of [`WorkerPe`](crate::WorkerPe).
+    worker_type: Option<TypeId>,
     /// Destructions that were requested by closures and have to wait for their end.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
@@ -69,6 +72,15 @@ impl Pe {
     ///
     /// Those of `doca_pe_create`.
     pub fn new() -> Result<Self> {
+        Self::create(None)
+    }
+
+    /// The engine of a [`WorkerPe`](crate::WorkerPe) with workers of this type.
+    pub(crate) fn for_workers(worker_type: TypeId) -> Result<Self> {
+        Self::create(Some(worker_type))
+    }
+
+    fn create(worker_type: Option<TypeId>) -> Result<Self> {
         let mut pe = ptr::null_mut();
         // SAFETY: the out-parameter is valid.
         unsafe { call!(doca_pe_create(&mut pe)) }?;
@@ -93,6 +105,7 @@ impl Pe {
             hits: Cell::new(0),
             misses: Cell::new(0),
             is_handling: Cell::new(false),
+            worker_type,
             deferred: RefCell::default(),
         };
         Ok(Self {
@@ -396,6 +409,40 @@ impl PeInner {
         !queue.is_empty()
     }
 
+    /// Calls `doca_pe_progress`, with completions of slots passed to `worker`, deferred ones first. Returns `true` if
+    /// other events are queued, and makes no progress if they were before.
+    ///
+    /// # Safety
+    ///
+    /// The worker has the type that the engine was created with, and is not used elsewhere during the call; no other
+    /// call is active.
+    #[inline(always)]
+    pub(crate) unsafe fn progress_for(&self, worker: NonNull<()>) -> bool {
+        let queue = &*self.queue;
+        if !queue.is_empty() {
+            return true;
+        }
+        self.is_handling.set(true);
+        if queue.has_deferred() {
+            // SAFETY: guaranteed by the caller.
+            unsafe { queue.hand_over_deferred(worker) };
+        }
+        if queue.is_empty() {
+            queue.handlers.worker.set(Some(worker));
+            self.progress_now();
+            queue.handlers.worker.set(None);
+        }
+        self.is_handling.set(false);
+        if !self.deferred.borrow().is_empty() {
+            return self.run_deferred();
+        }
+        !queue.is_empty()
+    }
+
+    pub(crate) fn worker_type(&self) -> Option<TypeId> {
+        self.worker_type
+    }
+
     /// `true` if a closure of [`Pe::progress_each`] may be running: contexts must not be stopped or destroyed then.
     pub(crate) fn is_handling(&self) -> bool {
         self.is_handling.get()
@@ -541,6 +588,8 @@ unsafe extern "C" fn call<H: FnMut(Completion)>(closure: NonNull<()>, token: u64
 #[derive(Debug, Default)]
 pub(crate) struct Handlers {
     current: Cell<Option<Handler>>,
+    /// The worker of the active call of [`WorkerPe::progress`](crate::WorkerPe::progress).
+    worker: Cell<Option<NonNull<()>>>,
 }
 
 impl Handlers {
@@ -552,6 +601,7 @@ impl Handlers {
     /// Removes the handler for the rest of the active progress call.
     fn end(&self) {
         self.current.set(None);
+        self.worker.set(None);
     }
 
     /// Calls `progress` with completions passed to `handler`. Nested progress calls have another closure or none, so no

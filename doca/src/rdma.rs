@@ -9,9 +9,12 @@ pub use connection::{RdmaAddress, RdmaConnection, RdmaEvent};
 pub use tasks::{ReceiveTask, Received};
 
 use self::connection::{Address, Connections};
-use crate::context::{Context, ContextId, CtxState, Object, completion_callbacks};
+use crate::context::{
+    CompletionCallback, Context, ContextId, CtxState, Object, completion_callbacks,
+};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{CompletionHandler, HandlerConf};
 use crate::{Access, Device, Error, ErrorCode, Pe, Result};
 
 /// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
@@ -26,6 +29,14 @@ pub struct RdmaBuilder {
     /// DOCA's default if `None`.
     gid_index: Option<u32>,
     by_address: bool,
+    handlers: RdmaHandlers,
+}
+
+/// The handlers of the kinds of tasks that slots can have.
+#[derive(Debug, Clone, Copy, Default)]
+struct RdmaHandlers {
+    receive: Option<HandlerConf<sys::doca_rdma_task_receive>>,
+    send: Option<HandlerConf<sys::doca_rdma_task_send>>,
 }
 
 /// Number of tasks of each kind.
@@ -84,6 +95,7 @@ impl RdmaBuilder {
             max_connections: None,
             gid_index: None,
             by_address: false,
+            handlers: RdmaHandlers::default(),
         }
     }
 
@@ -105,6 +117,20 @@ impl RdmaBuilder {
         event_get_tasks: event_get, "remote-event get";
         event_set_tasks: event_set, "remote-event set";
         event_add_tasks: event_add, "remote-event add";
+    }
+
+    /// Sets the handler of receive tasks, which are those of [slots](Rdma::receive_into) then. The engine must be that of
+    /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn receive_handler<H: CompletionHandler>(mut self) -> Self {
+        self.handlers.receive = Some(HandlerConf::of::<H>());
+        self
+    }
+
+    /// Sets the handler of send tasks, which are those of [slots](Rdma::send_from) then. The engine must be that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn send_handler<H: CompletionHandler>(mut self) -> Self {
+        self.handlers.send = Some(HandlerConf::of::<H>());
+        self
     }
 
     /// Sets the maximum number of connections; DOCA's default unless set.
@@ -129,7 +155,8 @@ impl RdmaBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    /// Those of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
+    /// of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<Rdma> {
         Rdma::create(pe, &self)
     }
@@ -167,6 +194,7 @@ use doca_sys as sys;
 pub struct Rdma {
     context: Context<sys::doca_rdma>,
     by_address: bool,
+    handlers: RdmaHandlers,
 }
 
 // SAFETY: both functions are those of this type.
@@ -192,6 +220,13 @@ impl Rdma {
     }
 
     fn create(pe: &Pe, settings: &RdmaBuilder) -> Result<Self> {
+        let handlers = settings.handlers;
+        if let Some(handler) = handlers.receive {
+            handler.check_worker("doca_rdma_task_receive_set_conf", pe)?;
+        }
+        if let Some(handler) = handlers.send {
+            handler.check_worker("doca_rdma_task_send_set_conf", pe)?;
+        }
         let mut rdma = ptr::null_mut();
         // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
@@ -225,16 +260,16 @@ impl Rdma {
                 Some(connection::disconnected)
             ))?;
             macro_rules! configure {
-                ($($set_conf:ident: $count:ident;)+) => { $(
+                ($($set_conf:ident: $count:ident $(, $handler:expr)?;)+) => { $(
                     if settings.tasks.$count != 0 {
-                        let (completed, failed) = completion_callbacks();
+                        let (completed, failed) = callbacks([$($handler)?]);
                         call!($set_conf(rdma, completed, failed, settings.tasks.$count))?;
                     }
                 )+ };
             }
             configure! {
-                doca_rdma_task_receive_set_conf: receive;
-                doca_rdma_task_send_set_conf: send;
+                doca_rdma_task_receive_set_conf: receive, handlers.receive;
+                doca_rdma_task_send_set_conf: send, handlers.send;
                 doca_rdma_task_send_imm_set_conf: send_immediate;
                 doca_rdma_task_read_set_conf: read;
                 doca_rdma_task_write_set_conf: write;
@@ -251,6 +286,7 @@ impl Rdma {
         Ok(Self {
             context,
             by_address,
+            handlers,
         })
     }
 
@@ -432,4 +468,12 @@ impl Rdma {
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
+}
+
+/// The callbacks of a kind of tasks: of its handler, or those that queue.
+fn callbacks<T, const N: usize>(
+    handler: [Option<HandlerConf<T>>; N],
+) -> (Option<CompletionCallback<T>>, Option<CompletionCallback<T>>) {
+    let handler = handler.into_iter().next().flatten();
+    handler.map_or_else(completion_callbacks, HandlerConf::callbacks)
 }

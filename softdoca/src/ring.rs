@@ -8,10 +8,12 @@
 //! * [`mapping`] owns the shared memory and is the only module with raw pointers into it.
 //! * [`kernel`] contains the other system calls: eventfds, and barriers in other threads.
 //! * [`producer`] and [`consumer`] are the two endpoints.
+//! * [`biased_lock`] lets several producers of a process send into one ring.
 //! * [`bell`] wakes an endpoint that sleeps; it makes no system call if the endpoint is awake.
 //!
-//! The files `layout`, `producer`, `consumer` and `bell` are also compiled in `tests/model`, with loom's memory and a
-//! model of the kernel: of the standard library's atomics they use only [`Ordering`](std::sync::atomic::Ordering).
+//! The files `layout`, `producer`, `consumer`, `bell` and `biased_lock` are also compiled in `tests/model`, with loom's
+//! memory and a model of the kernel: of the standard library's atomics they use only
+//! [`Ordering`](std::sync::atomic::Ordering) and compiler fences.
 //!
 //! # Trust
 //!
@@ -20,7 +22,9 @@
 //! of being followed.
 
 mod bell;
+mod biased_lock;
 mod consumer;
+mod exclusion;
 mod kernel;
 mod layout;
 mod mapping;
@@ -32,6 +36,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub(crate) use bell::barrier_before_sleep;
+pub(crate) use biased_lock::BiasedLock;
 pub(crate) use consumer::{Message, RingConsumer};
 pub(crate) use kernel::EventFd;
 pub(crate) use layout::Geometry;

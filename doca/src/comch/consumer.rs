@@ -7,6 +7,7 @@ use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, HandlerConf, Slots};
 use crate::{Buf, Error, ErrorCode, Mmap, Pe, Result};
 
 /// The receiving side of a connection's fast path.
@@ -49,6 +50,7 @@ use crate::{Buf, Error, ErrorCode, Mmap, Pe, Result};
 pub struct Consumer {
     context: Context<sys::doca_comch_consumer>,
     mmap: Mmap,
+    handler: Option<HandlerConf<sys::doca_comch_consumer_task_post_recv>>,
 }
 
 // SAFETY: both functions are those of this type.
@@ -78,6 +80,33 @@ impl Consumer {
     /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] if the peer is gone; those of
     /// `doca_ctx_start` and of the functions that create the consumer.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
+        Self::create(pe, connection, mmap, max_tasks, None)
+    }
+
+    /// As [`start`](Self::start), for [slots](Self::receive_into): `H` handles the completions. The engine is that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start), and [`ErrorCode::INVALID_VALUE`] for another engine.
+    pub fn start_with<H: CompletionHandler>(
+        pe: &Pe,
+        connection: &Connection,
+        mmap: &Mmap,
+        max_tasks: u32,
+    ) -> Result<Self> {
+        let handler = HandlerConf::of::<H>();
+        handler.check_worker("doca_comch_consumer_task_post_recv_set_conf", pe)?;
+        Self::create(pe, connection, mmap, max_tasks, Some(handler))
+    }
+
+    fn create(
+        pe: &Pe,
+        connection: &Connection,
+        mmap: &Mmap,
+        max_tasks: u32,
+        handler: Option<HandlerConf<sys::doca_comch_consumer_task_post_recv>>,
+    ) -> Result<Self> {
         let (consumer, user) = connection.enter("doca_comch_consumer_create", |connection| {
             let mut consumer = ptr::null_mut();
             // SAFETY: connection and map are live, the out-parameter is valid.
@@ -94,7 +123,7 @@ impl Consumer {
         // SAFETY: just created, and not used elsewhere.
         let context =
             unsafe { Context::new(object, pe, (), max_tasks as usize, (user, mmap.clone())) }?;
-        let (completed, failed) = completion_callbacks();
+        let (completed, failed) = handler.map_or_else(completion_callbacks, HandlerConf::callbacks);
         // SAFETY: the consumer is live and not started.
         unsafe {
             call!(doca_comch_consumer_task_post_recv_set_conf(
@@ -105,7 +134,54 @@ impl Consumer {
         Ok(Self {
             context,
             mmap: mmap.clone(),
+            handler,
         })
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that receives one message and appends it to the data of
+    /// the slot's buffer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv_task`](Self::post_recv_task), and [`ErrorCode::INVALID_VALUE`] unless the consumer was
+    /// started with this handler, on the engine of the slots.
+    pub fn receive_into<const TASK: usize, H: CompletionHandler>(
+        &self,
+        slots: &Slots<H::State>,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_comch_consumer_task_post_recv_alloc_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handler)?;
+        self.check_map(OPERATION, slots.mmap())?;
+        let allocate = |buf| {
+            let mut raw = ptr::null_mut();
+            // SAFETY: consumer and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
+            unsafe {
+                call!(doca_comch_consumer_task_post_recv_alloc_init(
+                    self.context.object(),
+                    buf,
+                    &mut raw
+                ))?;
+                Ok(sys::doca_comch_consumer_task_post_recv_as_task(raw))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
+    }
+
+    fn check_map(&self, operation: &'static str, mmap: Option<&Mmap>) -> Result<()> {
+        if mmap.is_none_or(|mmap| mmap.is_same(&self.mmap)) {
+            return Ok(());
+        }
+        let detail = "the buf is of another memory map than the consumer was started with";
+        Err(Error::with_detail(
+            operation,
+            ErrorCode::INVALID_VALUE,
+            detail,
+        ))
     }
 
     /// Creates a task that receives one message and appends it to the data of `buf`. The sender can use the buffer once
@@ -136,14 +212,8 @@ impl Consumer {
         token: u64,
     ) -> Result<(Task, *mut sys::doca_comch_consumer_task_post_recv)> {
         const OPERATION: &str = "doca_comch_consumer_task_post_recv_alloc_init";
-        if buf.is_some_and(|buf| !buf.mmap().is_same(&self.mmap)) {
-            let detail = "the buf is of another memory map than the consumer was started with";
-            return Err(Error::with_detail(
-                OPERATION,
-                ErrorCode::INVALID_VALUE,
-                detail,
-            ));
-        }
+        slots::check_queued(OPERATION, &self.handler)?;
+        self.check_map(OPERATION, buf.map(Buf::mmap))?;
         let mut raw = ptr::null_mut();
         // SAFETY: consumer and buf are live, the out-parameter is valid. The task's cell keeps the buf alive.
         unsafe {

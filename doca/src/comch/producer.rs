@@ -6,6 +6,7 @@ use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, HandlerConf, Slots};
 use crate::{Buf, Pe, Result};
 
 /// The sending side of a connection's fast path.
@@ -32,6 +33,7 @@ use crate::{Buf, Pe, Result};
 #[derive(Debug)]
 pub struct Producer {
     context: Context<sys::doca_comch_producer>,
+    handler: Option<HandlerConf<sys::doca_comch_producer_task_send>>,
 }
 
 // SAFETY: both functions are those of this type.
@@ -58,6 +60,32 @@ impl Producer {
     /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) if the peer is gone; those of `doca_ctx_start` and
     /// of the functions that create the producer.
     pub fn start(pe: &Pe, connection: &Connection, max_tasks: u32) -> Result<Self> {
+        Self::create(pe, connection, max_tasks, None)
+    }
+
+    /// As [`start`](Self::start), for [slots](Self::send_from): `H` handles the completions. The engine is that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for another
+    /// engine.
+    pub fn start_with<H: CompletionHandler>(
+        pe: &Pe,
+        connection: &Connection,
+        max_tasks: u32,
+    ) -> Result<Self> {
+        let handler = HandlerConf::of::<H>();
+        handler.check_worker("doca_comch_producer_task_send_set_conf", pe)?;
+        Self::create(pe, connection, max_tasks, Some(handler))
+    }
+
+    fn create(
+        pe: &Pe,
+        connection: &Connection,
+        max_tasks: u32,
+        handler: Option<HandlerConf<sys::doca_comch_producer_task_send>>,
+    ) -> Result<Self> {
         let (producer, user) = connection.enter("doca_comch_producer_create", |connection| {
             let mut producer = ptr::null_mut();
             // SAFETY: the connection is live, the out-parameter is valid.
@@ -67,7 +95,7 @@ impl Producer {
         let object = non_null("doca_comch_producer_create", producer)?;
         // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks as usize, user) }?;
-        let (completed, failed) = completion_callbacks();
+        let (completed, failed) = handler.map_or_else(completion_callbacks, HandlerConf::callbacks);
         // SAFETY: the producer is live and not started.
         unsafe {
             call!(doca_comch_producer_task_send_set_conf(
@@ -75,7 +103,44 @@ impl Producer {
             ))
         }?;
         context.start()?;
-        Ok(Self { context })
+        Ok(Self { context, handler })
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that sends the data of the slot's buffer to the peer's
+    /// consumer `consumer_id`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_task`](Self::send_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless
+    /// the producer was started with this handler, on the engine of the slots.
+    pub fn send_from<const TASK: usize, H: CompletionHandler>(
+        &self,
+        slots: &Slots<H::State>,
+        consumer_id: u32,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handler)?;
+        let allocate = |buf: *mut sys::doca_buf| {
+            let mut raw = ptr::null_mut();
+            // SAFETY: producer and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
+            unsafe {
+                call!(doca_comch_producer_task_send_alloc_init(
+                    self.context.object(),
+                    buf.cast_const(),
+                    ptr::null_mut(),
+                    0,
+                    consumer_id,
+                    &mut raw
+                ))?;
+                Ok(sys::doca_comch_producer_task_send_as_task(raw))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
     }
 
     /// Creates a task that sends the data of `buf` to the peer's consumer `consumer_id`. Its submission returns
@@ -104,6 +169,7 @@ impl Producer {
         token: u64,
     ) -> Result<Task> {
         const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
+        slots::check_queued(OPERATION, &self.handler)?;
         let mut task = ptr::null_mut();
         // The C parameter is not const; NULL stands for no data.
         let mut immediate = immediate.to_vec();

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// `from` can be read and `to` written for `len` bytes, which do not overlap; those at `to` are used by nothing else. All other accesses to
 /// those at `from` meanwhile are atomic, as far as the language knows of them.
 #[inline]
-pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: guaranteed by the caller.
     let done = unsafe { move_blocks(from, to, len) };
     if done < len {

@@ -19,11 +19,72 @@ pub(crate) struct EventQueue {
     others: RefCell<VecDeque<Event>>,
     /// Number of entries that fit without an allocation.
     reserved: Cell<usize>,
+    /// Completions of slots that came without a worker or behind another event.
+    deferred: RefCell<VecDeque<DeferredCompletion>>,
     /// Cells without other owners, kept until the queue is empty because entries may point to them.
     kept: RefCell<Vec<Rc<TaskCell>>>,
 }
 
+/// A completed slot that waits for its handler.
+#[derive(Debug)]
+pub(crate) struct DeferredCompletion {
+    pub(crate) slot: NonNull<()>,
+    pub(crate) code: ErrorCode,
+    /// Passes the slot to its handler, or drops it without a worker. `extern "C"`: a panic of the handler aborts the
+    /// process, as it does in callbacks.
+    pub(crate) hand_over: unsafe extern "C" fn(NonNull<()>, Option<NonNull<()>>, ErrorCode),
+}
+
 impl EventQueue {
+    /// The worker of the active progress call; `None`: completions of slots are deferred.
+    #[inline(always)]
+    pub(crate) fn worker(&self) -> Option<NonNull<()>> {
+        self.handlers.worker.get()
+    }
+
+    /// Reserves space for the completions of `count` more slots.
+    pub(crate) fn reserve_deferred(&self, count: usize) {
+        let mut deferred = self.deferred.borrow_mut();
+        let wanted = deferred.capacity().saturating_add(count);
+        let more = wanted.saturating_sub(deferred.len());
+        deferred.reserve(more);
+    }
+
+    /// Keeps a completed slot until [`hand_over_deferred`](Self::hand_over_deferred).
+    #[cold]
+    pub(crate) fn defer(&self, completion: DeferredCompletion) {
+        self.deferred.borrow_mut().push_back(completion);
+    }
+
+    #[inline(always)]
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.deferred.borrow().is_empty()
+    }
+
+    /// Passes deferred slots to `worker` until one causes another event, which comes before the rest.
+    ///
+    /// # Safety
+    ///
+    /// The worker has the type that the handlers expect, and is not used meanwhile.
+    #[cold]
+    pub(super) unsafe fn hand_over_deferred(&self, worker: NonNull<()>) {
+        while self.is_empty() {
+            let Some(next) = self.deferred.borrow_mut().pop_front() else {
+                break;
+            };
+            // SAFETY: it was taken from the list; the worker is as guaranteed by the caller.
+            unsafe { (next.hand_over)(next.slot, Some(worker), next.code) };
+        }
+    }
+
+    /// Drops the deferred slots.
+    fn drop_deferred(&self) {
+        while let Some(next) = { self.deferred.borrow_mut().pop_front() } {
+            // SAFETY: it was taken from the list.
+            unsafe { (next.hand_over)(next.slot, None, next.code) };
+        }
+    }
+
     /// Reserves `count` more entries: for the tasks of a context, each of which has one at most.
     pub(crate) fn reserve(&self, count: usize) {
         let reserved = self.reserved.get().saturating_add(count);
@@ -134,6 +195,7 @@ impl EventQueue {
         let others = self.others.take();
         // Outside the borrow: events hold connections.
         drop(others);
+        self.drop_deferred();
         self.release();
     }
 }

@@ -7,6 +7,7 @@ use doca_sys as sys;
 use super::{Rdma, RdmaConnection};
 use crate::context::{NO_DATA, Task};
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, Slots};
 use crate::{Buf, RemoteSyncEvent, Result};
 
 impl Rdma {
@@ -18,6 +19,7 @@ impl Rdma {
     /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its receive tasks exist.
     pub fn receive_task(&self, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
+        slots::check_queued(OPERATION, &self.handlers.receive)?;
         let mut task = ptr::null_mut();
         // SAFETY: instance and buf are live, the out-parameter is valid. The buf is kept by the task's cell.
         unsafe {
@@ -45,6 +47,7 @@ impl Rdma {
     /// if the instance is not running, [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
     pub fn send_task(&self, connection: &RdmaConnection, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_send_allocate_init";
+        slots::check_queued(OPERATION, &self.handlers.send)?;
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
         // SAFETY: instance, connection and buf are live, the out-parameter is valid. The buf is kept by the task's
@@ -63,6 +66,77 @@ impl Rdma {
                 [Some(buf), None],
                 token,
             )
+        }
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that receives one message and appends it to the data of
+    /// the slot's buffer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`receive_task`](Self::receive_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the
+    /// instance was started with this [handler](crate::RdmaBuilder::receive_handler), on the engine of the slots.
+    pub fn receive_into<const TASK: usize, H: CompletionHandler>(
+        &self,
+        slots: &Slots<H::State>,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handlers.receive)?;
+        let allocate = |buf| {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
+            unsafe {
+                call!(doca_rdma_task_receive_allocate_init(
+                    self.context.object(),
+                    buf,
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_rdma_task_receive_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that sends the data of the slot's buffer to a receive task
+    /// of the peer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_task`](Self::send_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the
+    /// instance was started with this [handler](crate::RdmaBuilder::send_handler), on the engine of the slots.
+    pub fn send_from<const TASK: usize, H: CompletionHandler>(
+        &self,
+        slots: &Slots<H::State>,
+        connection: &RdmaConnection,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_rdma_task_send_allocate_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handlers.send)?;
+        let connection = connection.for_instance(OPERATION, self.id())?;
+        let allocate = |buf: *mut sys::doca_buf| {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance, connection and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
+            unsafe {
+                call!(doca_rdma_task_send_allocate_init(
+                    self.context.object(),
+                    connection,
+                    buf,
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_rdma_task_send_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
         }
     }
 
@@ -141,6 +215,7 @@ impl Rdma {
     /// As for [`receive_task`](Self::receive_task).
     pub fn receive_any_task(&self, buf: Option<&Buf>, token: u64) -> Result<ReceiveTask> {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
+        slots::check_queued(OPERATION, &self.handlers.receive)?;
         let mut task = ptr::null_mut();
         let buf_ptr = buf.map_or(ptr::null_mut(), Buf::as_ptr);
         // SAFETY: the instance and the buf, if any, are live, the out-parameter is valid. The task's cell keeps the

@@ -46,9 +46,13 @@ pub fn turn(
     ends.retry()
 }
 
-/// Something that is no end of a task.
+/// Takes an event that is not a completion. `lost` is the message of a connection that is lost during the run.
+///
+/// # Errors
+///
+/// A connection was lost.
 #[cold]
-fn happened(pe: &Pe, run: &RunFlag, lost: &'static str) -> Result<(), Failure> {
+pub fn happened(pe: &Pe, run: &RunFlag, lost: &'static str) -> Result<(), Failure> {
     match pe.poll() {
         Some(Event::State {
             next: CtxState::Stopping | CtxState::Idle,

@@ -53,9 +53,12 @@ pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
 pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { borrow(pe) }?.check_unused()?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { reclaim_local(pe) }.map(drop)?;
+        let engine = unsafe { borrow(pe) }?;
+        engine.check_unused()?;
+        if !engine.retire() {
+            // SAFETY: guaranteed by the caller.
+            unsafe { reclaim_local(pe) }.map(drop)?;
+        }
         check::destroyed(Object::Engine);
         Ok(())
     })
@@ -68,11 +71,24 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
     guard_with(0, || {
-        // SAFETY: guaranteed by the caller. The extra reference keeps the engine alive through its callbacks.
-        unsafe { share_local(pe) }
-            .is_ok_and(|pe| pe.progress())
-            .into()
+        // SAFETY: guaranteed by the caller. An engine that a callback destroys lives until `drop_retired`.
+        let Ok(engine) = (unsafe { borrow(pe) }) else {
+            return 0;
+        };
+        let found = engine.progress();
+        if engine.is_retired() {
+            drop_retired(pe);
+        }
+        found.into()
     })
+}
+
+/// Drops an engine that was destroyed in a callback, after the outermost call of progress.
+#[cold]
+fn drop_retired(pe: *mut doca_pe) {
+    // SAFETY: `doca_pe_destroy` has left the handle's reference to this call, and the program does not use the handle
+    // any more.
+    let _ = unsafe { reclaim_local(pe) }.map(drop);
 }
 
 /// Gets the descriptor that becomes readable when an armed engine has something to do.

@@ -211,10 +211,16 @@ impl Producer {
                 consumer.max_message()
             )));
         }
-        let sent = match body.immediate_len.get() {
-            0 => consumer.push(self.id, &[], payload),
-            len => consumer.push(self.id, &body.immediate.get()[..len as usize], payload),
+        let bytes;
+        let immediate = match body.immediate_len.get() {
+            0 => &[][..],
+            len => {
+                bytes = body.immediate.get();
+                &bytes[..len as usize]
+            }
         };
+        // SAFETY: the id is this producer's, which only this thread uses now.
+        let sent = unsafe { consumer.push(self.id, immediate, payload) };
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;
             if !full.iter().any(|known| Arc::ptr_eq(known, consumer)) {
@@ -272,7 +278,10 @@ impl Driver for Producer {
             return Some(Event::Task(task, result));
         }
         if !run.full.is_empty()
-            && let Some(at) = run.full.iter().position(|consumer| consumer.is_ready())
+            && let Some(at) = run.full.iter().position(|consumer| {
+                // SAFETY: the id is this producer's, which only this thread uses now.
+                unsafe { consumer.is_ready(self.id) }
+            })
         {
             run.full.swap_remove(at);
             // Worth returning to the program for: what it could not submit, it now can.
@@ -313,19 +322,17 @@ impl Driver for Producer {
     }
 
     fn arm(&self) {
-        self.run
-            .borrow()
-            .full
-            .iter()
-            .for_each(|consumer| consumer.arm());
+        for consumer in &self.run.borrow().full {
+            // SAFETY: the id is this producer's, which only this thread uses now.
+            unsafe { consumer.arm(self.id) };
+        }
     }
 
     fn disarm(&self) {
-        self.run
-            .borrow()
-            .full
-            .iter()
-            .for_each(|consumer| consumer.disarm());
+        for consumer in &self.run.borrow().full {
+            // SAFETY: the id is this producer's, which only this thread uses now.
+            unsafe { consumer.disarm(self.id) };
+        }
     }
 }
 

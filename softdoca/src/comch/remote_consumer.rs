@@ -2,28 +2,31 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::connection::Connection;
 use super::frame::Frame;
 use super::limits::MAX_IMMEDIATE;
 use super::payload::Gather;
 use crate::error::{Error, Result};
-use crate::ring::{EventFd, RingProducer};
+use crate::ring::{BiasedLock, EventFd, RingProducer};
 
 /// Bytes in front of the immediate data of a message that say which producer sent it. Left out, together with empty
 /// immediate data, when the producer is that of the message before: then a message of 64 bytes takes one unit.
 pub(super) const SENDER_SIZE: usize = 4;
 
 /// The sending end of a consumer's ring, shared by all producers of this end of the connection.
+///
+/// Fields in the order of use.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct RemoteConsumer {
-    id: u32,
     /// Largest message in bytes that fits any of its buffers.
     max_message: usize,
+    id: u32,
     expired: AtomicBool,
-    /// Not contended while one producer uses the consumer.
-    sender: Mutex<Sender>,
+    /// Biased to the first producer: there is seldom another one.
+    sender: BiasedLock<Sender>,
     /// Rung by the consumer when it gives credits or room to producers that wait; made when the first one attaches.
     credits: Mutex<Option<EventFd>>,
 }
@@ -49,7 +52,7 @@ impl RemoteConsumer {
             id,
             max_message,
             expired: AtomicBool::new(false),
-            sender: Mutex::new(Sender {
+            sender: BiasedLock::new(Sender {
                 ring,
                 last_producer: 0,
             }),
@@ -102,36 +105,79 @@ impl RemoteConsumer {
         }
     }
 
-    /// Asks the consumer to ring when it gives credits or room.
-    pub(super) fn arm(&self) {
-        self.lock().ring.arm();
+    /// Requests a wake-up for `producer`'s engine when the consumer gives credits or room.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn arm(&self, producer: u32) {
+        // SAFETY: guaranteed by the caller. Without the wake-up the engine looks again after some milliseconds.
+        let _ = unsafe {
+            self.sender
+                .with(producer.into(), |sender| sender.ring.arm())
+        };
     }
 
-    pub(super) fn disarm(&self) {
-        self.lock().ring.disarm();
+    /// Cancels [`arm`](Self::arm).
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn disarm(&self, producer: u32) {
+        // SAFETY: guaranteed by the caller. A wake-up too many does no harm.
+        let _ = unsafe {
+            self.sender
+                .with(producer.into(), |sender| sender.ring.disarm())
+        };
     }
 
-    /// Returns `true` if [`Self::push`] of a small message would not say `Again`.
-    pub(super) fn is_ready(&self) -> bool {
-        let ring = &mut self.lock().ring;
-        (ring.credits() > 0 && ring.has_room_for(SENDER_SIZE + MAX_IMMEDIATE + 1))
-            || ring.is_closed_by_peer()
-            || self.is_expired()
+    /// Returns `true` if [`Self::push`] of a small message would not return `Again`.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn is_ready(&self, producer: u32) -> bool {
+        let look = |sender: &mut Sender| {
+            let ring = &mut sender.ring;
+            (ring.credits() > 0 && ring.has_room_for(SENDER_SIZE + MAX_IMMEDIATE + 1))
+                || ring.is_closed_by_peer()
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.sender.with(producer.into(), look) }.unwrap_or(true) || self.is_expired()
     }
 
     /// Puts one whole message into the ring, taking one of the consumer's posted buffers.
     ///
-    /// Answers [`Error::Again`] while none is posted or the ring has no room, and [`Error::NotFound`] when the consumer
+    /// Returns [`Error::Again`] while none is posted or the ring has no room, and [`Error::NotFound`] when the consumer
     /// takes no more messages. Then nothing has been written.
+    ///
+    /// # Safety
+    ///
+    /// `producer` is the id of a producer of this end of the connection, and the caller is the thread that uses it.
     #[inline]
-    pub(super) fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
-        let sender = &mut *self.lock();
+    pub(super) unsafe fn push(
+        &self,
+        producer: u32,
+        immediate: &[u8],
+        payload: Gather<'_>,
+    ) -> Result<()> {
+        let send = |sender: &mut Sender| sender.push(producer, immediate, payload);
+        // SAFETY: ids of producers are from 1 to 0xfffe, and those of one connection differ; one thread at a time uses
+        // a producer, as it does all contexts, and hands it over with its engine. An id that is given again was
+        // released under the connection's lock. The ring does not come back here.
+        unsafe { self.sender.with(producer.into(), send) }?
+    }
+}
+
+impl Sender {
+    #[inline(always)]
+    fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         if let (Some(run), true, true) = (
             payload.run(),
-            immediate.is_empty() && sender.last_producer == producer,
-            payload.len() <= sender.ring.max_fragment(),
+            immediate.is_empty() && self.last_producer == producer,
+            payload.len() <= self.ring.max_fragment(),
         ) {
-            let ring = &mut sender.ring;
+            let ring = &mut self.ring;
             if ring.is_closed_by_peer() {
                 return Err(Error::NotFound);
             }
@@ -141,25 +187,20 @@ impl RemoteConsumer {
             // SAFETY: the pieces of a gather list are readable (see `Gather`).
             return unsafe { ring.push_run(run, payload.len()) };
         }
-        Self::push_any(sender, producer, immediate, payload)
+        self.push_any(producer, immediate, payload)
     }
 
     /// As [`push`](Self::push), for every kind of message.
-    fn push_any(
-        sender: &mut Sender,
-        producer: u32,
-        immediate: &[u8],
-        payload: Gather<'_>,
-    ) -> Result<()> {
+    fn push_any(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
         let mut header = None;
-        if !immediate.is_empty() || sender.last_producer != producer {
+        if !immediate.is_empty() || self.last_producer != producer {
             head[..SENDER_SIZE].copy_from_slice(&producer.to_le_bytes());
             let head = &mut head[..SENDER_SIZE + immediate.len()];
             head[SENDER_SIZE..].copy_from_slice(immediate);
             header = Some(&*head);
         }
-        let ring = &mut sender.ring;
+        let ring = &mut self.ring;
         let stored = payload.len() + header.map_or(0, <[u8]>::len);
         if ring.credits() == 0 || !ring.has_room_for(stored) {
             return Err(match ring.is_closed_by_peer() {
@@ -173,7 +214,7 @@ impl RemoteConsumer {
         let most = ring.max_fragment();
         let mut payload = payload;
         let mut first = true;
-        // The room is there for all of it, and nobody else takes any while the lock is held.
+        // The room is there for all of it, and no other producer takes any meanwhile.
         while first || payload.len() > 0 {
             let header = header.take();
             let len = payload.len().min(most - header.map_or(0, <[u8]>::len));
@@ -187,12 +228,7 @@ impl RemoteConsumer {
             }
             first = false;
         }
-        sender.last_producer = producer;
+        self.last_producer = producer;
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sender> {
-        // A panic inside could at worst leave a message without its end; the ring's indices stay sound.
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

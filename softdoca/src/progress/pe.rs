@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -57,6 +58,12 @@ pub(crate) struct Pe {
     calls: Cell<u32>,
     /// The context to poll first: 0, except after a call that was delayed by another process's agent.
     interrupted_at: Cell<usize>,
+    /// Contexts that were destroyed while they were polled, until those polls end.
+    forgotten: RefCell<Vec<Rc<Ctx>>>,
+    /// Calls of [`progress`](Self::progress) that have not returned.
+    calls_active: Cell<u32>,
+    /// The program has destroyed the engine in one of them.
+    is_retired: Cell<bool>,
 }
 
 impl Pe {
@@ -78,6 +85,9 @@ impl Pe {
             watched_liveness: Cell::new(0),
             calls: Cell::new(0),
             interrupted_at: Cell::new(0),
+            forgotten: RefCell::default(),
+            calls_active: Cell::new(0),
+            is_retired: Cell::new(false),
         }))
     }
 
@@ -108,7 +118,37 @@ impl Pe {
                 .position(|ctx| ctx.id() == id)
                 .map(|at| contexts.remove(at))
         };
-        drop(removed);
+        if let Some(ctx) = removed
+            && ctx.is_polled()
+        {
+            self.forgotten.borrow_mut().push(ctx);
+        }
+    }
+
+    /// Drops the contexts whose last polls have ended.
+    #[cold]
+    fn drop_forgotten(&self) {
+        let ended: Vec<Rc<Ctx>> = self
+            .forgotten
+            .borrow_mut()
+            .extract_if(.., |ctx| !ctx.is_polled())
+            .collect();
+        // Outside of the borrow: what a context owns may come back here.
+        drop(ended);
+    }
+
+    /// Marks an unused engine as destroyed. Returns `true` if a call of [`progress`](Self::progress) is active, whose
+    /// caller then drops the engine.
+    pub(crate) fn retire(&self) -> bool {
+        let is_active = self.calls_active.get() != 0;
+        self.is_retired.set(is_active);
+        is_active
+    }
+
+    /// Returns `true` if the engine was destroyed in a call of [`progress`](Self::progress), the last of which has
+    /// returned.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.get() && self.calls_active.get() == 0
     }
 
     /// Checks that the engine can be destroyed: it has no contexts.
@@ -167,9 +207,18 @@ impl Pe {
 
     /// Delivers pending events; blocks briefly if this thread has found none for a while.
     ///
-    /// Returns `true` if a callback ran or a context changed its state.
-    pub(crate) fn progress(self: &Rc<Self>) -> bool {
+    /// Returns `true` if a callback ran or a context changed its state. A callback may destroy the engine, which then
+    /// [is retired](Self::is_retired).
+    pub(crate) fn progress(&self) -> bool {
         let _bound = WaitScope::of_progress();
+        self.calls_active.set(self.calls_active.get() + 1);
+        let found = self.progress_once();
+        self.calls_active.set(self.calls_active.get() - 1);
+        found
+    }
+
+    #[inline(always)]
+    fn progress_once(&self) -> bool {
         self.wake_up();
         if let events @ 1.. = self.round() {
             idle::found_work(events);
@@ -217,9 +266,9 @@ impl Pe {
         for (mut index, end) in [(first, usize::MAX), (0, first)] {
             // The bound is read in every iteration: a callback may connect and destroy contexts.
             while index < end
-                && let Some(ctx) = self.context_at(index)
+                && let Some(events) = self.poll_context(index)
             {
-                found += drain(&ctx);
+                found += events;
                 index += 1;
                 if is_held_up() {
                     // The next call starts with the contexts that were not polled.
@@ -229,6 +278,21 @@ impl Pe {
             }
         }
         found
+    }
+
+    /// Delivers up to a batch of events of the context at `index`; `None`: there is none. Returns their number.
+    #[inline(always)]
+    fn poll_context(&self, index: usize) -> Option<u32> {
+        let ctx = NonNull::from(&**self.contexts.borrow().get(index)?);
+        // SAFETY: the list has a reference, and when `forget` takes it from there because a callback destroys the
+        // context, it keeps it: the context is marked as polled. `drop_forgotten` drops it after the last use here.
+        let ctx = unsafe { ctx.as_ref() };
+        ctx.poll_begins();
+        let found = poll(ctx);
+        if ctx.poll_ends() {
+            self.drop_forgotten();
+        }
+        Some(found)
     }
 
     fn context_at(&self, index: usize) -> Option<Rc<Ctx>> {
@@ -326,7 +390,8 @@ fn event_data(ctx: &Ctx, token: u32) -> epoll::EventData {
 }
 
 /// Delivers up to a batch of one context's events. Returns their number.
-fn drain(ctx: &Rc<Ctx>) -> u32 {
+#[inline(always)]
+fn poll(ctx: &Ctx) -> u32 {
     ctx.begin_turn();
     if ctx.state() == CtxState::Idle {
         return 0;

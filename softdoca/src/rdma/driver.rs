@@ -260,8 +260,10 @@ impl Driver for Rdma {
         let state = &mut *state;
         if let Some(work) = task.downcast::<Work>() {
             work.body.check_lists(self.config.send_list_len.get())?;
-            let connection = work.body.connection().ok_or(Error::Unexpected)?;
-            connection.submit(task, &work.body, &mut state.done);
+            let done = &mut state.done;
+            work.body
+                .with_connection(|connection| connection.submit(task, &work.body, done))
+                .ok_or(Error::Unexpected)?;
             if state.uses_network && !is_in_progress() {
                 state.send_queued();
             }

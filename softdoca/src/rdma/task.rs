@@ -138,6 +138,16 @@ impl Work {
         connection
     }
 
+    /// Calls `action` with the connection that the task acts on, without a reference of its own. `action` does not look
+    /// at the task's connection.
+    #[inline(always)]
+    pub(super) fn with_connection<R>(&self, action: impl FnOnce(&Connection) -> R) -> Option<R> {
+        let connection = self.connection.take()?;
+        let result = action(&connection);
+        self.connection.set(Some(connection));
+        Some(result)
+    }
+
     /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
     #[inline]
     pub(super) fn progress(&self) -> usize {

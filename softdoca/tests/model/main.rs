@@ -3,7 +3,7 @@
 //!
 //! # What is modelled
 //!
-//! softdoca's own sources: `src/ring/{layout,producer,consumer,bell}.rs` and
+//! softdoca's own sources: `src/ring/{layout,producer,consumer,bell,biased_lock}.rs` and
 //! `src/rdma/transport/credits/{posting,taking}.rs` are compiled into this program, with the model's memory and kernel
 //! ([`ring::kernel`], `mapping.rs`, [`words`], [`processors`]). Rings have two slots. Slots and payload are loom cells:
 //! an unordered read and write fail the model, whatever was read.
@@ -12,6 +12,7 @@
 //! * [`sleeping`]: no wake-up is lost, with fences, with the kernel's barriers, and with one endpoint of each kind.
 //!   Sleeps have no timeout here.
 //! * [`senders`]: receives shared by several senders, one of which may die.
+//! * [`bias`]: producers of one process that share a ring.
 //! * [`weaker`]: every memory order is weakened, and a model must fail.
 //!
 //! # What is not modelled
@@ -34,6 +35,7 @@ mod processors;
 mod ring;
 mod words;
 
+mod bias;
 mod delivery;
 mod senders;
 mod sleeping;

@@ -133,6 +133,26 @@ const NEEDED: &[(&str, &str, &str)] = &[
         DEADLOCK,
     ),
     (
+        "store of use by the owner",
+        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        RACE,
+    ),
+    (
+        "load of use by the owner",
+        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        RACE,
+    ),
+    (
+        "fence of the waker",
+        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        RACE,
+    ),
+    (
+        "barrier",
+        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        RACE,
+    ),
+    (
         "attention to a ring while arming",
         "sleeping::a_producer_is_woken_for_every_piece_of_a_long_message",
         DEADLOCK,

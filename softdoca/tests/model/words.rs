@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -142,7 +141,7 @@ pub(crate) fn fence(order: Ordering) {
 #[derive(Debug)]
 pub(crate) struct Cell<T>(UnsafeCell<T>);
 
-impl<T: Debug> Cell<T> {
+impl<T> Cell<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }

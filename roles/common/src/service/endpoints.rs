@@ -1,6 +1,6 @@
 //! The ends of the data path of one worker: Comch towards the initiator, RDMA towards the targets.
 
-use doca::{Connection, Consumer, CtxState, Device, Mmap, Pe, Producer, Rdma};
+use doca::{Connection, Consumer, CtxState, Device, Mmap, Pe, Producer, Rdma, RdmaBuilder};
 use wire::control::RdmaConnectionRole;
 
 use crate::failure::Failure;
@@ -66,13 +66,25 @@ impl TargetEnds {
     ///
     /// As the start of an [`Rdma`] context.
     pub fn start(pe: &Pe, device: &Device, messages: u32) -> Result<Self, Failure> {
+        Self::start_with(pe, device, messages, |control| control)
+    }
+
+    /// As [`start`](Self::start), with further settings of the control context.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        pe: &Pe,
+        device: &Device,
+        messages: u32,
+        settings: impl FnOnce(RdmaBuilder) -> RdmaBuilder,
+    ) -> Result<Self, Failure> {
         use doca::Access;
         let permissions = Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE;
         let builder = || Rdma::builder(device).permissions(permissions);
-        let control = builder()
-            .receive_tasks(messages)
-            .send_tasks(messages)
-            .start(pe)?;
+        let control = builder().receive_tasks(messages).send_tasks(messages);
+        let control = settings(control).start(pe)?;
         let data = builder().start(pe)?;
         Ok(Self {
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),

@@ -1,29 +1,119 @@
-//! What a worker does when its tasks end: each message goes on from the buffer that it came into.
+//! What a worker does when its tasks complete: each message is forwarded from the buffer that it was received into.
 //!
 //! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
 
-use doca::{Completion, ErrorCode};
-use role_common::ends::Ends;
-use role_common::messages::Messages;
+use std::collections::VecDeque;
+
+use doca::{CompletionHandler, ErrorCode, Refused, Slot, Slots};
 use role_common::metrics::{self, Count, Traffic};
-use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::Release;
 
-use super::lanes::{Counts, Kind, Lane, Lanes, Token};
 use super::message;
 use super::refusals::Refusals;
 
-/// Passes messages on. Fields are in the order in which they must be dropped.
+/// What the buffer of a slot is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Requests, from the initiator to the target.
+    Request,
+    /// Results, from the target to the initiator.
+    Result,
+    /// Results that are made here, for messages that are no requests.
+    Refusal,
+}
+
+/// The buffer of a message with the task that receives it and the task that sends it.
+pub(super) type MessageSlot = Slot<Purpose>;
+
+/// Number of a slot's task that receives. Refusals have none.
+pub(super) const RECEIVE: usize = 0;
+/// Number of a slot's task that sends.
+pub(super) const SEND: usize = 1;
+
+/// What a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Receive of a request from the initiator.
+    ReceiveRequest,
+    /// Send of the request to the target.
+    ForwardRequest,
+    /// Receive of a result from the target.
+    ReceiveResult,
+    /// Send of the result to the initiator.
+    ForwardResult,
+    /// Send of an error to the initiator.
+    Refuse,
+}
+
+impl Kind {
+    /// The peer that probably is the cause when it fails.
+    fn suspect(self) -> &'static str {
+        match self {
+            Self::ReceiveRequest | Self::ForwardResult | Self::Refuse => {
+                "the initiator or its connection is broken"
+            }
+            Self::ForwardRequest | Self::ReceiveResult => {
+                "the storage target or its connection is broken"
+            }
+        }
+    }
+}
+
+/// Handles messages received from the initiator.
+pub(super) struct RequestReceived;
+/// Handles messages sent to the target.
+pub(super) struct RequestSent;
+/// Handles messages received from the target.
+pub(super) struct ResultReceived;
+/// Handles messages sent to the initiator.
+pub(super) struct ResultSent;
+
+/// Defines the handler of a kind of tasks.
+macro_rules! handler {
+    ($handler:ident: $forwarder:ident, $slot:ident => $handle:expr, $kind:expr) => {
+        impl CompletionHandler for $handler {
+            type Worker = Forwarder;
+            type State = Purpose;
+
+            #[inline(always)]
+            fn completed(
+                $forwarder: &mut Forwarder,
+                $slot: MessageSlot,
+                result: Result<(), ErrorCode>,
+            ) {
+                match result {
+                    Ok(()) => $handle,
+                    Err(code) => $forwarder.failed($kind, code),
+                }
+            }
+        }
+    };
+}
+
+handler!(RequestReceived: forwarder, slot => forwarder.request_received(slot), Kind::ReceiveRequest);
+handler!(RequestSent: forwarder, slot => forwarder.receive(slot, Kind::ReceiveRequest), Kind::ForwardRequest);
+handler!(ResultReceived: forwarder, slot => forwarder.result_received(slot), Kind::ReceiveResult);
+handler!(ResultSent: forwarder, slot => forwarder.result_sent(slot), sent_by(&slot));
+
+/// What the send task of a slot to the initiator does.
+#[cold]
+fn sent_by(slot: &MessageSlot) -> Kind {
+    match slot.state() {
+        Purpose::Refusal => Kind::Refuse,
+        Purpose::Request | Purpose::Result => Kind::ForwardResult,
+    }
+}
+
+/// Forwards messages.
 pub(super) struct Forwarder {
-    lanes: Lanes,
-    messages: Messages,
     /// `true` if flushes and durable writes were announced on both sides.
     flush: bool,
     release: Release,
-    deferred: DeferredTasks,
+    /// Slots whose submission was answered with `AGAIN`, in order.
+    deferred: VecDeque<(MessageSlot, Kind)>,
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
     operations: u64,
@@ -31,23 +121,21 @@ pub(super) struct Forwarder {
     awaited: usize,
     /// Results that nobody waited for.
     unasked: u64,
-    refusals: Refusals,
+    refusals: Refusals<MessageSlot>,
     /// Requests forwarded to the target.
     traffic: Traffic,
     /// Why the worker cannot go on.
     failure: FirstFailure,
+    run: RunFlag,
 }
 
 impl Forwarder {
-    /// Without lanes, before it [begins](Self::begin).
-    pub(super) fn new(messages: Messages, counts: Counts, flush: bool, release: Release) -> Self {
+    /// Without slots, before it [begins](Self::begin) with `slots` of them.
+    pub(super) fn new(slots: usize, flush: bool, release: Release) -> Self {
         Self {
-            lanes: Lanes::default(),
-            messages,
             flush,
             release,
-            // At any time, one task of each lane is under way.
-            deferred: DeferredTasks::with_capacity(counts.lanes()),
+            deferred: VecDeque::with_capacity(slots),
             in_flight: 0,
             operations: 0,
             awaited: 0,
@@ -55,25 +143,40 @@ impl Forwarder {
             refusals: Refusals::default(),
             traffic: Traffic::default(),
             failure: FirstFailure::default(),
+            run: RunFlag::default(),
         }
     }
 
-    /// Receives with all lanes from now on.
-    pub(super) fn begin(&mut self, lanes: Lanes) -> Result<(), Failure> {
-        self.refusals = Refusals::new(lanes.refusals(), lanes.transactions());
-        self.lanes = lanes;
-        for lane in 0..self.lanes.transactions() {
-            for kind in [Kind::ReceiveResult, Kind::ReceiveRequest] {
-                self.submit(lane, kind)
+    /// Receives requests and results from now on.
+    pub(super) fn begin(
+        &mut self,
+        requests: Slots<Purpose>,
+        results: Slots<Purpose>,
+        refusals: Slots<Purpose>,
+    ) -> Result<(), Failure> {
+        let requests: Vec<_> = requests.into_iter().collect();
+        self.refusals = Refusals::new(refusals.into_iter().collect(), requests.len());
+        for (request, result) in requests.into_iter().zip(results) {
+            for (slot, kind) in [
+                (result, Kind::ReceiveResult),
+                (request, Kind::ReceiveRequest),
+            ] {
+                self.submit(slot, kind)
                     .map_err(|code| Failure::new(code, format!("first {kind:?}")))?;
             }
         }
         Ok(())
     }
 
-    /// Lets the lanes go.
+    /// Failures of tasks are the worker's failure as long as the flag is set.
+    pub(super) fn run(&mut self, run: &RunFlag) {
+        self.run = run.clone();
+    }
+
+    /// Lets the idle slots go.
     pub(super) fn end(&mut self) {
-        self.lanes = Lanes::default();
+        self.deferred.clear();
+        self.refusals = Refusals::default();
     }
 
     /// Requests that were received and whose results have not been sent.
@@ -88,7 +191,7 @@ impl Forwarder {
 
     /// Whose fault it probably is that nothing goes on.
     pub(super) fn suspect(&self) -> &'static str {
-        match self.deferred.first().map(|token| Token(token).parts()) {
+        match self.deferred.front() {
             Some((_, Kind::ForwardResult | Kind::Refuse)) => "the initiator takes no results",
             Some((_, Kind::ForwardRequest)) => "the storage target takes no requests",
             _ => "the storage target does not answer",
@@ -117,12 +220,11 @@ impl Forwarder {
     }
 
     #[inline(always)]
-    fn request_received(&mut self, lane: usize) {
+    fn request_received(&mut self, slot: MessageSlot) {
         self.in_flight += 1;
-        let passed = self.lanes.request(lane);
         let flush = self.flush;
         let mut traffic = self.traffic;
-        if !self.is_whole(passed, |bytes, length| {
+        if !is_whole(&slot, |bytes, length| {
             let message = IoMessage::new_unchecked_len(bytes);
             let size = u64::from(message.size());
             match message.message_type() {
@@ -132,60 +234,64 @@ impl Forwarder {
             }
             message::is_request(bytes, length, flush)
         }) {
-            return self.refuse(lane);
+            return self.refuse(slot);
         }
         self.traffic = traffic;
         self.awaited += 1;
-        self.submitted(passed.forward().submit(), lane, Kind::ForwardRequest);
+        if let Err(refused) = slot.submit::<SEND>() {
+            self.not_submitted(refused, Kind::ForwardRequest);
+        }
     }
 
     #[inline(always)]
-    fn result_received(&mut self, lane: usize) {
-        let passed = self.lanes.result(lane);
-        if self.awaited == 0 || !self.is_whole(passed, message::is_result) {
-            return self.unwanted(lane);
+    fn result_received(&mut self, slot: MessageSlot) {
+        if self.awaited == 0 || !is_whole(&slot, message::is_result) {
+            return self.unwanted(slot);
         }
         self.awaited -= 1;
-        self.submitted(passed.forward().submit(), lane, Kind::ForwardResult);
+        if let Err(refused) = slot.submit::<SEND>() {
+            self.not_submitted(refused, Kind::ForwardResult);
+        }
     }
 
-    /// Returns `true` if the message that a lane has received passes the test. That is only to read as much of it as the test does.
     #[inline(always)]
-    fn is_whole(
-        &self,
-        lane: &Lane<2>,
-        test: impl FnOnce(&[u8; io_message::SIZE], usize) -> bool,
-    ) -> bool {
-        let Ok(length) = lane.message.data_len() else {
-            return false;
-        };
-        let mut bytes = [0; io_message::SIZE];
-        let offset = Messages::offset(lane.place);
-        let was_read = self.messages.region().read(offset, &mut bytes);
-        was_read.is_ok() && test(&bytes, length)
+    fn result_sent(&mut self, slot: MessageSlot) {
+        if *slot.state() == Purpose::Refusal {
+            return self.refused(slot);
+        }
+        self.finished_one();
+        self.receive(slot, Kind::ReceiveResult);
     }
 
-    /// A task was submitted, or not.
+    /// Receives the next message into the buffer of one that was sent.
     #[inline(always)]
-    fn submitted(&mut self, result: Result<(), ErrorCode>, lane: usize, kind: Kind) {
-        if let Err(code) = result {
-            self.not_submitted(lane, kind, code);
+    fn receive(&mut self, mut slot: MessageSlot, kind: Kind) {
+        slot.reset_data();
+        if let Err(refused) = slot.submit::<RECEIVE>() {
+            self.not_submitted(refused, kind);
         }
     }
 
     #[cold]
-    fn not_submitted(&mut self, lane: usize, kind: Kind, code: ErrorCode) {
-        let token = Token::new(lane, kind).0;
-        if let Err(code) = self.deferred.refused(token, code) {
+    fn not_submitted(&mut self, refused: Refused<Purpose>, kind: Kind) {
+        if let Err(code) = self.defer(refused, kind) {
             self.failure.keep(cannot_be_submitted(kind, code));
         }
     }
 
+    /// Keeps a slot whose submission was answered with `AGAIN`; any other code is an error.
+    fn defer(&mut self, refused: Refused<Purpose>, kind: Kind) -> Result<(), ErrorCode> {
+        if refused.code != ErrorCode::AGAIN {
+            return Err(refused.code);
+        }
+        self.deferred.push_back((refused.slot, kind));
+        Ok(())
+    }
+
     #[cold]
-    fn failed(&mut self, token: u64, code: ErrorCode, run: &RunFlag) {
-        let (_, kind) = Token(token).parts();
+    fn failed(&mut self, kind: Kind, code: ErrorCode) {
         // When the run ends, whatever waits for a message is flushed.
-        if run.is_set() {
+        if self.run.is_set() {
             let suspect = kind.suspect();
             self.failure
                 .keep(Failure::new(code, format!("{kind:?} failed: {suspect}")));
@@ -193,9 +299,8 @@ impl Forwarder {
     }
 
     #[cold]
-    fn submit(&mut self, lane: usize, kind: Kind) -> Result<(), ErrorCode> {
-        self.deferred
-            .submit(Token::new(lane, kind).0, self.lanes.task(lane, kind))
+    fn submit(&mut self, slot: MessageSlot, kind: Kind) -> Result<(), ErrorCode> {
+        submit(slot, kind).or_else(|refused| self.defer(refused, kind))
     }
 
     #[inline(always)]
@@ -205,17 +310,17 @@ impl Forwarder {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Answers a message that is no request, as soon as there is a lane for the answer.
+    /// Answers a message that is no request, as soon as there is a slot for the answer.
     #[cold]
-    fn refuse(&mut self, lane: usize) {
+    fn refuse(&mut self, slot: MessageSlot) {
         // Only the first is logged: a broken client can send millions a second.
         if self.refusals.count() == 0 {
-            let length = self.lanes.request(lane).message.data_len().unwrap_or(0);
+            let length = slot.data_len();
             tracing::warn!(
                 "refused a message of {length} bytes that is no read or write, and will not log further ones"
             );
         }
-        self.refusals.wait(lane);
+        self.refusals.wait(slot);
         if let Err(failure) = self.refuse_waiting() {
             self.failure.keep(failure);
         }
@@ -223,52 +328,39 @@ impl Forwarder {
 
     /// A refusal was sent.
     #[cold]
-    fn refused(&mut self, lane: usize) {
+    fn refused(&mut self, slot: MessageSlot) {
         self.finished_one();
-        self.refusals.sent(lane);
+        self.refusals.sent(slot);
         if let Err(failure) = self.refuse_waiting() {
             self.failure.keep(failure);
         }
     }
 
     fn refuse_waiting(&mut self) -> Result<(), Failure> {
-        while let Some((request, refusal)) = self.refusals.next() {
-            let (bytes, _) = self.received(request, Kind::ReceiveRequest)?;
-            let (message, _) = self.lanes.message(refusal, Kind::Refuse);
-            message.write_data(&message::refusal(&bytes, self.release))?;
-            self.lanes.request(request).message.reset_data()?;
-            for (lane, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
-                self.submit(lane, kind)
+        while let Some((mut request, mut refusal)) = self.refusals.next() {
+            let (bytes, _) = received(&request);
+            refusal.write_data(&message::refusal(&bytes, self.release))?;
+            request.reset_data();
+            for (slot, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
+                self.submit(slot, kind)
                     .map_err(|code| cannot_be_submitted(kind, code))?;
             }
         }
         Ok(())
     }
 
-    /// The message that a task has received, zeros where nothing came, and its length.
-    fn received(
-        &self,
-        lane: usize,
-        kind: Kind,
-    ) -> Result<([u8; io_message::SIZE], usize), Failure> {
-        let (message, place) = self.lanes.message(lane, kind);
-        let mut bytes = [0; io_message::SIZE];
-        let length = self.messages.received(place, message, &mut bytes)?;
-        Ok((bytes, length))
-    }
-
     /// A message of the target that is no result, or that nobody waits for.
     #[cold]
-    fn unwanted(&mut self, lane: usize) {
-        if let Err(failure) = self.judge_unwanted(lane) {
+    fn unwanted(&mut self, slot: MessageSlot) {
+        if let Err(failure) = self.judge_unwanted(slot) {
             self.failure.keep(failure);
         }
     }
 
     /// Nobody waits for a result: it is not passed on. One too many that comes while others are waited for is the initiator's to
     /// judge, which knows what it asked for.
-    fn judge_unwanted(&mut self, lane: usize) -> Result<(), Failure> {
-        let (bytes, length) = self.received(lane, Kind::ReceiveResult)?;
+    fn judge_unwanted(&mut self, mut slot: MessageSlot) -> Result<(), Failure> {
+        let (bytes, length) = received(&slot);
         let message = IoMessage::new_unchecked_len(&bytes);
         if !message::is_result(&bytes, length) {
             return Err(Failure::unexpected(format!(
@@ -285,65 +377,57 @@ impl Forwarder {
             );
         }
         self.unasked += 1;
-        self.lanes.result(lane).message.reset_data()?;
-        self.submit(lane, Kind::ReceiveResult)
+        slot.reset_data();
+        self.submit(slot, Kind::ReceiveResult)
             .map_err(|code| cannot_be_submitted(Kind::ReceiveResult, code))
     }
-}
 
-impl Ends for Forwarder {
+    /// Takes what has gone wrong since the last call.
     #[inline(always)]
-    fn ended(&mut self, completion: Completion, run: &RunFlag) {
-        let Completion { token, result } = completion;
-        if let Err(code) = result {
-            return self.failed(token, code, run);
-        }
-        let (lane, kind) = Token(token).parts();
-        match kind {
-            Kind::ReceiveRequest => self.request_received(lane),
-            Kind::ForwardRequest => {
-                let passed = self.lanes.request(lane);
-                let received = receive_next(passed);
-                self.submitted(received, lane, Kind::ReceiveRequest);
-            }
-            Kind::ReceiveResult => self.result_received(lane),
-            Kind::ForwardResult => {
-                self.finished_one();
-                let passed = self.lanes.result(lane);
-                let received = receive_next(passed);
-                self.submitted(received, lane, Kind::ReceiveResult);
-            }
-            Kind::Refuse => self.refused(lane),
-        }
-    }
-
-    #[inline(always)]
-    fn outcome(&mut self) -> Result<(), Failure> {
+    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
         self.failure.outcome()
     }
 
+    /// Submits deferred slots, until one has to wait again.
     #[inline]
-    fn retry(&mut self) -> Result<(), Failure> {
-        if self.deferred.is_empty() {
-            return Ok(());
+    pub(super) fn retry(&mut self) -> Result<(), Failure> {
+        while let Some((slot, kind)) = self.deferred.pop_front() {
+            let Err(refused) = submit(slot, kind) else {
+                continue;
+            };
+            if refused.code == ErrorCode::AGAIN {
+                self.deferred.push_front((refused.slot, kind));
+                break;
+            }
+            let message = format!("a deferred {kind:?} cannot be submitted");
+            return Err(Failure::new(refused.code, message));
         }
-        let lanes = &self.lanes;
-        let task = |token| {
-            let (lane, kind) = Token(token).parts();
-            lanes.task(lane, kind)
-        };
-        self.deferred.retry(task).map_err(|(token, code)| {
-            let (_, kind) = Token(token).parts();
-            Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
-        })
+        Ok(())
     }
 }
 
-/// Makes room in a lane's buffer and receives into it.
+fn submit(slot: MessageSlot, kind: Kind) -> Result<(), Refused<Purpose>> {
+    match kind {
+        Kind::ReceiveRequest | Kind::ReceiveResult => slot.submit::<RECEIVE>(),
+        Kind::ForwardRequest | Kind::ForwardResult | Kind::Refuse => slot.submit::<SEND>(),
+    }
+}
+
+/// Returns `true` if a received message passes the test. As much of it is read as the test reads.
 #[inline(always)]
-fn receive_next(lane: &Lane<2>) -> Result<(), ErrorCode> {
-    lane.message.reset_data().map_err(|error| error.code)?;
-    lane.receive().submit()
+fn is_whole(slot: &MessageSlot, test: impl FnOnce(&[u8; io_message::SIZE], usize) -> bool) -> bool {
+    let mut bytes = [0; io_message::SIZE];
+    slot.read(&mut bytes) && test(&bytes, slot.data_len())
+}
+
+/// A received message, zeros in place of bytes that were not received, and its length.
+fn received(slot: &MessageSlot) -> ([u8; io_message::SIZE], usize) {
+    let mut bytes = [0; io_message::SIZE];
+    let length = slot.data_len();
+    if slot.read(&mut bytes) && length < bytes.len() {
+        bytes[length..].fill(0);
+    }
+    (bytes, length)
 }
 
 #[cold]

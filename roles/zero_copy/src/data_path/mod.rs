@@ -7,12 +7,11 @@
 
 mod contexts;
 mod forward;
-mod lanes;
 pub mod message;
 mod refusals;
 mod turns;
 
-use doca::{BufInventory, Mmap, Pe};
+use doca::{BufInventory, Mmap, WorkerPe};
 use role_common::Failure;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
@@ -30,7 +29,7 @@ pub(crate) struct ZeroCopyDataPath {
     target: TargetEnds,
     inventory: BufInventory,
     message_map: Mmap,
-    pe: Pe,
+    pe: WorkerPe<Forwarder>,
     setup: WorkerSetup,
 }
 
@@ -55,6 +54,7 @@ impl DataPath for ZeroCopyDataPath {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
+        self.forwarder.run(run);
         let calls = run_to_end(self, run)?;
         self.forwarder.warn();
         Ok(CoreStatistics {

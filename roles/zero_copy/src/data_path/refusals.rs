@@ -2,20 +2,25 @@
 
 use std::collections::VecDeque;
 
-/// Which messages wait for their refusal, and which lanes are free for one. It allocates only when
-/// it is made.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    free: Vec<usize>,
-    waiting: VecDeque<usize>,
+/// Slots of messages that wait for their refusal, and slots that are free for one. Allocates only when it is created.
+#[derive(Debug)]
+pub(super) struct Refusals<S> {
+    free: Vec<S>,
+    waiting: VecDeque<S>,
     count: u64,
 }
 
-impl Refusals {
-    /// For as many refusal lanes and request lanes.
-    pub(super) fn new(refusals: usize, requests: usize) -> Self {
+impl<S> Default for Refusals<S> {
+    fn default() -> Self {
+        Self::new(Vec::new(), 0)
+    }
+}
+
+impl<S> Refusals<S> {
+    /// Uses the slots `free` to refuse messages in up to `requests` other slots.
+    pub(super) fn new(free: Vec<S>, requests: usize) -> Self {
         Self {
-            free: (0..refusals).collect(),
+            free,
             waiting: VecDeque::with_capacity(requests),
             count: 0,
         }
@@ -26,22 +31,23 @@ impl Refusals {
         self.count
     }
 
-    /// The message in this request lane is to be refused.
-    pub(super) fn wait(&mut self, request: usize) {
+    /// The message in this slot is to be refused.
+    pub(super) fn wait(&mut self, request: S) {
         self.count += 1;
         self.waiting.push_back(request);
     }
 
-    /// A message to refuse and the lane to do it with.
-    pub(super) fn next(&mut self) -> Option<(usize, usize)> {
-        let request = *self.waiting.front()?;
-        let refusal = self.free.pop()?;
-        self.waiting.pop_front();
-        Some((request, refusal))
+    /// The slot of a message to refuse, and the slot to refuse it with.
+    pub(super) fn next(&mut self) -> Option<(S, S)> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let request = self.waiting.pop_front()?;
+        Some((request, self.free.pop()?))
     }
 
     /// A refusal was sent.
-    pub(super) fn sent(&mut self, refusal: usize) {
+    pub(super) fn sent(&mut self, refusal: S) {
         self.free.push(refusal);
     }
 }
@@ -51,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_wait_for_a_lane_in_order() {
-        let mut refusals = Refusals::new(1, 3);
+    fn messages_wait_for_a_slot_in_order() {
+        let mut refusals = Refusals::new(vec![0], 3);
         assert_eq!(refusals.next(), None);
         for request in [7, 8, 9] {
             refusals.wait(request);
         }
         assert_eq!(refusals.next(), Some((7, 0)));
-        assert_eq!(refusals.next(), None, "the only lane is taken");
+        assert_eq!(refusals.next(), None, "the only slot is in use");
         refusals.sent(0);
         assert_eq!(refusals.next(), Some((8, 0)));
         refusals.sent(0);

@@ -1,4 +1,4 @@
-//! Turns of a worker: ends of tasks go to its [`Forwarder`](super::forward::Forwarder).
+//! The loop of a worker: completions go to its [`Forwarder`](super::forward::Forwarder).
 
 use doca::PeStats;
 use role_common::Failure;
@@ -12,12 +12,16 @@ use super::ZeroCopyDataPath;
 impl Turns for ZeroCopyDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        ends::turn(
-            &mut self.pe,
-            &mut self.forwarder,
-            run,
-            "a Comch or RDMA connection was lost: the initiator or the storage target is gone",
-        )
+        let others = self.pe.progress(&mut self.forwarder);
+        self.forwarder.outcome()?;
+        if others {
+            ends::happened(
+                &self.pe,
+                run,
+                "a Comch or RDMA connection was lost: the initiator or the storage target is gone",
+            )?;
+        }
+        self.forwarder.retry()
     }
 
     fn in_flight(&self) -> usize {

@@ -416,3 +416,102 @@ fn a_context_stopped_in_a_completion_callback_is_stopping_until_the_callback_ret
     ];
     assert_eq!(*dma.log.states.borrow(), states, "in the same call");
 }
+
+/// A context and its engine, both destroyed by the context's callback.
+struct Doomed {
+    pe: *mut doca_abi::doca_pe,
+    dma: *mut doca_dma,
+    /// References to both right after they were destroyed.
+    left: std::cell::Cell<(usize, usize)>,
+    weak: (
+        std::rc::Weak<crate::progress::Pe>,
+        std::rc::Weak<crate::progress::Ctx>,
+    ),
+}
+
+impl Doomed {
+    fn references(&self) -> (usize, usize) {
+        (self.weak.0.strong_count(), self.weak.1.strong_count())
+    }
+}
+
+unsafe extern "C" fn stop_in_callback(
+    task: *mut doca_dma_task_memcpy,
+    _task_user_data: doca_data,
+    ctx_user_data: doca_data,
+) {
+    // SAFETY: the test's data and the completed task.
+    unsafe {
+        doca_task_free(task.cast());
+        let doomed = &*ctx_user_data.ptr.cast::<Doomed>();
+        let stopped = doca_ctx_stop(doomed.dma.cast());
+        assert_eq!(stopped, Error::InProgress.code());
+    }
+}
+
+unsafe extern "C" fn destroy_in_callback(
+    user_data: doca_data,
+    _ctx: *mut doca_abi::doca_ctx,
+    _previous: u32,
+    next: u32,
+) {
+    if next == DOCA_CTX_STATE_IDLE {
+        // SAFETY: the test's data; context and engine are not used afterwards.
+        unsafe {
+            let doomed = &*user_data.ptr.cast::<Doomed>();
+            ok(doca_dma_destroy(doomed.dma));
+            ok(doca_pe_destroy(doomed.pe));
+            doomed.left.set(doomed.references());
+        }
+    }
+}
+
+#[test]
+fn a_callback_may_destroy_its_context_and_its_engine() {
+    let (memory, bufs) = (Memory::local(64), Bufs::new());
+    let (from, to) = (
+        bufs.data(&memory.mmap, 0, 8),
+        bufs.room(&memory.mmap, 32, 8),
+    );
+    let (mut pe, mut dma, mut task) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: live handles and valid out-parameters; the data outlives the context.
+    unsafe {
+        ok(doca_pe_create(&mut pe));
+        ok(with_device(|dev| doca_dma_create(dev, &mut dma)));
+        let weak = (
+            std::rc::Rc::downgrade(&crate::capi::share_local(pe).expect("live")),
+            std::rc::Rc::downgrade(&crate::capi::share_local(dma).expect("live")),
+        );
+        let doomed = Doomed {
+            pe,
+            dma,
+            left: Default::default(),
+            weak,
+        };
+        let user_data = doca_data {
+            ptr: std::ptr::from_ref(&doomed).cast_mut().cast(),
+        };
+        ok(doca_pe_connect_ctx(pe, dma.cast()));
+        ok(doca_ctx_set_user_data(dma.cast(), user_data));
+        ok(doca_ctx_set_state_changed_cb(
+            dma.cast(),
+            Some(destroy_in_callback),
+        ));
+        let done = Some(stop_in_callback as _);
+        ok(doca_dma_task_memcpy_set_conf(dma, done, done, 1));
+        ok(doca_ctx_start(dma.cast()));
+        let none = doca_data { u64: 0 };
+        ok(doca_dma_task_memcpy_alloc_init(
+            dma,
+            c(from),
+            c(to),
+            none,
+            &mut task,
+        ));
+        ok(doca_task_submit(task.cast()));
+        assert_eq!(doomed.references(), (2, 2), "handles, context and engine");
+        assert_eq!(doca_pe_progress(pe), 1);
+        assert_eq!(doomed.left.get(), (1, 1), "alive until progress returns");
+        assert_eq!(doomed.references(), (0, 0), "dropped when it has returned");
+    }
+}

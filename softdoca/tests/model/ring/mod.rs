@@ -4,6 +4,8 @@
 
 #[path = "../../../src/ring/bell.rs"]
 mod bell;
+#[path = "../../../src/ring/biased_lock.rs"]
+mod biased_lock;
 #[path = "../../../src/ring/consumer.rs"]
 mod consumer;
 #[path = "../../../src/ring/layout.rs"]
@@ -12,10 +14,12 @@ mod layout;
 mod producer;
 
 mod ends;
+mod exclusion;
 pub(crate) mod kernel;
 mod mapping;
 
 pub(crate) use bell::barrier_before_sleep;
+pub(crate) use biased_lock::BiasedLock;
 pub(crate) use consumer::RingConsumer;
 pub(crate) use ends::{End, pair};
 pub(crate) use producer::RingProducer;

@@ -1,0 +1,400 @@
+//! Slots: tasks that are given away by submitting them and given back by their completion.
+
+mod support;
+
+use std::mem;
+use std::rc::Rc;
+use std::time::Instant;
+
+use doca::{
+    Access, BufInventory, CompletionHandler, Device, ErrorCode, Event, Mmap, Pe, Rdma,
+    RdmaConnection, Slot, Slots, WorkerPe,
+};
+use support::{PATIENCE, devices, isolated, memory};
+
+const MESSAGE: u32 = 64;
+const SEND: usize = 0;
+const RECEIVE: usize = 1;
+
+/// What each slot has: a number, and a reference by which a test sees that the slot is gone.
+struct Tag {
+    number: usize,
+    _alive: Rc<()>,
+}
+
+/// Collects slots, with the results of their tasks.
+#[derive(Default)]
+struct Collector {
+    sent: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
+    received: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
+    /// Taken and dropped by the first completion.
+    victim: Option<Rdma>,
+}
+
+struct Sent;
+
+impl CompletionHandler for Sent {
+    type Worker = Collector;
+    type State = Tag;
+
+    fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
+        drop(collector.victim.take());
+        collector.sent.push((slot, result));
+    }
+}
+
+struct Received;
+
+impl CompletionHandler for Received {
+    type Worker = Collector;
+    type State = Tag;
+
+    fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
+        collector.received.push((slot, result));
+    }
+}
+
+/// Two connected instances on one engine, fields in drop order.
+struct World {
+    pe: WorkerPe<Collector>,
+    sender: Rdma,
+    receiver: Rdma,
+    connection: RdmaConnection,
+    mmap: Mmap,
+    inventory: BufInventory,
+    alive: Rc<()>,
+}
+
+fn world(device: &Device) -> World {
+    let pe = WorkerPe::new().unwrap();
+    let start = || {
+        let builder = Rdma::builder(device).receive_tasks(8).send_tasks(8);
+        let rdma = builder
+            .send_handler::<Sent>()
+            .receive_handler::<Received>()
+            .start(&pe)
+            .unwrap();
+        let (description, connection) = rdma.export().unwrap();
+        (rdma, description, connection)
+    };
+    let (sender, ours, connection) = start();
+    let (receiver, theirs, other) = start();
+    sender.connect(&connection, &theirs).unwrap();
+    receiver.connect(&other, &ours).unwrap();
+    while pe.poll().is_some() {}
+    let (mmap, inventory) = memory(device, 4096, Access::LOCAL_READ_WRITE);
+    World {
+        pe,
+        sender,
+        receiver,
+        connection,
+        mmap,
+        inventory,
+        alive: Rc::new(()),
+    }
+}
+
+impl World {
+    fn slots(&self, first: usize, count: usize) -> Slots<Tag> {
+        let place = (first * MESSAGE as usize, MESSAGE, count);
+        let tag = |number| Tag {
+            number,
+            _alive: Rc::clone(&self.alive),
+        };
+        Slots::new(&self.pe, &self.inventory, &self.mmap, place, tag).unwrap()
+    }
+
+    fn sends(&self, first: usize, count: usize) -> Vec<Slot<Tag>> {
+        let slots = self.slots(first, count);
+        self.sender
+            .send_from::<SEND, Sent>(&slots, &self.connection)
+            .unwrap();
+        slots.into_iter().collect()
+    }
+
+    fn receives(&self, first: usize, count: usize) -> Vec<Slot<Tag>> {
+        let slots = self.slots(first, count);
+        self.receiver
+            .receive_into::<RECEIVE, Received>(&slots)
+            .unwrap();
+        slots.into_iter().collect()
+    }
+
+    /// Makes progress until `done`, without other events.
+    fn until(&mut self, collector: &mut Collector, done: impl Fn(&Collector) -> bool) {
+        let start = Instant::now();
+        while !done(collector) {
+            assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+            assert!(
+                !self.pe.progress(collector),
+                "an event: {:?}",
+                self.pe.poll()
+            );
+        }
+    }
+
+    /// Number of slots that exist.
+    fn alive(&self) -> usize {
+        Rc::strong_count(&self.alive) - 1
+    }
+}
+
+fn submit<const TASK: usize>(slots: Vec<Slot<Tag>>) {
+    for slot in slots {
+        assert!(slot.submit::<TASK>().is_ok());
+    }
+}
+
+#[test]
+fn slots_come_back_with_their_data_in_order_and_are_submitted_again() {
+    isolated(
+        "slots_come_back_with_their_data_in_order_and_are_submitted_again",
+        || {
+            let mut world = world(&devices().dpu);
+            let mut collector = Collector::default();
+            let mut sends = world.sends(0, 4);
+            submit::<RECEIVE>(world.receives(4, 4));
+            for round in 0..100_u8 {
+                for mut slot in sends.drain(..) {
+                    let number = slot.state().number as u8;
+                    slot.write_data(&[round, number, 3]).unwrap();
+                    assert_eq!(slot.data_len(), 3);
+                    assert!(slot.submit::<SEND>().is_ok());
+                }
+                world.until(&mut collector, |collector| {
+                    collector.sent.len() == 4 && collector.received.len() == 4
+                });
+                for (number, (slot, result)) in collector.sent.drain(..).enumerate() {
+                    assert_eq!((slot.state().number, result), (number, Ok(())));
+                    sends.push(slot);
+                }
+                for (number, (mut slot, result)) in collector.received.drain(..).enumerate() {
+                    assert_eq!((slot.state().number, result), (number, Ok(())));
+                    assert_eq!(slot.data_len(), 3);
+                    let mut bytes = [0; 3];
+                    assert!(slot.read(&mut bytes));
+                    assert_eq!(bytes, [round, number as u8, 3]);
+                    assert!(!slot.read(&mut [0; 65]), "more than the buffer has");
+                    slot.reset_data();
+                    assert!(slot.submit::<RECEIVE>().is_ok());
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn one_buffer_is_received_into_and_sent_from() {
+    isolated("one_buffer_is_received_into_and_sent_from", || {
+        let mut world = world(&devices().dpu);
+        let mut collector = Collector::default();
+        // The receiver's task and the sender's have one buffer: a message is forwarded from where it has come to.
+        let slots = world.slots(0, 1);
+        world
+            .receiver
+            .receive_into::<RECEIVE, Received>(&slots)
+            .unwrap();
+        world
+            .sender
+            .send_from::<SEND, Sent>(&slots, &world.connection)
+            .unwrap();
+        submit::<RECEIVE>(slots.into_iter().collect());
+        let mut first = world.sends(1, 1).pop().unwrap();
+        first.write_data(b"forwarded").unwrap();
+        assert!(first.submit::<SEND>().is_ok());
+        world.until(&mut collector, |collector| collector.received.len() == 1);
+        submit::<RECEIVE>(world.receives(2, 1));
+        let (slot, _) = collector.received.pop().unwrap();
+        assert!(slot.submit::<SEND>().is_ok());
+        world.until(&mut collector, |collector| {
+            collector.received.len() == 1 && collector.sent.len() == 2
+        });
+        let (slot, result) = collector.received.pop().unwrap();
+        let mut bytes = [0; 9];
+        assert!(slot.read(&mut bytes));
+        assert_eq!((&bytes, slot.data_len(), result), (b"forwarded", 9, Ok(())));
+    });
+}
+
+#[test]
+fn a_task_that_cannot_be_submitted_gives_the_slot_back() {
+    isolated(
+        "a_task_that_cannot_be_submitted_gives_the_slot_back",
+        || {
+            let world = world(&devices().dpu);
+            let slot = world.sends(0, 1).pop().unwrap();
+            let refused = slot.submit::<RECEIVE>().unwrap_err();
+            assert_eq!(refused.code, ErrorCode::BAD_STATE, "it has no such task");
+            let World { sender, .. } = world;
+            sender.stop().unwrap();
+            let refused = refused.slot.submit::<SEND>().unwrap_err();
+            assert_eq!(
+                refused.code,
+                ErrorCode::BAD_STATE,
+                "its context has stopped"
+            );
+            assert_eq!(refused.slot.state().number, 0);
+        },
+    );
+}
+
+#[test]
+fn slots_in_flight_come_back_from_a_context_that_is_stopped_after_its_events() {
+    isolated(
+        "slots_in_flight_come_back_from_a_context_that_is_stopped_after_its_events",
+        || {
+            let mut world = world(&devices().dpu);
+            let mut collector = Collector::default();
+            submit::<RECEIVE>(world.receives(0, 3));
+            world.receiver.stop().unwrap();
+            assert_eq!(Rc::strong_count(&world.alive), 4, "the slots wait");
+            assert!(world.pe.progress(&mut collector), "events come first");
+            assert!(collector.received.is_empty());
+            while world.pe.poll().is_some() {}
+            while collector.received.len() < 3 {
+                assert!(!world.pe.progress(&mut collector));
+            }
+            for (number, (slot, result)) in collector.received.drain(..).enumerate() {
+                assert_eq!(slot.state().number, number);
+                assert!(result.is_err(), "{result:?}");
+                let refused = slot.submit::<RECEIVE>().unwrap_err();
+                assert_eq!(refused.code, ErrorCode::BAD_STATE);
+            }
+            assert_eq!(Rc::strong_count(&world.alive), 1, "they were dropped");
+        },
+    );
+}
+
+#[test]
+fn a_context_dropped_in_a_handler_is_stopped_when_progress_returns() {
+    isolated(
+        "a_context_dropped_in_a_handler_is_stopped_when_progress_returns",
+        || {
+            let mut world = world(&devices().dpu);
+            submit::<RECEIVE>(world.receives(0, 2));
+            submit::<SEND>(world.sends(2, 2));
+            let mut collector = Collector {
+                victim: Some(world.receiver),
+                ..Collector::default()
+            };
+            let start = Instant::now();
+            while !world.pe.progress(&mut collector) {
+                assert!(start.elapsed() < PATIENCE, "no event within {PATIENCE:?}");
+            }
+            assert!(collector.victim.is_none());
+            while world.pe.poll().is_some() || collector.received.len() < 2 {
+                assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+                world.pe.progress(&mut collector);
+            }
+        },
+    );
+}
+
+#[test]
+fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
+    isolated(
+        "dropped_slots_go_with_their_contexts_and_forgotten_ones_leak",
+        || {
+            let device = devices().dpu;
+            // In flight when the contexts and the engine are dropped, whose queue has the completions then.
+            let first = world(&device);
+            submit::<RECEIVE>(first.receives(0, 3));
+            let idle = first.receives(3, 1);
+            drop(first.sends(4, 1));
+            assert_eq!(first.alive(), 5);
+            let alive = Rc::clone(&first.alive);
+            drop(first);
+            assert_eq!(Rc::strong_count(&alive), 2, "the idle slot is left");
+            drop(idle);
+            assert_eq!(Rc::strong_count(&alive), 1);
+            let second = world(&device);
+            second.receives(0, 2).into_iter().for_each(mem::forget);
+            let alive = Rc::clone(&second.alive);
+            let World {
+                sender, receiver, ..
+            } = second;
+            receiver.stop().unwrap();
+            sender.stop().unwrap();
+            // With the world's own. Its memory is there for ever, and no context uses it.
+            assert!(Rc::strong_count(&alive) >= 3);
+        },
+    );
+}
+
+/// Another handler of the same worker, and one of another worker.
+struct Other;
+
+impl CompletionHandler for Other {
+    type Worker = Collector;
+    type State = Tag;
+
+    fn completed(_: &mut Collector, _: Slot<Tag>, _: Result<(), ErrorCode>) {}
+}
+
+struct Foreign;
+
+impl CompletionHandler for Foreign {
+    type Worker = u8;
+    type State = Tag;
+
+    fn completed(_: &mut u8, _: Slot<Tag>, _: Result<(), ErrorCode>) {}
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    isolated("what_does_not_belong_together_is_refused", || {
+        let device = devices().dpu;
+        let world = world(&device);
+        let invalid = |result: doca::Result<()>| {
+            assert_eq!(result.unwrap_err().code, ErrorCode::INVALID_VALUE);
+        };
+        let slots = world.slots(0, 2);
+        invalid(world.receiver.receive_into::<RECEIVE, Other>(&slots));
+        invalid(
+            world
+                .sender
+                .send_from::<SEND, Other>(&slots, &world.connection),
+        );
+        let receive = || world.receiver.receive_into::<RECEIVE, Received>(&slots);
+        receive().unwrap();
+        invalid(receive());
+        // Queued completions and slots do not mix in one kind of tasks.
+        let buf = world.inventory.buf(&world.mmap, 512, 64).unwrap();
+        invalid(world.receiver.receive_task(&buf, 0).map(drop));
+        invalid(world.receiver.receive_any_task(Some(&buf), 0).map(drop));
+        invalid(world.sender.send_task(&world.connection, &buf, 0).map(drop));
+        // Engines of other workers, or of none.
+        let builder = || Rdma::builder(&device).receive_tasks(1);
+        let plain = Pe::new().unwrap();
+        invalid(
+            builder()
+                .receive_handler::<Received>()
+                .start(&plain)
+                .map(drop),
+        );
+        invalid(
+            builder()
+                .send_handler::<Foreign>()
+                .start(&world.pe)
+                .map(drop),
+        );
+        let elsewhere = WorkerPe::<Collector>::new().unwrap();
+        let place = (0, MESSAGE, 1);
+        let tag = |number| Tag {
+            number,
+            _alive: Rc::clone(&world.alive),
+        };
+        let slots = Slots::new(&elsewhere, &world.inventory, &world.mmap, place, tag).unwrap();
+        invalid(world.receiver.receive_into::<RECEIVE, Received>(&slots));
+        // An instance without handlers.
+        let queued = builder().start(&world.pe).unwrap();
+        let slots = world.slots(8, 1);
+        invalid(queued.receive_into::<RECEIVE, Received>(&slots));
+        let task = queued.receive_task(&buf, 7).unwrap();
+        task.submit().unwrap();
+        drop(queued);
+        let flushed = std::iter::from_fn(|| world.pe.poll())
+            .any(|event| matches!(event, Event::Task(completion) if completion.token == 7));
+        assert!(flushed);
+    });
+}
