@@ -9,7 +9,7 @@ pub mod sources;
 
 use std::fmt;
 use std::io::Write as _;
-use std::sync::OnceLock;
+use std::sync::Once;
 
 pub use backend::{
     Backend, Line, Origin, Sink, Syslog, add_backend, global_lower, global_upper, set_global_lower,
@@ -34,19 +34,37 @@ pub struct Record<'a> {
     pub text: &'a str,
 }
 
-/// `true` if a back end accepts softdoca's messages of this level.
-pub fn enabled(level: Level) -> bool {
-    static ENVIRONMENT: OnceLock<()> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        if let Ok(name) = std::env::var("SOFTDOCA_LOG") {
-            match Level::from_name(&name) {
-                Some(level) => backend::add_independent(level, Box::new(StandardError)),
-                None => eprintln!(
-                    "softdoca: SOFTDOCA_LOG={name:?} is not a level; use critical, error, warning, info, debug or trace"
-                ),
+/// Environment variable with the least severe level that is written to standard error.
+pub const VARIABLE: &str = "SOFTDOCA_LOG";
+
+/// Reads [`VARIABLE`], the first time. An unknown level is reported on standard error, and no messages are written.
+///
+/// Called by what nearly every program calls first, not only by messages: a program without problems would never learn
+/// that its variable has no effect. A library does not end its program for that.
+pub fn read_environment() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Some(value) = std::env::var_os(VARIABLE) else {
+            return;
+        };
+        match value.to_str().and_then(Level::from_name) {
+            Some(level) => backend::add_independent(level, Box::new(StandardError)),
+            None => {
+                // Ignored: a closed standard error cannot be reported.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "softdoca: {VARIABLE}: expected critical, error, warning, info, debug or trace, got {:?}; \
+                     going on without messages",
+                    value.display().to_string()
+                );
             }
         }
     });
+}
+
+/// `true` if a back end accepts softdoca's messages of this level.
+pub fn enabled(level: Level) -> bool {
+    read_environment();
     backend::may_reach(Origin::Sdk, level)
 }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::Geometry;
-use role_gga_offload::Volume;
 use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
+use role_gga_offload::{Placement, Volume};
 use role_initiator::cli::{AccessOrder, Strategy};
 use role_initiator::data_path::{Task, Transactions};
 use role_initiator::layout::{self, Layout, Share};
@@ -681,6 +681,7 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
     let volume = Volume {
         geometry: Geometry::compatible(block_size),
         block_count,
+        placement: Placement::default(),
     };
     let request = Request::read(
         Release3_2,

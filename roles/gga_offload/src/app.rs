@@ -34,6 +34,7 @@ use crate::target::Target;
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let layout = Striped {
         logical_block_size: flags.logical_block_size,
+        placement: flags.placement,
     };
     let addresses = [
         flags.data_1_storage,
@@ -47,6 +48,10 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
             target.name()
         );
         return Err(Failure::invalid(message));
+    }
+    if is_degradable && !flags.placement.is_writable() {
+        let message = "--placement whole-blocks is only possible with --degraded off: nothing is written to such targets";
+        return Err(Failure::invalid(message.to_owned()));
     }
     let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
     environment.metrics.declare(&COUNTS, false);
@@ -116,6 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// When the first scrub is due. How far apart its stripes are is known with the size of a block.
 fn plan_of(flags: &Flags) -> ScrubPlan {
     let (next, every) = match flags.scrub {
+        _ if !flags.placement.is_writable() => (None, None),
         Scrub::Off => (None, None),
         Scrub::Once => (Some(Duration::ZERO), None),
         Scrub::Every(period) => (Some(period), Some(period)),
@@ -125,7 +131,7 @@ fn plan_of(flags: &Flags) -> ScrubPlan {
         every,
         interval: Duration::ZERO,
         cursor: 0,
-        converts: flags.checksum != ChecksumPolicy::Off,
+        converts: flags.checksum != ChecksumPolicy::Off && flags.placement.is_writable(),
     }
 }
 
@@ -238,6 +244,7 @@ impl Service for GgaOffload {
         let volume = Volume {
             geometry,
             block_count: storage.total_size / u64::from(storage.block_size),
+            placement: self.layout.placement,
         };
         let slots = u64::from(all_slots(memory.transaction_count));
         let buffers = u64::from(memory.core_count) * slots;

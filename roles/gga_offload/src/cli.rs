@@ -9,7 +9,7 @@ use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
 
-use super::target::Target;
+use super::target::{Placement, Target};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,6 +65,15 @@ pub struct Flags {
     /// them, and must compress
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
     pub logical_block_size: Option<u32>,
+
+    /// Placement of stored blocks on the targets
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PLACEMENT",
+        default_value = "half-blocks"
+    )]
+    pub placement: Placement,
 
     /// Checksum of stored blocks: what is written, and whether reads insist on one
     #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]

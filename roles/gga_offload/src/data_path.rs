@@ -203,6 +203,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             requests: worker.transaction_count,
             recover_every: setup.recover_every,
             requires_checksums: setup.checksum == ChecksumPolicy::Require,
+            is_writable: setup.volume.placement.is_writable(),
             is_degradable: setup.is_degradable,
             stall_timeout: setup.stall_timeout,
             set: Arc::clone(&setup.set),

@@ -499,6 +499,8 @@ pub struct Setup {
     pub recover_every: u32,
     /// `true` if a block without a checksum is an I/O error when it is read.
     pub requires_checksums: bool,
+    /// `true` if chunks can be written: else wrong ones are corrected in what is read, and not repaired.
+    pub is_writable: bool,
     /// `true` if it continues without a failed target.
     pub is_degradable: bool,
     /// Time without an answer after which a target is unresponsive.

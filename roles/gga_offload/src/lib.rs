@@ -17,7 +17,7 @@ mod statistics;
 mod target;
 
 pub use engine::request::{self, Volume};
-pub use target::Target;
+pub use target::{Placement, Target};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,10 +1,12 @@
-//! The control session of the gga_offload service: three targets with half blocks, presented to the initiator as one storage.
+//! The control session of the gga_offload service: three targets with chunks of stored blocks, presented to the initiator as one storage.
 
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
-use role_common::stored_block::{Geometry, HALF_ALIGNMENT};
+use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
+
+use crate::target::Placement;
 
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;
@@ -14,6 +16,8 @@ pub type Session = session::Session<Striped>;
 pub struct Striped {
     /// Bytes of the initiator's blocks; `None` for as many as are stored of them.
     pub logical_block_size: Option<u32>,
+    /// Placement of stored blocks on the targets.
+    pub placement: Placement,
 }
 
 impl Striped {
@@ -23,16 +27,19 @@ impl Striped {
     ///
     /// Half blocks of this size cannot be encoded, or have no room for the content.
     pub fn geometry(&self, target: &StorageDetails) -> Result<Geometry, Failure> {
-        let half = target.block_size;
-        let stored = half
-            .checked_mul(2)
-            .filter(|_| half != 0 && half.is_multiple_of(HALF_ALIGNMENT));
+        let held = target.block_size;
+        let stored = self.placement.stored_block_size(held);
+        let stored = stored.filter(|size| *size != 0 && size.is_multiple_of(STORED_ALIGNMENT));
         let Some(stored_block_size) = stored else {
+            let alignment = match self.placement {
+                Placement::HalfBlocks => HALF_ALIGNMENT,
+                Placement::WholeBlocks => STORED_ALIGNMENT,
+            };
             return Err(Failure::new(
                 ErrorCode::NOT_SUPPORTED,
                 format!(
-                    "block size of the targets: expected a multiple of {HALF_ALIGNMENT} below 2 GiB, as erasure coding \
-                     needs, {half} came"
+                    "block size of the targets: expected a multiple of {alignment} below 2 GiB, as erasure coding \
+                     needs, got {held}"
                 ),
             ));
         };
@@ -46,11 +53,15 @@ impl Striped {
         if geometry.holds_any_content() {
             return Ok(geometry);
         }
-        let needed = Geometry::for_logical(logical_block_size)
-            .map_or(u32::MAX, |geometry| geometry.half_block_size());
+        let needed = Geometry::for_logical(logical_block_size).map_or(u32::MAX, |geometry| {
+            match self.placement {
+                Placement::HalfBlocks => geometry.half_block_size(),
+                Placement::WholeBlocks => geometry.stored_block_size,
+            }
+        });
         Err(Failure::invalid(format!(
             "block size of the targets: --logical-block-size {logical_block_size} needs targets with blocks of at least \
-             {needed} bytes, {half} came"
+             {needed} bytes, got {held}"
         )))
     }
 }

@@ -52,6 +52,47 @@ fn writes_are_striped_over_three_targets_and_read_back() {
     }
 }
 
+/// Every second read does without a data chunk, data_2 and data_1 in turn.
+#[test]
+fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
+    let content = text(8, STORED);
+    for checksum in [Checksum::Off, Checksum::Crc32c] {
+        let stripes = Stripes::of(&content, checksum);
+        let whole = stripes.whole_blocks();
+        let flags = "--placement whole-blocks --trigger-recovery-read-every-n 2";
+        let mut deployment = Deployment::start(&whole, flags);
+        let initiator = &mut deployment.initiator;
+        assert_eq!(
+            (initiator.details.block_size, initiator.details.total_size),
+            (1024, 8192)
+        );
+        for _ in 0..4 {
+            initiator.memory.fill(0, content.len(), 0).expect("inside");
+            assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+            assert_eq!(initiator.bytes(0, content.len()), content);
+            assert_eq!(initiator.io(Read, 3, 1), ErrorCode::SUCCESS);
+        }
+        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::INVALID_VALUE);
+        let end = deployment.end();
+        assert_eq!(end.halves, whole, "as it was");
+        assert_eq!(end.statistics["failed_count"], 1);
+    }
+}
+
+#[test]
+fn a_wrong_chunk_of_whole_blocks_is_corrected_and_not_repaired() {
+    let content = text(8, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c).flip(0, 2, 20);
+    let whole = stripes.whole_blocks();
+    let mut deployment = Deployment::start(&whole, "--placement whole-blocks --scrub once");
+    let initiator = &mut deployment.initiator;
+    for _ in 0..3 {
+        assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, content.len()), content);
+    }
+    assert_eq!(deployment.end().halves, whole, "as it was");
+}
+
 #[test]
 fn up_to_255_blocks_are_one_io_and_256_an_error() {
     let content = text(255, STORED);

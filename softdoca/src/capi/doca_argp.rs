@@ -86,6 +86,7 @@ pub unsafe extern "C" fn doca_argp_init(
     program_config: *mut c_void,
 ) -> doca_error_t {
     guard(|| {
+        log::read_environment();
         let name = match program_name.is_null() {
             true => None,
             // SAFETY: guaranteed by the caller.

@@ -18,6 +18,7 @@ use super::{
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
 use crate::error::{Error, Result};
+use crate::log;
 use crate::topology::RepresentorKind;
 
 // SAFETY: list elements are given out by `give`; `doca_dev_as_devinfo` points into a live device.
@@ -90,6 +91,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
     nb_devs: *mut u32,
 ) -> doca_error_t {
     guard(|| {
+        log::read_environment();
         // SAFETY: guaranteed by the caller.
         unsafe { give_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
     })

@@ -42,6 +42,7 @@ unsafe fn create<S: Sink + 'static>(
     make: impl FnOnce() -> Result<S>,
 ) -> doca_error_t {
     guard(|| {
+        log::read_environment();
         check_out(backend)?;
         let added = log::add_backend(origin, Box::new(make()?));
         // SAFETY: guaranteed by the caller.
@@ -155,6 +156,7 @@ creators! {
 pub unsafe extern "C" fn doca_log_backend_create_standard() -> doca_error_t {
     static CREATED: Once = Once::new();
     guard(|| {
+        log::read_environment();
         let mut result = Ok(());
         CREATED.call_once(|| result = create_standard());
         result
@@ -281,6 +283,7 @@ pub unsafe extern "C" fn doca_log_register_source(
     source: *mut c_int,
 ) -> doca_error_t {
     guard(|| {
+        log::read_environment();
         check_out(source)?;
         // SAFETY: guaranteed by the caller.
         unsafe { put(source, log::sources::register(text(source_name)?)?) }

@@ -13,7 +13,7 @@ use wire::stored_block::Header;
 
 use super::GgaDataPath;
 use super::tasks::{Kind, Token};
-use crate::engine::request::Request;
+use crate::engine::request::{Request, Volume};
 use crate::engine::{Action, Comparison, Decompression, Event, Flaw, Quality, Status};
 use crate::target::{Target, Targets};
 
@@ -262,16 +262,17 @@ impl<L: IoLayout> GgaDataPath<L> {
             self.engine.unasked(target, message);
             return Ok(());
         }
-        let chunk = u64::from(self.setup.volume.geometry.half_block_size());
+        let Volume {
+            geometry,
+            placement,
+            ..
+        } = self.setup.volume;
         let offset = self.layouts.targets.answer_to(&bytes).storage_offset;
+        let stripe = placement.stripe(target, offset, geometry.half_block_size());
         self.tell(Event::ChunkDone {
             slot,
-            // An offset that is in no chunk belongs to no request.
-            stripe: if offset.is_multiple_of(chunk) {
-                offset / chunk
-            } else {
-                u64::MAX
-            },
+            // An offset at which no chunk is belongs to no request.
+            stripe: stripe.unwrap_or(u64::MAX),
             target,
             status: Status(message.result()),
         });
@@ -377,6 +378,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         stripe: u64,
         message_type: IoMessageType,
     ) -> Result<(), Failure> {
+        let placement = self.setup.volume.placement;
         let chunk = self.setup.volume.geometry.half_block_size();
         for target in targets.iter() {
             let request = Repr {
@@ -385,7 +387,7 @@ impl<L: IoLayout> GgaDataPath<L> {
                 result: 0,
                 size: chunk,
                 requester_offset: self.tasks.of(slot as usize).buffer.chunk(target),
-                storage_offset: stripe * u64::from(chunk),
+                storage_offset: placement.offset(target, stripe, chunk),
             };
             self.send_request(slot, target, request)?;
         }

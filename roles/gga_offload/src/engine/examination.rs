@@ -169,7 +169,7 @@ impl StripeEngine {
                 target.name()
             );
         }
-        if !self.view.rebuilding.contains(target) {
+        if self.setup.is_writable && !self.view.rebuilding.contains(target) {
             self.setup.set.request_repair(stripe);
         }
     }

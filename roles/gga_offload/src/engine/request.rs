@@ -5,6 +5,8 @@ use wire::io_message;
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 
+use crate::target::Placement;
+
 /// The storage as the initiator sees it, and how it is stored.
 #[derive(Debug, Clone, Copy)]
 pub struct Volume {
@@ -12,6 +14,8 @@ pub struct Volume {
     pub geometry: Geometry,
     /// Number of blocks; as many bytes of content are a number of 64 bits.
     pub block_count: u64,
+    /// Placement of stored blocks on the targets.
+    pub placement: Placement,
 }
 
 /// Most blocks of one I/O, as in the reference.
@@ -64,6 +68,9 @@ pub enum Refusal {
         /// Received bytes.
         length: usize,
     },
+    /// A write, and blocks cannot be written.
+    #[error("expected a read: stored blocks of --placement whole-blocks are not written")]
+    ReadOnly,
     /// The size is no number of blocks, or too many of them.
     #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, got {size} bytes")]
     Size {
@@ -146,6 +153,9 @@ impl Request {
                 return refused(Refusal::NoRequest { length });
             }
         };
+        if operation == Operation::Write && !volume.placement.is_writable() {
+            return refused(Refusal::ReadOnly);
+        }
         let block_size = volume.geometry.logical_block_size;
         let size = identity.size;
         let blocks = u64::from(size / block_size);

@@ -241,9 +241,26 @@ fn blocks_are_twice_as_large_and_as_many() {
 }
 
 #[test]
+fn whole_blocks_on_the_targets_are_as_large_and_as_many_as_the_initiators() {
+    let layout = Striped {
+        placement: Placement::WholeBlocks,
+        ..Striped::default()
+    };
+    let expected = StorageDetails {
+        total_size: 1 << 20,
+        block_size: 4096,
+    };
+    assert_eq!(layout.present(&targets(1 << 20, 4096)), Ok(expected));
+    // Half of it has to be a multiple of 64.
+    let failure = layout.present(&targets(64 << 10, 64)).expect_err("refused");
+    assert_eq!(failure.code, ErrorCode::NOT_SUPPORTED);
+}
+
+#[test]
 fn logical_block_size_hides_the_stored_size() {
     let layout = Striped {
         logical_block_size: Some(4096),
+        ..Striped::default()
     };
     let seen = layout.present(&targets(2112 * 100, 2112));
     let expected = StorageDetails {
@@ -255,7 +272,7 @@ fn logical_block_size_hides_the_stored_size() {
         .present(&targets(2048 * 100, 2048))
         .expect_err("too small");
     assert!(
-        failure.message.contains("at least 2112 bytes, 2048 came"),
+        failure.message.contains("at least 2112 bytes, got 2048"),
         "{failure}"
     );
 }

@@ -163,6 +163,7 @@ impl Service {
                 requests: REQUESTS,
                 recover_every,
                 requires_checksums: false,
+                is_writable: true,
                 is_degradable: true,
                 stall_timeout: STALL_TIMEOUT,
                 set: Arc::clone(&set),

@@ -36,6 +36,7 @@ pub fn command(args: &str) -> Command {
 
 /// A target at this port, or any, with its port.
 fn target(
+    block_size: usize,
     content: Vec<u8>,
     fault: Fault,
     records: Option<u32>,
@@ -43,7 +44,7 @@ fn target(
 ) -> (u16, JoinHandle<Vec<u8>>) {
     let script = Script {
         device: "03:00.0".to_owned(),
-        block_size: HALF as u32,
+        block_size: block_size as u32,
         content,
         fault,
         features: 0,
@@ -96,10 +97,16 @@ impl Deployment {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let channel_name = format!("gga-test-{}-{number}", std::process::id());
+        let block_size = match args.contains("whole-blocks") {
+            true => 2 * HALF,
+            false => HALF,
+        };
         let (ports, targets): (Vec<u16>, Vec<_>) = halves
             .iter()
             .zip(faults.into_iter().zip(records))
-            .map(|(content, (fault, records))| target(content.clone(), fault, records, 0))
+            .map(|(content, (fault, records))| {
+                target(block_size, content.clone(), fault, records, 0)
+            })
             .unzip();
         let command = command(&format!(
             "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
@@ -142,7 +149,7 @@ impl Deployment {
         fault: Fault,
         records: Option<u32>,
     ) {
-        let (_, serving) = self::target(content, fault, records, self.ports[target]);
+        let (_, serving) = self::target(HALF, content, fault, records, self.ports[target]);
         self.targets[target] = serving;
     }
 

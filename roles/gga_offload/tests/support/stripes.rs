@@ -77,6 +77,21 @@ impl Stripes {
         self
     }
 
+    /// Contents of targets with whole blocks, as releases 3.0 and 3.1 place them: each chunk where the stored block has it, parity at
+    /// both places, and other bytes in the rest.
+    pub fn whole_blocks(&self) -> [Vec<u8>; 3] {
+        let whole = |target: usize| {
+            let chunks = self.0[target].chunks(HALF);
+            let blocks = chunks.map(|chunk| match target {
+                0 => [chunk, &[0xaa; HALF]].concat(),
+                1 => [&[0x55; HALF], chunk].concat(),
+                _ => [chunk, chunk].concat(),
+            });
+            blocks.collect::<Vec<_>>().concat()
+        };
+        [0, 1, 2].map(whole)
+    }
+
     /// Flips a bit of a chunk.
     pub fn flip(mut self, target: usize, stripe: usize, byte: usize) -> Self {
         self.0[target][stripe * HALF + byte] ^= 0x10;

@@ -14,6 +14,8 @@ use doca_abi::{
 };
 
 use super::*;
+use crate::capi::doca_argp::doca_argp_init;
+use crate::capi::doca_dev::doca_devinfo_create_list;
 use crate::capi::testing::child;
 
 /// Back ends and global limits belong to the process: one test at a time.
@@ -374,6 +376,64 @@ fn a_closed_descriptor_loses_messages_and_nothing_else() {
     assert_eq!(say(DOCA_LOG_LEVEL_CRIT, "nobody"), DOCA_SUCCESS);
     // SAFETY: a live handle.
     unsafe { silence(backend) };
+}
+
+const FIRST_CALL: &str = "SOFTDOCA_TEST_FIRST_CALL";
+
+/// Run by [`an_unknown_level_in_the_environment_is_reported_once`].
+#[test]
+fn first_call_child() {
+    let Ok(call) = std::env::var(FIRST_CALL) else {
+        return;
+    };
+    let (mut source, mut devices, mut count) = (0, null_mut(), 0);
+    for _ in 0..2 {
+        // SAFETY: valid out-parameters and C strings.
+        let code = unsafe {
+            match call.as_str() {
+                "log" => doca_log_register_source(c"SOURCE".as_ptr(), &mut source),
+                "back end" => doca_log_backend_create_standard(),
+                "devices" => doca_devinfo_create_list(&mut devices, &mut count),
+                "arguments" => doca_argp_init(c"program".as_ptr(), null_mut()),
+                other => panic!("no call {other}"),
+            }
+        };
+        assert!(code == DOCA_SUCCESS || call == "arguments", "{code}");
+    }
+}
+
+/// What nearly every program calls first says so, though no message of softdoca's is due.
+#[test]
+fn an_unknown_level_in_the_environment_is_reported_once() {
+    let reports = |call, level| {
+        let environment = [(FIRST_CALL, call), (log::VARIABLE, level)];
+        let output = child("capi::doca_log::tests::first_call_child", &environment);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{call}: {text}");
+        let of_variable = |line: &&str| line.contains(log::VARIABLE);
+        let lines: Vec<String> = text
+            .lines()
+            .filter(of_variable)
+            .map(str::to_owned)
+            .collect();
+        lines
+    };
+    for call in ["log", "back end", "devices", "arguments"] {
+        let [report] = &reports(call, "verbose")[..] else {
+            panic!("{call}: expected one report");
+        };
+        let words = [
+            "critical",
+            "error",
+            "warning",
+            "info",
+            "debug",
+            "trace",
+            "\"verbose\"",
+        ];
+        assert!(words.iter().all(|word| report.contains(word)), "{report}");
+        assert_eq!(reports(call, "warning"), [""; 0], "{call}");
+    }
 }
 
 /// Run by [`the_standard_back_end_splits_by_severity`] in a process whose streams are captured.

@@ -10,6 +10,7 @@ fn volume() -> Volume {
     Volume {
         geometry: Geometry::compatible(4096),
         block_count: 100,
+        placement: Placement::HalfBlocks,
     }
 }
 
@@ -143,6 +144,34 @@ fn requests_beyond_a_memory_or_of_partial_blocks_are_refused() {
         let refusal = read(change).expect_err("refused").to_string();
         assert!(refusal.contains(part), "expected {part:?} in {refusal:?}");
     }
+}
+
+#[test]
+fn whole_blocks_on_the_targets_are_read_only() {
+    let of = |message_type| {
+        let message = Repr {
+            message_type,
+            ..message()
+        };
+        let whole = Volume {
+            placement: Placement::WholeBlocks,
+            ..volume()
+        };
+        Request::read(
+            Release3_2,
+            &message.to_bytes(),
+            io_message::SIZE,
+            whole,
+            MEMORY,
+            true,
+        )
+        .map_err(|(_, refusal)| refusal)
+    };
+    for write in [IoMessageType::Write, IoMessageType::WriteFua] {
+        assert_eq!(of(write), Err(Refusal::ReadOnly));
+    }
+    let request = of(IoMessageType::Read).expect("a read");
+    assert_eq!((request.first_stripe, request.blocks), (98, 2));
 }
 
 #[test]
