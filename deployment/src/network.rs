@@ -44,6 +44,8 @@ pub struct Network {
     /// Processes that keep the namespaces.
     holders: Vec<Child>,
     key: PathBuf,
+    /// Last number of the address of each machine but the first.
+    hosts: Vec<u8>,
 }
 
 impl Network {
@@ -92,6 +94,7 @@ impl Network {
             directory,
             holders: Vec::new(),
             key,
+            hosts: vec![2; machines],
         };
         network.hold(Command::new("unshare").args(["-Urnm", "sh", "-c"]), 0)?;
         for index in 1..machines {
@@ -102,14 +105,33 @@ impl Network {
         Ok(network)
     }
 
+    /// Gives a machine another address in place of the one that it had, as one that starts with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// The machine has no cable.
+    pub fn change_address(&mut self, machine: usize) -> Result<()> {
+        let device = far(machine);
+        let with_prefix = |address: String| format!("{address}/24");
+        let old = with_prefix(self.address(machine));
+        self.run(machine, &["ip", "address", "del", &old, "dev", &device])?;
+        self.hosts[machine] = 2 + (self.hosts[machine] - 1) % 200;
+        let new = with_prefix(self.address(machine));
+        self.run(machine, &["ip", "address", "add", &new, "dev", &device])?;
+        Ok(())
+    }
+
     /// Gives both ends of the cable to machine `index` their addresses.
     ///
     /// # Errors
     ///
     /// The devices are not there.
     pub fn set_up(&self, index: usize) -> Result<()> {
-        for (machine, device, host) in [(0, near(index), 1), (index, far(index), 2)] {
-            let address = format!("10.91.{index}.{host}/24");
+        let ends = [
+            (0, near(index), format!("10.91.{index}.1/24")),
+            (index, far(index), format!("{}/24", self.address(index))),
+        ];
+        for (machine, device, address) in ends {
             self.run(machine, &["ip", "address", "add", &address, "dev", &device])?;
             self.run(machine, &["ip", "link", "set", &device, "up"])?;
         }
@@ -227,7 +249,7 @@ impl Network {
     pub fn address(&self, machine: usize) -> String {
         match machine {
             0 => "127.0.0.1".to_owned(),
-            index => format!("10.91.{index}.2"),
+            index => format!("10.91.{index}.{}", self.hosts[index]),
         }
     }
 

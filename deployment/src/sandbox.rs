@@ -123,6 +123,11 @@ impl Sandbox {
         self.network.as_ref()
     }
 
+    /// The machines of a sandbox over several, to change them.
+    pub fn network_mut(&mut self) -> Option<&mut Network> {
+        self.network.as_mut()
+    }
+
     /// Sets the devices of its roles.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices) -> Self {
@@ -198,6 +203,14 @@ impl Sandbox {
         if others == 0 { 0 } else { 1 + index % others }
     }
 
+    /// The address at which the service reaches target number `index`.
+    pub fn address_of_target(&self, index: usize) -> String {
+        match &self.network {
+            Some(network) => network.address(self.machine_of_target(index)),
+            None => "127.0.0.1".to_owned(),
+        }
+    }
+
     /// Runs the command of target number `index` on its machine; unchanged without a network.
     #[must_use]
     pub fn on_machine_of_target(&self, index: usize, command: Command) -> Command {
@@ -225,11 +238,7 @@ impl Sandbox {
             .args(["-d", &self.devices.dpu, "-r", &self.devices.representor])
             .args(["--command-channel-name", channel]);
         for (index, (flag, port)) in layout.storage_flags().iter().zip(ports).enumerate() {
-            let machine = self.machine_of_target(index);
-            let host = match &self.network {
-                Some(network) => network.address(machine),
-                None => "127.0.0.1".to_owned(),
-            };
+            let host = self.address_of_target(index);
             command.args([*flag, &format!("{host}:{port}")]);
         }
         self.on(0, command)

@@ -325,6 +325,7 @@ impl Deployment<'_> {
             .args(arguments)
             .args(["--block-size", &block_size.to_string()])
             .args(["--fault", FAULT])
+            .args(["--listen-address", &self.sandbox.address_of_target(index)])
             .arg("--content")
             .arg(content);
         if let Some(protocol) = &self.settings.protocol {
