@@ -6,16 +6,15 @@
 #[allow(dead_code, reason = "the other test binary uses the rest")]
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use deployment::network::Network;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{PATIENCE, document, patient, soon, start_target, text, waiting};
-use tempfile::TempDir;
 
 type Test = fn() -> Result<(), Failed>;
 
@@ -34,9 +33,11 @@ fn main() -> ExitCode {
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, Test); 5] = [
+    let namespaces: [(&str, Test); 7] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
+        ("demo_over_two_machines", demo_over_two_machines),
+        ("matrix_over_two_machines", matrix_over_two_machines),
         ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
         ("a_stopped_target_is_noticed", a_stopped_target_is_noticed),
         (
@@ -50,38 +51,39 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Where programs run: a runtime directory, and what they are started with.
-struct Machine {
-    runtime: PathBuf,
-    /// A command that enters the machine, before the program.
-    enter: Vec<String>,
-    environment: Vec<(&'static str, String)>,
+/// Places where programs run.
+enum Machine<'a> {
+    /// This machine, with a runtime directory and these environment variables.
+    Loopback {
+        runtime: PathBuf,
+        environment: Vec<(&'static str, String)>,
+    },
+    /// A machine of a network.
+    Namespace(&'a Network, usize),
 }
 
-impl Machine {
-    fn on_loopback(directory: &Path, name: &str) -> Machine {
-        Machine {
+impl Machine<'_> {
+    fn on_loopback(directory: &Path, name: &str) -> Machine<'static> {
+        Machine::Loopback {
             runtime: directory.join(name),
-            enter: Vec::new(),
             environment: vec![("SOFTDOCA_ADDRESS", "127.0.0.1".into())],
         }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut words = self
-            .enter
-            .iter()
-            .map(String::as_str)
-            .chain([env!("CARGO_BIN_EXE_doca-storage")])
-            .chain(arguments.iter().copied());
-        let mut command = Command::new(words.next().expect("the program at least"));
-        command
-            .args(words)
-            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
-        for (name, value) in &self.environment {
-            command.env(name, value);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_doca-storage"));
+        command.args(arguments);
+        match self {
+            Machine::Loopback {
+                runtime,
+                environment,
+            } => {
+                command.env("SOFTDOCA_RUNTIME_DIR", runtime);
+                command.envs(environment.iter().map(|(name, value)| (name, value)));
+                command
+            }
+            Machine::Namespace(network, index) => network.place(*index, command),
         }
-        command
     }
 
     fn spawn(&self, role: &'static str, arguments: &[&str]) -> Process {
@@ -128,7 +130,12 @@ const VALIDATION: [&str; 6] = [
 ];
 
 /// A validation through zero_copy, whose target is reached at `host`.
-fn zero_copy(host: &str, near: &Machine, far: &Machine, block_size: &str) -> Result<(), Failed> {
+fn zero_copy(
+    host: &str,
+    near: &Machine<'_>,
+    far: &Machine<'_>,
+    block_size: &str,
+) -> Result<(), Failed> {
     let (target, port) = far.target(&["--block-count", BLOCKS, "--block-size", block_size]);
     let storage = format!("{host}:{port}");
     let service = near.service("zero-copy", &["--storage-server", &storage], &[]);
@@ -149,7 +156,7 @@ fn expect(found: &serde_json::Value, expected: u64) -> Result<(), Failed> {
 }
 
 /// A validation through gga_offload, whose targets are reached at `hosts`.
-fn gga(hosts: [&str; 3], near: &Machine, far: [&Machine; 3]) -> Result<(), Failed> {
+fn gga(hosts: [&str; 3], near: &Machine<'_>, far: [&Machine<'_>; 3]) -> Result<(), Failed> {
     let bench = support::Bench::new();
     let content: Vec<u8> = (0..64 * 4096).map(|at: usize| (at / 64) as u8).collect();
     let files = bench.generate(
@@ -196,7 +203,7 @@ fn gga_over_loopback() -> Result<(), Failed> {
 }
 
 /// A session that must not come about; what the service says.
-fn refused(near: &Machine, far: &Machine) -> Result<String, Failed> {
+fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
     let (_target, port) = far.target(&["--block-count", BLOCKS]);
     let storage = format!("127.0.0.1:{port}");
     let mut service = near.service(
@@ -217,14 +224,17 @@ fn refused(near: &Machine, far: &Machine) -> Result<String, Failed> {
 
 fn another_key_is_refused() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
-    let machine = |name: &str, key: &[u8; 32]| -> std::io::Result<Machine> {
+    let machine = |name: &str, key: &[u8; 32]| -> std::io::Result<Machine<'static>> {
         let path = directory.path().join(format!("{name}.key"));
         std::fs::write(&path, key)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        let mut machine = Machine::on_loopback(directory.path(), name);
-        let key = ("SOFTDOCA_KEY_FILE", text(&path).to_owned());
-        machine.environment.push(key);
-        Ok(machine)
+        Ok(Machine::Loopback {
+            runtime: directory.path().join(name),
+            environment: vec![
+                ("SOFTDOCA_ADDRESS", "127.0.0.1".into()),
+                ("SOFTDOCA_KEY_FILE", text(&path).to_owned()),
+            ],
+        })
     };
     let (near, far) = (machine("near", &[1; 32])?, machine("far", &[2; 32])?);
     refused(&near, &far)?;
@@ -234,154 +244,21 @@ fn another_key_is_refused() -> Result<(), Failed> {
 
 fn without_an_address() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
-    let mut near = Machine::on_loopback(directory.path(), "near");
+    let near = Machine::Loopback {
+        runtime: directory.path().join("near"),
+        environment: Vec::new(),
+    };
     let far = Machine::on_loopback(directory.path(), "far");
-    near.environment.clear();
     refused(&near, &far).map(|_| ())
 }
 
-/// Machines that are network namespaces: machine 0 has a cable to each other one.
-struct Network {
-    directory: TempDir,
-    holders: Vec<Child>,
-    key: PathBuf,
-}
-
-impl Network {
-    fn new(machines: usize) -> Result<Network, String> {
-        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let key = directory.path().join("key");
-        std::fs::write(&key, "a key of the deployment, 0123456789")
-            .map_err(|error| error.to_string())?;
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))
-            .map_err(|error| error.to_string())?;
-        let mut network = Network {
-            directory,
-            holders: Vec::new(),
-            key,
-        };
-        network.hold(Command::new("unshare").args(["-Urnm", "sh", "-c"]), 0)?;
-        for index in 1..machines {
-            let mut command = network.enter(0);
-            command.args(["unshare", "-nm", "sh", "-c"]);
-            network.hold(&mut command, index)?;
-            let process = network.holders[index].id().to_string();
-            let (here, there) = (format!("near{index}"), format!("far{index}"));
-            network.run(
-                0,
-                &[
-                    "ip", "link", "add", &here, "type", "veth", "peer", "name", &there, "netns",
-                    &process,
-                ],
-            )?;
-            for (machine, name, host) in [(0, &here, 1), (index, &there, 2)] {
-                let address = format!("10.91.{index}.{host}/24");
-                network.run(machine, &["ip", "address", "add", &address, "dev", name])?;
-                network.run(machine, &["ip", "link", "set", name, "up"])?;
-            }
-        }
-        Ok(network)
-    }
-
-    /// Keeps a machine there, with a boot id of its own.
-    fn hold(&mut self, command: &mut Command, index: usize) -> Result<(), String> {
-        let boot = self.directory.path().join(format!("boot{index}"));
-        let id = format!("{index:08x}-0000-4000-8000-{:012x}\n", std::process::id());
-        std::fs::write(&boot, id).map_err(|error| error.to_string())?;
-        let script = format!(
-            "mount --bind {} /proc/sys/kernel/random/boot_id && ip link set lo up && echo ready && exec sleep 3600",
-            boot.display()
-        );
-        let mut child = command
-            .arg(script)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start unshare: {error}"))?;
-        let mut line = String::new();
-        let output = child.stdout.take().ok_or("a pipe")?;
-        BufReader::new(output)
-            .read_line(&mut line)
-            .map_err(|error| error.to_string())?;
-        if line.trim() != "ready" {
-            let output = child
-                .wait_with_output()
-                .map_err(|error| error.to_string())?;
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-        }
-        self.holders.push(child);
-        Ok(())
-    }
-
-    fn entering(&self, machine: usize) -> Vec<String> {
-        let process = self.holders[machine].id().to_string();
-        [
-            "nsenter",
-            "-t",
-            &process,
-            "-U",
-            "-n",
-            "-m",
-            "--preserve-credentials",
-            "--",
-        ]
-        .map(str::to_owned)
-        .into()
-    }
-
-    fn enter(&self, machine: usize) -> Command {
-        let words = self.entering(machine);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command
-    }
-
-    fn run(&self, machine: usize, words: &[&str]) -> Result<String, String> {
-        let output = self
-            .enter(machine)
-            .args(words)
-            .output()
-            .map_err(|error| format!("cannot start nsenter: {error}"))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let error = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{words:?}: {}", error.trim()))
-    }
-
-    fn machine(&self, index: usize) -> Machine {
-        let addresses = match index {
-            0 => (1..self.holders.len())
-                .map(|index| format!("10.91.{index}.1"))
-                .collect::<Vec<_>>()
-                .join(","),
-            index => format!("10.91.{index}.2"),
-        };
-        Machine {
-            runtime: self.directory.path().join(format!("run{index}")),
-            enter: self.entering(index),
-            environment: vec![
-                ("SOFTDOCA_ADDRESS", addresses),
-                ("SOFTDOCA_KEY_FILE", text(&self.key).to_owned()),
-            ],
-        }
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for holder in &mut self.holders {
-            // It sleeps, or has ended.
-            let _ = holder.kill();
-            let _ = holder.wait();
-        }
-    }
+fn machine(network: &Network, index: usize) -> Machine<'_> {
+    Machine::Namespace(network, index)
 }
 
 fn zero_copy_over_two_machines() -> Result<(), Failed> {
     let network = Network::new(2)?;
-    let (near, far) = (network.machine(0), network.machine(1));
+    let (near, far) = (machine(&network, 0), machine(&network, 1));
     for block_size in ["4096", "1048576"] {
         zero_copy("10.91.1.2", &near, &far, block_size)?;
     }
@@ -390,11 +267,52 @@ fn zero_copy_over_two_machines() -> Result<(), Failed> {
 
 fn gga_over_four_machines() -> Result<(), Failed> {
     let network = Network::new(4)?;
-    let far = [1, 2, 3].map(|index| network.machine(index));
+    let far = [1, 2, 3].map(|index| machine(&network, index));
     gga(
         ["10.91.1.2", "10.91.2.2", "10.91.3.2"],
-        &network.machine(0),
+        &machine(&network, 0),
         far.each_ref(),
+    )
+}
+
+/// Runs a command that makes its own machines; its JSON document.
+fn command_on_machines(arguments: &[&str]) -> Result<serde_json::Value, Failed> {
+    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args(arguments)
+        .args(["--hosts", "2", "--json"])
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("{output:?}").into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn demo_over_two_machines() -> Result<(), Failed> {
+    let demo = ["demo", "--layout", "volume"];
+    let report = command_on_machines(&demo)?;
+    if report["verdict"] != "PASS" {
+        return Err(report.to_string().into());
+    }
+    // The namespaces end with the command, so it cannot leave roles running there.
+    let kept = command_on_machines(&["demo", "--keep"]);
+    if kept.is_ok() {
+        return Err("expected --keep to be refused".into());
+    }
+    Ok(())
+}
+
+fn matrix_over_two_machines() -> Result<(), Failed> {
+    let matrix = ["conformance", "matrix", "--layout", "zero-copy"];
+    let checks = ["--only", "failing_io", "--only", "corrupt_block"];
+    let report = command_on_machines(&[&matrix[..], &checks].concat())?;
+    let cases = report["cases"].as_array().map(Vec::as_slice);
+    let results = cases.unwrap_or_default().iter();
+    expect(
+        &results
+            .filter(|case| case["result"] == "passed")
+            .count()
+            .into(),
+        2,
     )
 }
 
@@ -406,7 +324,7 @@ const LOAD: Duration = Duration::from_secs(20);
 /// A run without end between two machines; `hurt` ends it, and the initiator must fail.
 fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> Result<(), Failed> {
     let network = Network::new(2)?;
-    let (near, far) = (network.machine(0), network.machine(1));
+    let (near, far) = (machine(&network, 0), machine(&network, 1));
     let (target, port) = far.target(&["--block-count", BLOCKS]);
     let storage = format!("10.91.1.2:{port}");
     let service = near.service("zero-copy", &["--storage-server", &storage], &[]);
@@ -459,7 +377,7 @@ fn a_stopped_target_is_noticed() -> Result<(), Failed> {
 
 fn nothing_listens_at_other_addresses() -> Result<(), Failed> {
     let network = Network::new(2)?;
-    let (near, far) = (network.machine(0), network.machine(1));
+    let (near, far) = (machine(&network, 0), machine(&network, 1));
     let (target, port) = far.target(&["--block-count", BLOCKS]);
     let storage = format!("10.91.1.2:{port}");
     let service = near.service("zero-copy", &["--storage-server", &storage], &[]);
@@ -470,13 +388,21 @@ fn nothing_listens_at_other_addresses() -> Result<(), Failed> {
         "1000000000",
     ]);
     std::thread::sleep(Duration::from_secs(1));
-    let listening = network.run(0, &["ss", "-Htln"])?;
+    let listening = network.listeners(0)?;
+    let is_offered = |listener: &String| listener.starts_with("10.91.1.1:");
+    if listening.is_empty() || !listening.iter().all(is_offered) {
+        return Err(format!("expected listeners at 10.91.1.1 alone, got {listening:?}").into());
+    }
+    // The target's control channel is where its flag says: at all addresses, without one.
+    let listening = network.listeners(1)?;
     let others: Vec<_> = listening
-        .lines()
-        .filter(|line| !line.contains("10.91.1.1:"))
+        .iter()
+        .filter(|listener| {
+            !listener.starts_with("10.91.1.2:") && !listener.ends_with(&format!(":{port}"))
+        })
         .collect();
-    if listening.lines().count() == 0 || !others.is_empty() {
-        return Err(format!("expected listeners at 10.91.1.1 alone, got {listening}").into());
+    if listening.is_empty() || !others.is_empty() {
+        return Err(format!("expected listeners at 10.91.1.2 alone, got {listening:?}").into());
     }
     drop((initiator, service, target));
     Ok(())

@@ -6,7 +6,7 @@ mod worker;
 
 use std::io;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,8 +82,17 @@ impl ScriptedTarget {
     ///
     /// The port is in use.
     pub fn listen(script: Script, port: u16) -> io::Result<Self> {
+        Self::listen_at(script, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+    }
+
+    /// Listens at an address of this machine; at a free port for port 0.
+    ///
+    /// # Errors
+    ///
+    /// The port is in use, or the address is not one of this machine.
+    pub fn listen_at(script: Script, address: SocketAddrV4) -> io::Result<Self> {
         Ok(Self {
-            listener: TcpListener::bind(("127.0.0.1", port))?,
+            listener: TcpListener::bind(address)?,
             script,
         })
     }

@@ -4,6 +4,7 @@
 //! * [`sandbox`]: a private runtime directory with files, a Comch channel name and TCP ports; the command line of each role in it,
 //!   readiness of targets and services, and what processes leave behind.
 //! * [`process`]: one child process: its output and log, signals, waiting, CPU time, exit.
+//! * [`network`]: machines that are network namespaces, for deployments over several of them.
 //! * [`port`]: TCP ports that no other sandbox of the machine uses.
 //!
 //! A caller adds the flags that its scenario needs to a command line of the [`Sandbox`](sandbox::Sandbox), starts it as a
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod implementation;
+pub mod network;
 pub mod port;
 pub mod process;
 pub mod sandbox;

@@ -1,12 +1,14 @@
 //! TCP ports for programs that take a port number as a flag, and waiting until they listen.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::net;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -97,8 +99,8 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits until a process listens on a TCP port, without connecting: a target serves only one client. `false` if none does at `deadline`,
-/// or `given_up` returned `true`.
+/// Waits until a process listens on a TCP port of this network namespace, without connecting: a target serves only one client. `false` if
+/// none does at `deadline`, or `given_up` returned `true`.
 ///
 /// # Errors
 ///
@@ -106,10 +108,21 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
 pub fn wait_for_listener(
     port: u16,
     deadline: Instant,
+    given_up: impl FnMut() -> bool,
+) -> io::Result<bool> {
+    wait_for_listener_in(Path::new("/proc/net"), port, deadline, given_up)
+}
+
+/// As [`wait_for_listener`], in the network namespace of a process: `net` is its `/proc/<pid>/net`. There is no listener once the process
+/// has exited.
+pub(crate) fn wait_for_listener_in(
+    net: &Path,
+    port: u16,
+    deadline: Instant,
     mut given_up: impl FnMut() -> bool,
 ) -> io::Result<bool> {
     loop {
-        if is_listening(port)? {
+        if is_listening(net, port)? {
             return Ok(true);
         }
         if Instant::now() >= deadline || given_up() {
@@ -119,17 +132,65 @@ pub fn wait_for_listener(
     }
 }
 
-fn is_listening(port: u16) -> io::Result<bool> {
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        match fs::read_to_string(table) {
-            Ok(text) if listens(&text, port) => return Ok(true),
-            Ok(_) => {}
-            // The kernel has no IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+fn is_listening(net: &Path, port: u16) -> io::Result<bool> {
+    for table in ["tcp", "tcp6"] {
+        if listens(&read(&net.join(table))?, port) {
+            return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// A table of sockets; empty when the kernel has no IPv6, or the process of this table has exited.
+fn read(table: &Path) -> io::Result<String> {
+    match fs::read_to_string(table) {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+        {
+            Ok(String::new())
+        }
+        text => text,
+    }
+}
+
+/// Sockets of a network namespace that anything can reach: listening ones of TCP, and those of UDP without a peer, as `address:port`.
+pub(crate) fn listeners(net: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6", "udp", "udp6"] {
+        for line in read(&net.join(table))?.lines().skip(1) {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, local, remote, state, ..] = words[..] else {
+                continue;
+            };
+            let waits = match table {
+                "tcp" | "tcp6" => state == LISTEN,
+                _ => remote.ends_with(":0000"),
+            };
+            if waits {
+                found.push(
+                    address(local).map_or_else(|| local.to_owned(), |address| address.to_string()),
+                );
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// An address of a table: words of 32 bits in the byte order of the machine, and the port, in hexadecimal.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::new();
+    for at in (0..address.len()).step_by(8) {
+        let word = u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    let ip = match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    };
+    Some(SocketAddr::new(ip, port))
 }
 
 /// Lines are: number, local address:port, remote address:port, state, ..., in hexadecimal.
@@ -178,6 +239,22 @@ mod tests {
         assert!(wait_for_listener(port, now, || false).expect("a table"));
         let taken = bind(port).expect_err("in use");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn listeners_are_named_by_address_and_port() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let expected = listener.local_addr().expect("an address").to_string();
+        let found = listeners(Path::new("/proc/self/net")).expect("tables");
+        assert!(found.contains(&expected), "{expected} in {found:?}");
+        let none = listeners(Path::new("/proc/0/net")).expect("no tables");
+        assert_eq!(none, [""; 0]);
+        let mapped = "00000000000000000000000001000000:0050";
+        if cfg!(target_endian = "little") {
+            assert_eq!(address(mapped), "[::1]:80".parse().ok());
+            assert_eq!(address("0100007F:1F90"), "127.0.0.1:8080".parse().ok());
+        }
+        assert_eq!(address("0100007F"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::port::wait_for_listener;
+use crate::port::wait_for_listener_in;
 
 pub use rustix::process::Signal;
 
@@ -254,7 +254,7 @@ impl Process {
         true
     }
 
-    /// Waits until the process listens on a TCP port of this machine, without connecting: a target serves only one client.
+    /// Waits until the process listens on a TCP port of its network namespace, without connecting: a target serves only one client.
     /// `interrupted` ends the wait early.
     ///
     /// # Errors
@@ -267,7 +267,8 @@ impl Process {
         interrupted: impl Fn() -> bool,
     ) -> Result<(), NotReady> {
         let given_up = || self.has_ended() || interrupted();
-        if wait_for_listener(port, Instant::now() + limit, given_up)? {
+        let net = format!("/proc/{}/net", self.id());
+        if wait_for_listener_in(net.as_ref(), port, Instant::now() + limit, given_up)? {
             return Ok(());
         }
         Err(self.not_ready(limit, interrupted))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::implementation::Layout;
+use crate::network::Network;
 use crate::port::Port;
 use crate::process::{NotReady, Process};
 
@@ -61,6 +62,7 @@ pub struct Sandbox {
     channel: String,
     devices: Devices,
     ports: RefCell<Vec<Port>>,
+    network: Option<Network>,
 }
 
 impl Sandbox {
@@ -99,7 +101,31 @@ impl Sandbox {
             channel: format!("conformance-{}-{number}", std::process::id()),
             devices: Devices::default(),
             ports: RefCell::default(),
+            network: None,
         }
+    }
+
+    /// Makes a sandbox over several machines: service and initiator run on machine 0, the targets on the others in turn. Its roles are
+    /// to be [placed](Sandbox::on_machine_of_target) there.
+    ///
+    /// # Errors
+    ///
+    /// The machines cannot be made.
+    pub fn over(network: Network) -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+        let mut sandbox = Self::with(directory, network.runtime(0));
+        sandbox.network = Some(network);
+        Ok(sandbox)
+    }
+
+    /// The machines of a sandbox over several.
+    pub fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// The machines of a sandbox over several, to change them.
+    pub fn network_mut(&mut self) -> Option<&mut Network> {
+        self.network.as_mut()
     }
 
     /// Sets the devices of its roles.
@@ -168,7 +194,37 @@ impl Sandbox {
         command
     }
 
-    /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of this machine:
+    /// The machine of target number `index`: 0 without a network.
+    fn machine_of_target(&self, index: usize) -> usize {
+        let others = self
+            .network
+            .as_ref()
+            .map_or(0, |network| network.machines() - 1);
+        if others == 0 { 0 } else { 1 + index % others }
+    }
+
+    /// The address at which the service reaches target number `index`.
+    pub fn address_of_target(&self, index: usize) -> String {
+        match &self.network {
+            Some(network) => network.address(self.machine_of_target(index)),
+            None => "127.0.0.1".to_owned(),
+        }
+    }
+
+    /// Runs the command of target number `index` on its machine; unchanged without a network.
+    #[must_use]
+    pub fn on_machine_of_target(&self, index: usize, command: Command) -> Command {
+        self.on(self.machine_of_target(index), command)
+    }
+
+    fn on(&self, machine: usize, command: Command) -> Command {
+        match &self.network {
+            Some(network) => network.place(machine, command),
+            None => command,
+        }
+    }
+
+    /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of their machines:
     /// devices, channel, targets, place.
     #[must_use]
     pub fn service(
@@ -181,10 +237,11 @@ impl Sandbox {
         self.place(&mut command)
             .args(["-d", &self.devices.dpu, "-r", &self.devices.representor])
             .args(["--command-channel-name", channel]);
-        for (flag, port) in layout.storage_flags().iter().zip(ports) {
-            command.args([*flag, &format!("127.0.0.1:{port}")]);
+        for (index, (flag, port)) in layout.storage_flags().iter().zip(ports).enumerate() {
+            let host = self.address_of_target(index);
+            command.args([*flag, &format!("{host}:{port}")]);
         }
-        command
+        self.on(0, command)
     }
 
     /// Completes the command line of an initiator of the service on a channel: device, channel, place.
@@ -193,7 +250,7 @@ impl Sandbox {
         self.place(&mut command)
             .args(["-d", &self.devices.host])
             .args(["--command-channel-name", channel]);
-        command
+        self.on(0, command)
     }
 
     /// Waits until initiators find a service: until a server socket listens in the runtime directory that is not in `before`, the
@@ -219,13 +276,26 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Entries of the runtime directory. It should be empty once all processes have exited.
+    /// Entries of the runtime directories. They should be empty once all processes have exited.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// They cannot be read.
     pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
-        entries(&self.runtime)
+        let mut found = Vec::new();
+        for runtime in self.runtimes() {
+            found.extend(entries(&runtime)?);
+        }
+        Ok(found)
+    }
+
+    fn runtimes(&self) -> Vec<PathBuf> {
+        match &self.network {
+            Some(network) => (0..network.machines())
+                .map(|n| network.runtime(n))
+                .collect(),
+            None => vec![self.runtime.clone()],
+        }
     }
 
     /// Listening sockets in the runtime directory: Comch servers that clients can find.
@@ -234,27 +304,34 @@ impl Sandbox {
     ///
     /// The kernel's table of Unix sockets, or the directory, cannot be read.
     pub fn servers(&self) -> io::Result<Vec<PathBuf>> {
-        let table = fs::read_to_string("/proc/net/unix")?;
-        let mut entries = self.leftovers()?;
+        let process = match &self.network {
+            Some(network) => network.holder(0).to_string(),
+            None => "self".to_owned(),
+        };
+        let table = fs::read_to_string(format!("/proc/{process}/net/unix"))?;
+        let mut entries = entries(&self.runtime)?;
         entries.retain(|path| accepts(&table, path));
         Ok(entries)
     }
 
-    /// Running processes that use the runtime directory, as paths of `/proc`. Those of other users are not seen.
+    /// Running processes that use a runtime directory of the sandbox, as paths of `/proc`. Those of other users are not seen.
     ///
     /// # Errors
     ///
     /// `/proc` cannot be read.
     pub fn processes(&self) -> io::Result<Vec<PathBuf>> {
-        let mut expected = format!("{RUNTIME_DIR}=").into_bytes();
-        expected.extend(self.runtime.as_os_str().as_bytes());
+        let expected = self.runtimes().into_iter().map(|runtime| {
+            let name = format!("{RUNTIME_DIR}=").into_bytes();
+            [&name[..], runtime.as_os_str().as_bytes()].concat()
+        });
+        let expected: Vec<_> = expected.collect();
         let mut found = entries("/proc".as_ref())?;
         found.retain(|path| {
             // A process may have exited since /proc was read.
             let environment = fs::read(path.join("environ")).unwrap_or_default();
             environment
                 .split(|&byte| byte == 0)
-                .any(|variable| variable == expected)
+                .any(|variable| expected.iter().any(|expected| expected == variable))
         });
         Ok(found)
     }

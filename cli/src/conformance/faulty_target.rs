@@ -1,5 +1,6 @@
 //! A target that lies, for one session.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use ::conformance::target::{Fault, Script, ScriptedTarget};
@@ -19,6 +20,10 @@ pub(super) struct FaultyTarget {
     /// TCP port to listen on; 0 picks a free one and prints it
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     listen_port: u16,
+
+    /// IPv4 address of this machine to listen at
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::LOCALHOST)]
+    listen_address: Ipv4Addr,
 
     /// File with the content of the storage
     #[arg(long, value_name = "FILE")]
@@ -65,7 +70,10 @@ impl FaultyTarget {
             records: None,
             release: self.protocol,
         };
-        let target = ScriptedTarget::listen(script, self.listen_port)?;
+        let target = ScriptedTarget::listen_at(
+            script,
+            SocketAddrV4::new(self.listen_address, self.listen_port),
+        )?;
         errln!("listening on port {}", target.port()?);
         let content = target.serve()?;
         if let Some(path) = &self.dump {

@@ -12,6 +12,7 @@ use ::conformance::matrix::{
 };
 use ::conformance::report::Report;
 use clap::{Args, value_parser};
+use deployment::network::Network;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -30,6 +31,7 @@ Examples:
   doca-storage conformance matrix
   doca-storage conformance matrix --impl rust=target/release --impl cpp=/opt/mellanox/doca/applications --library-path ~/softdoca/lib
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --layout gga --only cpp,rust,rust,cpp,rust --only corrupt_block
+  doca-storage conformance matrix --impl rust=target/release --impl cpp=build --layout zero-copy --hosts 2
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build-3.1 --protocol 3.1 --layout zero-copy";
 
 /// Its flags.
@@ -73,6 +75,11 @@ pub(super) struct Matrix {
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
     protocol: Option<String>,
 
+    /// Machines of each session: with 2 or more, network namespaces, where service and initiator run on the first and the targets on the
+    /// others in turn, with RDMA over TCP between them. Without io_past_end, whose relay is not on these machines
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=4))]
+    hosts: u16,
+
     /// Sessions that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -93,6 +100,10 @@ impl Matrix {
             .flat_map(|&layout| mixes(layout, &members))
             .collect();
         let (mixes, checks) = self.chosen(all)?;
+        if self.hosts > 1 {
+            // Fails here, and not in every session.
+            drop(Network::new(usize::from(self.hosts))?);
+        }
         let runner = Runner::new(self.settings()?);
         let all: Vec<_> = mixes
             .iter()
@@ -181,6 +192,13 @@ impl Matrix {
         }
         if checks.is_empty() {
             checks = Check::ALL.to_vec();
+            if self.hosts > 1 {
+                checks.retain(|check| *check != Check::IoPastEnd);
+            }
+        } else if self.hosts > 1 && checks.contains(&Check::IoPastEnd) {
+            return Err(
+                "--only io_past_end: expected --hosts 1, as its relay runs on this machine".into(),
+            );
         }
         if mixes.is_empty() {
             return Err(
@@ -198,6 +216,7 @@ impl Matrix {
             retries: self.retries,
             protocol: self.protocol.clone(),
             cpus: deployment::allowed_cpus()?,
+            hosts: usize::from(self.hosts),
             scripted_target: vec![
                 program.into_os_string(),
                 "conformance".into(),

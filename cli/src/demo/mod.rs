@@ -18,6 +18,7 @@ mod volume;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::deployment::network::Network;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
@@ -36,6 +37,8 @@ enum Error {
     Options(String),
     #[error("{what}: {error}")]
     Io { what: String, error: std::io::Error },
+    #[error("--hosts: {0}")]
+    Network(#[from] ::deployment::network::Unavailable),
     #[error("interrupted")]
     Interrupted,
 }
@@ -71,12 +74,25 @@ fn try_run(options: &Options) -> Result<bool, Error> {
                 .to_owned(),
         ));
     }
+    if options.keep && options.hosts > 1 {
+        return Err(Error::Options(
+            "--keep: expected --hosts 1: the network namespaces of others end with this program"
+                .to_owned(),
+        ));
+    }
+    let network = match options.hosts {
+        1 => None,
+        hosts => Some(Network::new(usize::from(hosts))?),
+    };
     let content = Content::prepare(options, directory.path())?;
     let plan = Plan::new(options, &content)?;
-    let deployment = Deployment::new(&plan, &content, directory.path(), shutdown)?;
+    let deployment = Deployment::new(&plan, &content, directory.path(), network, shutdown)?;
 
     if !options.json {
         outln!("{}", plan.describe(&content));
+        if let Some(machines) = deployment.describe_machines() {
+            outln!("{machines}");
+        }
     }
     let mut report = Report::default();
     for run in plan.runs() {

@@ -12,6 +12,7 @@ Examples:
   doca-storage demo --content photo.raw --workers 2 --blocks-per-io 4
   doca-storage demo --layout gga --matrix-type cauchy --block-size 65536
   doca-storage demo --layout zero-copy --block-size 512 --local-io-region-size 65536
+  doca-storage demo --layout gga --hosts 4
   doca-storage demo --keep";
 
 /// What to run the demo with.
@@ -54,6 +55,11 @@ pub struct Options {
     /// I/Os of each worker in the zero-copy deployment's throughput tests; without it as many as take a few seconds
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub operations: Option<u32>,
+
+    /// Machines: with 2 to 4, network namespaces, where initiator and service run on the first and the targets on the others in turn, with
+    /// RDMA over TCP between them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=4))]
+    pub hosts: u16,
 
     /// Afterwards start targets and a service once more (zero-copy ones, with all layouts), print the command lines, and
     /// leave them running
@@ -117,6 +123,7 @@ impl Default for Options {
             local_io_region_size: 0,
             matrix_type: MatrixType::default(),
             operations: None,
+            hosts: 1,
             keep: false,
             json: false,
         }

@@ -97,7 +97,11 @@ pub fn run(
             .iter()
             .map(OsString::from)
             .collect();
-        Process::spawn(role, deployment.command(&arguments))
+        let command = match role {
+            "target" => deployment.target_command(0, &arguments),
+            _ => deployment.command(&arguments),
+        };
+        Process::spawn(role, command)
     };
     let target = [
         "target",
@@ -112,7 +116,7 @@ pub fn run(
     ];
     let mut target = start("target", &[&target[..], &forever].concat(), 1)?;
     let port = target.wait_for("was listening", READY, super::deployment::listening_port)?;
-    let storage = format!("127.0.0.1:{port}");
+    let storage = deployment.storage(0, port);
     let service = [
         "zero-copy",
         "--device",

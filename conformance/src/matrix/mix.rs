@@ -267,6 +267,8 @@ pub struct Settings {
     pub protocol: Option<String>,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,
+    /// Machines of each session: with more than one, they are network namespaces, and the targets run on others than the service.
+    pub hosts: usize,
     /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
     /// `doca-storage conformance faulty-target`.
     pub scripted_target: Vec<OsString>,

@@ -12,6 +12,7 @@ use super::verdict::judge;
 use crate::report::{Case, Outcome};
 use deployment::implementation::Layout;
 use deployment::implementation::Role;
+use deployment::network::Network;
 use deployment::sandbox::Sandbox;
 
 /// Interval of recovery reads of a gga service, in reads.
@@ -135,9 +136,9 @@ impl Matrix {
             Check::Strategy(Strategy::WriteReadValidation) => files.shift(mix.layout),
             _ => {}
         }
-        let sandbox = match Sandbox::new() {
+        let sandbox = match self.sandbox() {
             Ok(sandbox) => sandbox,
-            Err(error) => return trouble(format!("a directory: {error}")),
+            Err(error) => return trouble(error),
         };
         let deployment = Deployment {
             settings: &self.settings,
@@ -148,6 +149,16 @@ impl Matrix {
             sandbox,
         };
         deployment.play()
+    }
+}
+
+impl Matrix {
+    fn sandbox(&self) -> Result<Sandbox, String> {
+        let sandbox = match self.settings.hosts {
+            0 | 1 => Sandbox::new(),
+            hosts => Sandbox::over(Network::new(hosts).map_err(|error| error.to_string())?),
+        };
+        sandbox.map_err(|error| format!("a directory: {error}"))
     }
 }
 

@@ -194,7 +194,7 @@ impl Deployment<'_> {
         {
             let port = self.sandbox.port().map_err(io)?;
             let target = if self.plan.failing_io && index == 0 {
-                self.start_scripted(label, port)?
+                self.start_scripted(label, index, port)?
             } else {
                 let command = self.target(member, index, port)?;
                 Running::start(label, member, Role::Target, command)?
@@ -305,10 +305,15 @@ impl Deployment<'_> {
                 .args(["--block-count", &BLOCKS.to_string()])
                 .args(["--block-size", &BLOCK_SIZE.to_string()]);
         }
-        Ok(command)
+        Ok(self.sandbox.on_machine_of_target(index, command))
     }
 
-    fn start_scripted(&self, label: &'static str, port: u16) -> Result<Running, String> {
+    fn start_scripted(
+        &self,
+        label: &'static str,
+        index: usize,
+        port: u16,
+    ) -> Result<Running, String> {
         let layout = self.mix.layout;
         let content = self.file(label, self.files.first_content(layout))?;
         let block_size = self.files.block_size;
@@ -320,12 +325,14 @@ impl Deployment<'_> {
             .args(arguments)
             .args(["--block-size", &block_size.to_string()])
             .args(["--fault", FAULT])
+            .args(["--listen-address", &self.sandbox.address_of_target(index)])
             .arg("--content")
             .arg(content);
         if let Some(protocol) = &self.settings.protocol {
             command.args([PROTOCOL, protocol]);
         }
         let command = self.sandbox.target(command, port);
+        let command = self.sandbox.on_machine_of_target(index, command);
         Ok(Running {
             process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
             name: "scripted".to_owned(),

@@ -40,7 +40,10 @@ impl Deployment<'_> {
             .enumerate()
             .map(|(index, (name, port))| (*name, lines.target(index, *port)))
             .collect();
-        started.push(("service", lines.service(&ports)));
+        let storages: Vec<String> = std::iter::zip(0.., &ports)
+            .map(|(index, port)| self.storage(index, *port))
+            .collect();
+        started.push(("service", lines.service(&storages)));
         let mut processes = Vec::new();
         for (name, line) in &started {
             processes.push(self.spawn_detached(name, line, directory)?.to_string());

@@ -14,6 +14,8 @@ use super::files::Files;
 
 /// Time that an I/O may take: hundreds of MiB may be in flight before it, to be compressed by a build without optimisation.
 const IO_TIMEOUT_SECONDS: u32 = 60;
+/// Time that a control operation may take on a loaded machine.
+const CONTROL_TIMEOUT_SECONDS: u32 = 20;
 
 /// The arguments of `doca-storage` for the roles of one session.
 pub(super) struct CommandLines<'a> {
@@ -72,15 +74,16 @@ impl CommandLines<'_> {
         self.cpus(line, first + index)
     }
 
-    /// The service for targets that listen on these ports.
-    pub(super) fn service(&self, ports: &[u16]) -> Vec<OsString> {
+    /// The service for targets at these addresses.
+    pub(super) fn service(&self, storages: &[String]) -> Vec<OsString> {
         let line = self
             .line(self.run.layout.service())
             .with("--device", DPU_DEVICE)
-            .with("--representor", HOST_DEVICE);
-        let mut line = std::iter::zip(self.run.layout.storage_flags(), ports)
-            .fold(line, |line, (flag, port)| {
-                line.with(flag, format!("127.0.0.1:{port}"))
+            .with("--representor", HOST_DEVICE)
+            .with("--control-timeout", CONTROL_TIMEOUT_SECONDS);
+        let mut line = std::iter::zip(self.run.layout.storage_flags(), storages)
+            .fold(line, |line, (flag, storage)| {
+                line.with(flag, storage.as_str())
             });
         if let Layout::Gga(gga) = self.run.layout {
             line = line
@@ -105,6 +108,7 @@ impl CommandLines<'_> {
             .with("--transaction-count", plan.transactions)
             .with("--blocks-per-io", plan.blocks_per_io)
             .with("--local-io-region-size", plan.local_io_region_size)
+            .with("--control-timeout", CONTROL_TIMEOUT_SECONDS)
             .with("--io-timeout", IO_TIMEOUT_SECONDS);
         line = match self.run.plain {
             Plain::Pattern => line,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ::deployment::network::Network;
 use conformance::process::{Failure, Process};
 use role_common::shutdown::Shutdown;
 use role_common::stored_block::Geometry;
@@ -44,6 +45,8 @@ pub struct Deployment<'a> {
     plan: &'a Plan,
     files: Files,
     runtime: PathBuf,
+    /// Machines, if there are several.
+    network: Option<Network>,
     cpus: Cpus,
     shutdown: Shutdown,
 }
@@ -53,6 +56,7 @@ impl<'a> Deployment<'a> {
         plan: &'a Plan,
         content: &Content,
         directory: &Path,
+        network: Option<Network>,
         shutdown: Shutdown,
     ) -> Result<Self, Error> {
         Ok(Self {
@@ -60,6 +64,7 @@ impl<'a> Deployment<'a> {
             plan,
             files: Files::new(content, directory),
             runtime: directory.join("run"),
+            network,
             cpus: Cpus::allowed()?,
             shutdown,
         })
@@ -79,11 +84,15 @@ impl<'a> Deployment<'a> {
         let mut targets = Vec::new();
         let mut ports = Vec::new();
         for (index, name) in run.layout.targets().iter().enumerate() {
-            let mut target = Process::spawn(name, self.command(&lines.target(index, 0)))?;
+            let line = lines.target(index, 0);
+            let mut target = Process::spawn(name, self.target_command(index, &line))?;
             ports.push(target.wait_for("was listening", READY, listening_port)?);
             targets.push((*name, target));
         }
-        let mut service = Process::spawn("service", self.command(&lines.service(&ports)))?;
+        let storages: Vec<String> = std::iter::zip(0.., &ports)
+            .map(|(index, port)| self.storage(index, *port))
+            .collect();
+        let mut service = Process::spawn("service", self.command(&lines.service(&storages)))?;
         service.wait_for("was waiting for an initiator", READY, waits_for_initiator)?;
         let initiator = Process::spawn("initiator", self.command(&lines.initiator()))?;
 
@@ -144,22 +153,52 @@ impl<'a> Deployment<'a> {
             .map(drop)
     }
 
-    /// Everything that the sessions left in the runtime directory.
+    /// Entries that the sessions left in the runtime directories.
     pub fn leftovers(&self) -> Result<Vec<PathBuf>, Error> {
-        let entries = match std::fs::read_dir(&self.runtime) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => {
-                return Err(Error::Io {
-                    what: self.runtime.display().to_string(),
-                    error,
-                });
-            }
+        let runtimes = match &self.network {
+            Some(network) => (0..network.machines())
+                .map(|machine| network.runtime(machine))
+                .collect(),
+            None => vec![self.runtime.clone()],
         };
-        entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()
-            .map_err(Error::io(self.runtime.display().to_string()))
+        let mut left = Vec::new();
+        for runtime in runtimes {
+            match ::deployment::sandbox::entries(&runtime) {
+                Ok(entries) => left.extend(entries),
+                // No program has made it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io(runtime.display().to_string())(error)),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Roles and addresses of the machines, if there are several.
+    pub fn describe_machines(&self) -> Option<String> {
+        let network = self.network.as_ref()?;
+        let targets: Vec<String> = (1..network.machines())
+            .map(|machine| network.address(machine))
+            .collect();
+        Some(format!(
+            "{} machines (network namespaces): initiator and service at {}, targets at {}, RDMA over TCP",
+            network.machines(),
+            network.addresses(0).join(", "),
+            targets.join(", ")
+        ))
+    }
+
+    /// The machine of target number `index`, if there are several.
+    fn machine_of_target(&self, index: usize) -> Option<(&Network, usize)> {
+        let network = self.network.as_ref()?;
+        Some((network, 1 + index % (network.machines() - 1)))
+    }
+
+    /// The address of target number `index` that listens on `port`, for the service.
+    pub(super) fn storage(&self, index: usize, port: u16) -> String {
+        match self.machine_of_target(index) {
+            Some((network, machine)) => format!("{}:{port}", network.address(machine)),
+            None => format!("127.0.0.1:{port}"),
+        }
     }
 
     fn lines<'b>(&'b self, run: &'b Run, json: bool) -> CommandLines<'b> {
@@ -177,7 +216,25 @@ impl<'a> Deployment<'a> {
         self.cpus.of(role, 3, 1).next().unwrap_or_default()
     }
 
+    /// The command of a role on the machine of service and initiator.
     pub(super) fn command(&self, arguments: &[OsString]) -> Command {
+        let command = self.plain_command(arguments);
+        match &self.network {
+            Some(network) => network.place(0, command),
+            None => command,
+        }
+    }
+
+    /// The command of target number `index` on its machine.
+    pub(super) fn target_command(&self, index: usize, arguments: &[OsString]) -> Command {
+        let command = self.plain_command(arguments);
+        match self.machine_of_target(index) {
+            Some((network, machine)) => network.place(machine, command),
+            None => command,
+        }
+    }
+
+    fn plain_command(&self, arguments: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
