@@ -53,6 +53,37 @@ fn gga_loses_nothing() {
     ours_lose_nothing(&["--layout", "gga", "--seed", "2", "--duration", "20s"]);
 }
 
+/// One round of the front end's own faults and of the loss of a target; more take longer than a test may.
+#[test]
+fn clients_of_an_nbd_server_lose_nothing() {
+    let arguments = [
+        "--load",
+        "nbd",
+        "--layout",
+        "gga",
+        "--only",
+        "kill, front end, degraded",
+        "--seed",
+        "3",
+        "--duration",
+        "1s",
+    ];
+    let output = hammer(&arguments);
+    let (stderr, tally) = (String::from_utf8_lossy(&output.stderr), document(&output));
+    assert!(output.status.success(), "{stderr}{tally:#}");
+    assert_eq!(tally["failed"], Value::Null);
+    let row = &tally["rows"][0];
+    assert!(row["injected"].as_u64() > Some(0), "{tally:#}");
+    assert_eq!(row["injected"], row["survived"], "{tally:#}");
+    // The clients had to connect again.
+    assert_eq!(row["went_on"], 0, "{tally:#}");
+    let blocks = &tally["blocks"];
+    for count in ["lost", "wrong", "failed", "in_doubt"] {
+        assert_eq!(blocks[count], 0, "{tally:#}");
+    }
+    assert!(blocks["read_back"].as_u64() > Some(64), "{tally:#}");
+}
+
 /// Another run each time: a failure prints the seed.
 #[test]
 fn nothing_is_lost_with_any_seed() {
@@ -114,6 +145,19 @@ fn a_target_that_ignores_writes_is_found_out() {
     ];
     let tally = found_out(script, &arguments);
     assert_eq!(tally["blocks"]["wrong"], 1, "{tally:#}");
+    let what = tally["failed"]["what"].as_str().expect("a text");
+    assert!(what.contains("nobody wrote"), "{what}");
+}
+
+#[test]
+fn ignored_writes_are_found_out_below_an_nbd_server() {
+    let script = "\
+        trap 'kill $child; exit' TERM\n\
+        head -c $((size * count)) /dev/zero > $blocks\n\
+        $program conformance faulty-target --content $blocks --block-size $size --fault ignore-writes --listen-port $port &\n\
+        child=$!; wait $child\n";
+    let arguments = ["--load", "nbd", "--layout", "zero-copy", "--only", "none"];
+    let (tally, _) = fails(script, &arguments);
     let what = tally["failed"]["what"].as_str().expect("a text");
     assert!(what.contains("nobody wrote"), "{what}");
 }

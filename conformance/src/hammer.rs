@@ -2,11 +2,13 @@
 //!
 //! The faults hit a service and its targets, which keep their blocks in files, and the [`Load`], which plays the initiator. They never
 //! hit the [`Witness`], which is told of each write before it is submitted and of each acknowledgement, and judges the result of every read.
+//! With [`LoadKind::Nbd`], an NBD server is between them and a service, which is restarted as the others are, and no I/O may fail.
 //! A [`Hammer`] starts these processes, injects the faults of a [`Plan`], and checks the consequences.
 
 mod deployment;
 mod ledger;
 mod load;
+mod nbd;
 mod plan;
 mod round;
 mod run;
@@ -15,6 +17,6 @@ mod witness;
 pub use deployment::Resources;
 pub use ledger::Counts;
 pub use load::{Load, Mischief, Stranger, Task};
-pub use plan::{Blow, Expectation, Fault, Phase, Plan, Round, Victim};
+pub use plan::{Blow, Expectation, Fault, LoadKind, Phase, Plan, Round, Victim};
 pub use run::{Actors, Failed, Hammer, Row, Settings, Tally};
 pub use witness::Witness;

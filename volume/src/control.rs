@@ -172,9 +172,21 @@ impl Control {
     /// Runs until the volume is closed, or until it could not be opened.
     pub(crate) fn run(mut self) -> Result<(), CloseError> {
         let (mut retry, mut last) = (RETRY.0, None);
+        let opens_until = Instant::now() + self.config.control_timeout;
         loop {
             let started = self.sessions;
             let (result, lent) = self.attempt();
+            // A service that is still closing the session of an earlier client, or has just lost a target, is there and not ready.
+            let is_unready = matches!(result, Err(SessionError::Disconnected { .. }));
+            if self.opened.is_some()
+                && is_unready
+                && Instant::now() < opens_until
+                && !self.is_closing()
+            {
+                retry = (retry * 2).min(RETRY.1);
+                self.pause(retry);
+                continue;
+            }
             if let Some(opened) = self.opened.take() {
                 let error = result.err().unwrap_or(SessionError::Interrupted);
                 // The opener waits for nothing else.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use super::plan::Victim;
+use super::plan::{LoadKind, Victim};
 use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
@@ -17,7 +17,9 @@ use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
 
 /// Bytes of the initiator's blocks.
-const BLOCK_SIZE: usize = 4096;
+pub(super) const BLOCK_SIZE: usize = 4096;
+/// Bytes of the blocks of gga targets whose logical blocks hold any content.
+const ANY_CONTENT_CHUNK: usize = 2112;
 /// Polling interval of all waits.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 
@@ -98,7 +100,10 @@ impl<'a> Deployment<'a> {
 
     /// Starts a target at its old port, with the blocks that it had.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
-        let block_size = self.layout.target_block_size(BLOCK_SIZE);
+        let block_size = match (self.layout, self.settings.load) {
+            (Layout::Gga, LoadKind::Nbd) => ANY_CONTENT_CHUNK,
+            (layout, _) => layout.target_block_size(BLOCK_SIZE),
+        };
         let Target { name, port, .. } = self.targets[index];
         let command = self.settings.implementation.command(Role::Target)?;
         let mut command = self.sandbox.target(command, port);
@@ -120,13 +125,27 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
+    /// Starts the service if it does not run, whatever targets there are.
+    pub(super) fn start_service_again(&mut self) -> Result<(), Wrong> {
+        if self.service.is_none() {
+            self.start_service()?;
+        }
+        Ok(())
+    }
+
     fn start_service(&mut self) -> Result<(), Wrong> {
         self.starts += 1;
         let command = self
             .settings
             .implementation
             .command(self.layout.service())?;
-        let (ports, channel) = (self.line.ports(), self.sandbox.channel());
+        let direct: Vec<u16> = self.targets.iter().map(|target| target.port).collect();
+        // A relay accepts connections to a target that is offline, which a session that begins degraded must find refused.
+        let ports = match self.settings.load {
+            LoadKind::Initiator => self.line.ports(),
+            LoadKind::Nbd => &direct,
+        };
+        let channel = self.sandbox.channel();
         let mut command = self.sandbox.service(command, self.layout, ports, channel);
         command
             .args(["--cpu", &self.settings.cpu(0)])
@@ -140,6 +159,9 @@ impl<'a> Deployment<'a> {
             command
                 .args(["--degraded", "on"])
                 .args(["--trigger-recovery-read-every-n", RECOVER_EVERY]);
+            if self.settings.load == LoadKind::Nbd {
+                command.args(["--logical-block-size", &BLOCK_SIZE.to_string()]);
+            }
         }
         let name = format!("service-{}", self.starts);
         let log = self.log(&name)?;
@@ -167,7 +189,7 @@ impl<'a> Deployment<'a> {
         let process = match victim {
             Victim::Service => self.service.as_ref(),
             Victim::Target => self.targets[target].process.as_ref(),
-            Victim::Load => None,
+            Victim::Load | Victim::FrontEnd => None,
         };
         if let Some(process) = process {
             process.signal(signal);
@@ -180,7 +202,7 @@ impl<'a> Deployment<'a> {
         let process = match victim {
             Victim::Service => self.service.take(),
             Victim::Target => self.targets[target].process.take(),
-            Victim::Load => None,
+            Victim::Load | Victim::FrontEnd => None,
         };
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }

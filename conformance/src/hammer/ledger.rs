@@ -137,6 +137,12 @@ impl Ledger {
         }
     }
 
+    /// Counts of this session so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// Enters something.
     ///
     /// # Errors

@@ -18,6 +18,17 @@ pub enum Victim {
     Service,
     /// One of the targets, or the connection to it.
     Target,
+    /// The NBD server, with [`LoadKind::Nbd`].
+    FrontEnd,
+}
+
+/// What reads and writes while faults are injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadKind {
+    /// The initiator of a service.
+    Initiator,
+    /// Clients of an NBD server in front of a service.
+    Nbd,
 }
 
 /// Kind of a fault.
@@ -118,7 +129,7 @@ impl fmt::Display for Round {
         write!(f, "round {number}: {blow}")?;
         match blow.victim {
             Victim::Target => write!(f, " {}", self.target)?,
-            Victim::Load | Victim::Service => {}
+            Victim::Load | Victim::Service | Victim::FrontEnd => {}
         }
         write!(f, ", after {:?}", self.delay)
     }
@@ -142,6 +153,7 @@ impl Victim {
             Self::Load => "initiator",
             Self::Service => "service",
             Self::Target => "target",
+            Self::FrontEnd => "front end",
         }
     }
 }
@@ -228,6 +240,36 @@ impl Blow {
         all
     }
 
+    /// All that there are below an NBD server. One target of gga is offline at a time.
+    pub fn all_below_front_end(layout: Layout) -> Vec<Self> {
+        use Fault::{Delay, Kill, None, Terminate};
+        use Phase::{Degraded, Io, Rebuilding};
+        let mut all = Vec::new();
+        let mut add = |victim, faults: &[Fault], phase| {
+            all.extend(faults.iter().map(|&fault| Self {
+                victim,
+                fault,
+                phase,
+            }));
+        };
+        add(Victim::Load, &[None], Io);
+        add(Victim::FrontEnd, &[Kill, Terminate, Delay], Io);
+        add(Victim::Service, &[Kill, Delay], Io);
+        match layout {
+            // The service fails I/Os while its only target is gone.
+            Layout::ZeroCopy => add(Victim::Target, &[Delay], Io),
+            Layout::Gga => {
+                add(Victim::Target, &[Kill, Terminate, Delay], Io);
+                for phase in [Degraded, Rebuilding] {
+                    add(Victim::Load, &[None], phase);
+                    add(Victim::FrontEnd, &[Kill], phase);
+                    add(Victim::Service, &[Kill, Delay], phase);
+                }
+            }
+        }
+        all
+    }
+
     /// Expected effect on the session.
     pub fn expectation(self, layout: Layout) -> Expectation {
         use Fault::{Delay, GarbageIo, Interrupt, None, Stranger, Terminate};
@@ -258,6 +300,15 @@ pub struct Plan {
 impl Plan {
     /// The rounds for a seed. With `only`, kinds of faults whose description contains one of its entries.
     pub fn new(seed: u64, layout: Layout, only: &[String]) -> Self {
+        Self::of_load(LoadKind::Initiator, seed, layout, only)
+    }
+
+    /// As [`Plan::new`], for any load.
+    pub fn of_load(load: LoadKind, seed: u64, layout: Layout, only: &[String]) -> Self {
+        let all = match load {
+            LoadKind::Initiator => Blow::all(layout),
+            LoadKind::Nbd => Blow::all_below_front_end(layout),
+        };
         let chosen = |blow: &Blow| {
             let text = blow.to_string();
             only.is_empty() || only.iter().any(|part| text.contains(part.as_str()))
@@ -266,7 +317,7 @@ impl Plan {
             rng: Rng::with_seed(seed ^ layout.targets().len() as u64),
             layout,
             deck: Vec::new(),
-            only: Blow::all(layout).into_iter().filter(chosen).collect(),
+            only: all.into_iter().filter(chosen).collect(),
             rounds: 0,
         }
     }

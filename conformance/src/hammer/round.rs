@@ -160,7 +160,7 @@ impl RoundRun<'_, '_, '_> {
         let (victim, target) = (self.round.blow.victim, self.target());
         // Victims whose failure has to end the session, at once or after a timeout.
         let is_needed = match victim {
-            Victim::Load => false,
+            Victim::Load | Victim::FrontEnd => false,
             Victim::Service => true,
             Victim::Target => self.deployment.layout == Layout::ZeroCopy,
         };
@@ -210,7 +210,7 @@ impl RoundRun<'_, '_, '_> {
             Fault::GarbageFrame => {
                 let from = match victim {
                     Victim::Target => Side::Client,
-                    Victim::Load | Victim::Service => Side::Server,
+                    Victim::Load | Victim::Service | Victim::FrontEnd => Side::Server,
                 };
                 let bytes = malformed_control(&mut Rng::with_seed(self.round.noise));
                 line.send(channel, from, bytes);
@@ -227,7 +227,7 @@ impl RoundRun<'_, '_, '_> {
         let victim = self.round.blow.victim;
         match victim {
             Victim::Load => load.process.signal(signal),
-            Victim::Service | Victim::Target => {
+            Victim::Service | Victim::Target | Victim::FrontEnd => {
                 self.deployment.signal(victim, self.target(), signal);
             }
         }

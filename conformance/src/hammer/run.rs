@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::deployment::{Deployment, Resources, TICK};
 use super::ledger::Counts;
 use super::load::{Load, Stranger};
-use super::plan::{Blow, Plan};
+use super::nbd;
+use super::plan::{Blow, LoadKind, Plan};
 use super::round;
 use super::round::Sessions;
 use super::witness::Witness;
@@ -29,6 +30,8 @@ const WARM_UP: u32 = 8;
 pub struct Settings {
     /// The programs under test.
     pub implementation: Implementation,
+    /// What reads and writes.
+    pub load: LoadKind,
     /// The layouts, which are tested in sequence.
     pub layouts: Vec<Layout>,
     /// Seed of the plan and of the I/Os.
@@ -62,6 +65,8 @@ pub struct Actors {
     pub witness: Box<dyn Fn(&Witness) -> Command>,
     /// One that calls [`Stranger::intrude`].
     pub stranger: Box<dyn Fn(&Stranger) -> Command>,
+    /// The NBD server, without arguments.
+    pub front_end: Box<dyn Fn() -> Command>,
 }
 
 /// A hammer run: random faults in deployments.
@@ -82,7 +87,12 @@ impl Hammer {
             .settings
             .layouts
             .iter()
-            .map(|&layout| Plan::new(self.settings.seed, layout, &self.settings.only))
+            .map(|&layout| {
+                let Settings {
+                    load, seed, only, ..
+                } = &self.settings;
+                Plan::of_load(*load, *seed, layout, only)
+            })
             .collect();
         for (layout, plan) in std::iter::zip(&self.settings.layouts, &plans) {
             tally.expect(*layout, plan);
@@ -122,16 +132,14 @@ impl Hammer {
                 return;
             }
         };
-        let result = self.play(
-            &mut deployment,
-            plan,
-            tally,
-            going_on,
-            &mut |text, tally| {
-                now = format!("{}: {text}", name(layout));
-                progress(&now, tally);
-            },
-        );
+        let mut show = |text: &str, tally: &Tally| {
+            now = format!("{}: {text}", name(layout));
+            progress(&now, tally);
+        };
+        let result = match self.settings.load {
+            LoadKind::Initiator => self.play(&mut deployment, plan, tally, going_on, &mut show),
+            LoadKind::Nbd => nbd::play(self, &mut deployment, plan, tally, going_on, &mut show),
+        };
         if let Err(wrong) = result {
             // Terminates the remaining processes before their files are examined.
             let Deployment { sandbox, .. } = deployment;
@@ -193,13 +201,13 @@ impl Hammer {
 
 /// Resource usage of each process while it warmed up: number of rounds and maximum.
 #[derive(Default)]
-struct ResourceWatch {
+pub(super) struct ResourceWatch {
     seen: BTreeMap<u32, (u32, Option<Resources>)>,
 }
 
 impl ResourceWatch {
     /// Fails if a process that lives on has grown.
-    fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
+    pub(super) fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
         for (name, process) in deployment.processes() {
             let (rounds, most) = self.seen.entry(process.id()).or_default();
             *rounds += 1;

@@ -18,7 +18,7 @@ use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
-use role_common::stored_block::{Encoder, MatrixType};
+use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::submit::DeferredTasks;
 use role_common::superblock::SetId;
 use role_common::turns::run_to_end;
@@ -39,6 +39,12 @@ use tasks::{Fetcher, Kind, Maker, Tasks};
 
 /// Tasks of each slot that can be deferred at once: at most one per target and one more, and the receives of results.
 const DEFERRED: usize = 3 + 1 + 3;
+
+/// Returns `true` if stripes that were never written read as zeros. With blocks of the reference's sizes they are I/O errors, as the
+/// reference does not know them either, and such sets are filled by the generator.
+pub(crate) fn zeroes_unwritten(geometry: Geometry) -> bool {
+    !geometry.is_compatible()
+}
 
 /// Slots of each worker for this many requests of the initiator.
 pub(crate) fn all_slots(requests: u32) -> u32 {
@@ -204,6 +210,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             recover_every: setup.recover_every,
             requires_checksums: setup.checksum == ChecksumPolicy::Require,
             is_writable: setup.volume.placement.is_writable(),
+            zeroes_unwritten: zeroes_unwritten(geometry),
             is_degradable: setup.is_degradable,
             stall_timeout: setup.stall_timeout,
             set: Arc::clone(&setup.set),

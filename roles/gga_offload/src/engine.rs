@@ -19,7 +19,7 @@
 //!                                                                              └─ fewer than two left: I/O error
 //!
 //!  work ─────► stripe lock ──► chunks ─┬─ one missing or unreadable ──► remake ──► verification ──► store ──► done
-//!  (rebuild, resync, repair, scrub)    └─ all ──► suspicion ─┬─ they fit ──► (new checksum ──► parity ──► store) ──► done
+//!  (rebuild, resync, repair, scrub)    └─ all ──► suspicion ─┬─ they fit ──► (new checksum, or zeros ──► parity ──► store) ──► done
 //!                                                            └─ one is odd ──► remake
 //! ```
 //!
@@ -317,6 +317,22 @@ pub enum Action {
         /// The number of the block in the request.
         block: u8,
     },
+    /// Decompress a block of zeros into the initiator's memory, whatever was judged last: [`Event::Decompressed`].
+    DecompressZeros {
+        /// The slot.
+        slot: u32,
+        /// The stripe.
+        stripe: u64,
+        /// The number of the block in the request.
+        block: u8,
+    },
+    /// Make a stored block of zeros, in the slot's chunk memory: [`Event::Encoded`].
+    EncodeZeros {
+        /// The slot.
+        slot: u32,
+        /// The stripe, which the checksum is bound to.
+        stripe: u64,
+    },
     /// Send the answer: [`Event::Answered`].
     Answer {
         /// The slot.
@@ -398,6 +414,12 @@ enum Stage {
     ResealParity,
     /// The targets' confirmation of both.
     ResealStore,
+    /// The stored block of zeros for an unwritten stripe.
+    Initialization,
+    /// The parity chunk that belongs to it.
+    InitialParity,
+    /// The targets' confirmation of all three chunks.
+    InitialStore,
     /// The send of the answer.
     Answer,
 }
@@ -501,6 +523,8 @@ pub struct Setup {
     pub requires_checksums: bool,
     /// `true` if chunks can be written: else wrong ones are corrected in what is read, and not repaired.
     pub is_writable: bool,
+    /// `true` if stripes that were never written read as zeros; otherwise, reading them is an I/O error.
+    pub zeroes_unwritten: bool,
     /// `true` if it continues without a failed target.
     pub is_degradable: bool,
     /// Time without an answer after which a target is unresponsive.
@@ -932,8 +956,11 @@ impl StripeEngine {
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];
-        let is_store =
-            self.setup.is_degradable && matches!(it.stage, Stage::Store | Stage::ResealStore);
+        let is_store = self.setup.is_degradable
+            && matches!(
+                it.stage,
+                Stage::Store | Stage::ResealStore | Stage::InitialStore
+            );
         if is_store {
             self.setup.set.missed.insert(it.stripe());
         }
@@ -962,7 +989,7 @@ impl StripeEngine {
             Stage::WorkChunks => self.work_chunks_read(slot),
             Stage::PresentChunk => self.present_chunk_read(slot),
             Stage::RemakeStore(target) => self.remade_stored(slot, target),
-            Stage::ResealStore => self.resealed_stored(slot),
+            Stage::ResealStore | Stage::InitialStore => self.resealed_stored(slot),
             // A send completion that was overtaken by the end of its session.
             _ => {}
         }

@@ -264,6 +264,89 @@ fn reads_of_blocks_that_were_never_written_are_errors() {
     assert!(end.stderr.contains("never written"), "{}", end.stderr);
 }
 
+/// Bytes of blocks of any content.
+const LOGICAL: usize = 960;
+const ANY_CONTENT: &str = "--logical-block-size 960";
+
+/// Reads a block into memory that holds something else. Returns its content.
+fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, ErrorCode> {
+    let initiator = &mut deployment.initiator;
+    let offset = block as usize * LOGICAL;
+    initiator
+        .memory
+        .fill(offset, LOGICAL, 0xee)
+        .expect("inside");
+    match initiator.io(Read, block, 1) {
+        ErrorCode::SUCCESS => Ok(initiator.bytes(offset, LOGICAL)),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn blocks_of_any_content_are_zero_until_they_are_written() {
+    for checksum in ["crc32c", "off"] {
+        let args = format!("{ANY_CONTENT} --checksum {checksum}");
+        let mut deployment = Deployment::start(&empty(4), &args);
+        assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
+        let content = noise(LOGICAL, 3);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(LOGICAL, &content).expect("inside");
+        assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
+        assert_eq!(read_logical(&mut deployment, 1), Ok(content));
+        assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
+        // A set without superblocks is left as it is.
+        let end = deployment.end();
+        assert_eq!(end.halves[0][2 * HALF..], [0; 2 * HALF]);
+        assert_eq!(end.statistics["uncorrectable"], 0);
+    }
+}
+
+#[test]
+fn zeroed_chunks_of_a_written_block_are_no_unwritten_block() {
+    for checksum in ["crc32c", "off"] {
+        let args = format!("{ANY_CONTENT} --checksum {checksum}");
+        let mut deployment = Deployment::start(&empty(4), &args);
+        let content = noise(LOGICAL, 4);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(LOGICAL, &content).expect("inside");
+        assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
+        let written = deployment.end().halves;
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let mut halves = written.clone();
+            for target in [one, other] {
+                halves[target][HALF..2 * HALF].fill(0);
+            }
+            let mut deployment = Deployment::start(&halves, &args);
+            let found = read_logical(&mut deployment, 1);
+            assert_eq!(
+                found,
+                Err(ErrorCode::IO_FAILED),
+                "{args}, {one} and {other}"
+            );
+            deployment.end();
+        }
+    }
+}
+
+#[test]
+fn first_scrub_stores_blocks_of_zeros() {
+    let records = [Some(u32::MAX); 3];
+    let args = format!("{ANY_CONTENT} --degraded on");
+    let mut deployment = Deployment::keeping(&empty(4), &args, [Fault::None; 3], records, 1);
+    deployment.wait_for_log("scrub completed");
+    assert_eq!(read_logical(&mut deployment, 3), Ok(vec![0; LOGICAL]));
+    let end = deployment.end();
+    assert_eq!(
+        end.statistics["redundancy"]["scrubbed"]["converted"], 4,
+        "{}",
+        end.statistics
+    );
+    for half in &end.halves {
+        let is_unwritten = |chunk: &[u8]| chunk.iter().all(|&byte| byte == 0);
+        assert!(!half.chunks(HALF).any(is_unwritten));
+    }
+}
+
 #[test]
 fn ios_on_one_block_at_a_time_do_not_tear_it() {
     const ROUNDS: u64 = 300;

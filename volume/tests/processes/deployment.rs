@@ -152,6 +152,11 @@ impl Deployment {
         self.service = Some(service);
     }
 
+    /// The port of the target.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn kill_service(&mut self) {
         kill(self.service.take());
     }

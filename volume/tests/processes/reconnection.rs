@@ -1,9 +1,11 @@
 //! Services and targets that are killed and started again.
 
+use std::io::Read as _;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use conformance::process::Signal;
-use volume::{Io, IoError, Operation};
+use volume::{Io, IoError, Operation, Volume};
 
 use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};
 
@@ -14,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("load_survives_restarts_of_the_service", load),
     ("ios_fail_when_the_service_stays_away", away),
     ("smaller_storage_is_refused", smaller),
+    ("volume_opens_when_a_service_is_ready", unready),
 ];
 
 const WRITE: Operation = Operation::Write { fua: false };
@@ -196,4 +199,22 @@ fn smaller() {
     assert_eq!(result, Err(IoError::Changed));
     drop(queues);
     assert!(volume.close().is_err());
+}
+
+/// A service that closes the connection because its target has gone is there, and is asked again.
+fn unready() {
+    let mut deployment = Deployment::new(Plan::default());
+    deployment.kill_target();
+    // What the service takes for its target: it answers no request, and goes.
+    let no_target = TcpListener::bind(("127.0.0.1", deployment.port())).expect("the port is free");
+    let config = deployment.config();
+    let opening = std::thread::spawn(move || Volume::open(config));
+    let (mut stream, _) = no_target.accept().expect("the service connects");
+    stream.read_exact(&mut [0]).expect("a request");
+    drop((stream, no_target));
+    deployment.start_target();
+    let opened = opening.join().expect("no panic");
+    let mut volume = opened.expect("the volume opens");
+    drop(volume.take_queues());
+    volume.close().expect("a clean shutdown");
 }

@@ -20,10 +20,16 @@ pub(super) fn actors() -> Result<Actors> {
         command
     };
     let (load, witness, stranger) = (program.clone(), program.clone(), program);
+    let own = std::env::current_exe()?;
     Ok(Actors {
         load: Box::new(move |told| LoadOptions::from(told).command(load("hammer-load"))),
         witness: Box::new(move |told| WitnessOptions::command(told, witness("hammer-witness"))),
         stranger: Box::new(move |told| StrangerOptions::command(told, stranger("hammer-stranger"))),
+        front_end: Box::new(move || {
+            let mut command = Command::new(&own);
+            command.arg("nbd");
+            command
+        }),
     })
 }
 

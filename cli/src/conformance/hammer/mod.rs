@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::hammer::{self, Settings, Tally};
+use ::conformance::hammer::{self, LoadKind, Settings, Tally};
 use ::conformance::implementation::{Implementation, Role};
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
@@ -26,6 +26,7 @@ Real processes: a service, its targets with backing files, a load in the place o
 round is a session of the load in which one of the others, or the load itself, is killed, stopped, delayed, cut off, or told nonsense, in
 a phase of the session; then all blocks are read back. A block must hold what was acknowledged last, or what was issued after that.
 The same seed gives the same rounds and the same I/Os; in the middle of which I/O a fault hits is up to the machine.
+With --load nbd, clients of an NBD server in front of the service read and write; the server is killed and restarted, too, and no I/O may fail.
 The exit status is 0 when everybody did as they should. Otherwise the run stops, and leaves logs, blocks and evidence.
 
 Examples:
@@ -38,6 +39,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(in crate::conformance) struct Hammer {
+    /// What reads and writes: an initiator, or clients of an NBD server (doca-storage nbd) that reconnect
+    #[arg(long, value_enum, default_value_t = LoadChoice::Initiator)]
+    load: LoadChoice,
+
     /// Which deployments; each gets its share of the time
     #[arg(long, value_enum, default_value_t = LayoutChoice::All)]
     layout: LayoutChoice,
@@ -72,6 +77,13 @@ pub(in crate::conformance) struct Hammer {
 
     #[command(flatten)]
     report: ReportOptions,
+}
+
+/// What reads and writes.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LoadChoice {
+    Initiator,
+    Nbd,
 }
 
 /// Time that the load waits for an answer: longer than the timeouts of services.
@@ -121,6 +133,10 @@ impl Hammer {
         };
         Ok(Settings {
             implementation: implementation.with_library_path(libraries),
+            load: match self.load {
+                LoadChoice::Initiator => LoadKind::Initiator,
+                LoadChoice::Nbd => LoadKind::Nbd,
+            },
             layouts: self.layout.layouts().to_vec(),
             seed,
             duration: self.duration,

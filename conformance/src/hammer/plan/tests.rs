@@ -31,6 +31,15 @@ fn every_kind_of_fault_occurs_before_one_repeats() {
 }
 
 #[test]
+fn faults_below_a_front_end_leave_two_targets_of_gga() {
+    let blows = Blow::all_below_front_end(Layout::Gga);
+    assert!(blows.iter().any(|blow| blow.victim == Victim::FrontEnd));
+    let of_target = |blow: &&Blow| blow.victim == Victim::Target;
+    let mut phases = blows.iter().filter(of_target).map(|blow| blow.phase);
+    assert!(phases.all(|phase| phase == Phase::Io));
+}
+
+#[test]
 fn kinds_of_faults_can_be_selected() {
     let only = ["kill, target".to_owned()];
     let plan = Plan::new(3, Layout::Gga, &only);

@@ -11,8 +11,8 @@ use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
 
-use super::GgaDataPath;
 use super::tasks::{Kind, Token};
+use super::{GgaDataPath, zeroes_unwritten};
 use crate::engine::request::{Request, Volume};
 use crate::engine::{Action, Comparison, Decompression, Event, Flaw, Quality, Status};
 use crate::target::{Target, Targets};
@@ -344,6 +344,15 @@ impl<L: IoLayout> GgaDataPath<L> {
             }
             Action::Reseal { slot, stripe } => self.reseal(slot, stripe)?,
             Action::Decompress { slot, block } => self.decompress(slot, block)?,
+            Action::DecompressZeros {
+                slot,
+                stripe,
+                block,
+            } => self.decompress_zeros(slot, stripe, block)?,
+            Action::EncodeZeros { slot, stripe } => {
+                self.content.fill(0);
+                self.encode_content(slot, stripe)?;
+            }
             Action::Answer { slot, status } => {
                 let index = slot as usize;
                 let answer = self
@@ -489,8 +498,12 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// Makes the stored block of the content, and puts it where the targets read it.
     fn encode(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
+        self.private.read(slot as usize, &mut self.content)?;
+        self.encode_content(slot, stripe)
+    }
+
+    fn encode_content(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
         let index = slot as usize;
-        self.private.read(index, &mut self.content)?;
         let place = Place {
             set: self.setup.set_id,
             stripe,
@@ -584,12 +597,18 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// As [`judge`](Self::judge), and a block without checksum has to decompress.
+    /// As [`judge`](Self::judge), and a block without checksum has to decompress. Where unwritten stripes read as zeros, one of zeros counts
+    /// as unwritten.
     fn judge_closely(&mut self, slot: u32, stripe: u64) -> Quality {
         let geometry = self.setup.volume.geometry;
         match self.judge(slot, stripe) {
             Quality::Bare if !decodes(&self.stored, geometry, &mut self.content) => {
                 Quality::Flawed(Flaw::Undecodable)
+            }
+            Quality::Bare
+                if zeroes_unwritten(geometry) && self.content.iter().all(|&byte| byte == 0) =>
+            {
+                Quality::Flawed(Flaw::Unwritten)
             }
             quality => quality,
         }
@@ -666,6 +685,19 @@ impl<L: IoLayout> GgaDataPath<L> {
             self.tell(Event::Decompressed { slot, outcome });
         }
         Ok(())
+    }
+
+    /// Writes zeros to the initiator's block, as any other content: by decompression.
+    #[cold]
+    fn decompress_zeros(&mut self, slot: u32, stripe: u64, block: u8) -> Result<(), Failure> {
+        self.content.fill(0);
+        let place = self.place(stripe);
+        match self.encoder.encode(&self.content, place) {
+            Ok(stored) => self.stored.copy_from_slice(stored),
+            Err(_) => return Err(Failure::unexpected("zeros do not compress")),
+        }
+        self.judge(slot, stripe);
+        self.decompress(slot, block)
     }
 
     /// Stops the contexts of a target.

@@ -13,6 +13,17 @@
 //! may be of two writes, too: the checksum may be in the third one. Until the stripe was verified, such a block is read only when all
 //! three chunks fit each other, and no chunk is made of two.
 //!
+//! # Stripes that were never written
+//!
+//! A block device reads zeros there, but three chunks of zeros do not prove that a stripe was never written. So the first scrub of a
+//! set, which gives all blocks a checksum, also stores blocks of zeros in stripes that are unwritten; until it has completed, a stripe reads as
+//! zeros if all three chunks were read and are zero. Two chunks are not enough: one half of a block without checksum may be zero. From then
+//! on every stripe was written, and chunks of zeros are damage like any other.
+//!
+//! A write that was interrupted may have stored one chunk only. The two others are zero, which is the block as it was before, unless the
+//! three chunks may be what is left of a block without checksum. Blocks without checksum whose content is zero are no exception: either way
+//! the content is the same. So an interrupted scrub leaves no stripe unreadable.
+//!
 //! A checksum says where a block belongs and that it is whole, not when it was written. A target that loses a write and keeps the
 //! chunk that it had before shows when its old chunk does not fit the new other one, that is, by the next read or scrub, as long as it
 //! is the only one.
@@ -52,7 +63,7 @@ impl Quality {
         }
     }
 
-    /// Returns `true` if nothing was ever written there.
+    /// Returns `true` if nothing was ever written there, or the content is zero and there is no checksum.
     fn is_unwritten(self) -> bool {
         self == Self::Flawed(Flaw::Unwritten)
     }
@@ -194,6 +205,7 @@ impl StripeEngine {
         if is_equal {
             return match as_read {
                 _ if is_work => self.chunks_fit(slot, as_read),
+                _ if as_read.is_unwritten() && self.reads_unwritten() => self.read_zeros(slot),
                 Quality::Bare if self.accepts_bare() => self.decompress(slot),
                 _ => self.conclude_read(slot, as_read),
             };
@@ -207,6 +219,13 @@ impl StripeEngine {
         if suspect == Target::Data1 {
             return self.recover(slot, Target::Data2, Stage::Suspicion(Target::Data2));
         }
+        if let Some(odd) = self.odd_beside_zeros(slot, with_recovered) {
+            return match is_work {
+                false => self.read_zeros(slot),
+                true if self.setup.set.is_to_convert() => self.initialize(slot),
+                true => self.remake(slot, odd),
+            };
+        }
         let stale = self.stale_candidate(slot);
         match stale.or_else(|| self.odd_without_checksum(slot, with_recovered)) {
             Some(odd) => self.replace(slot, odd, false),
@@ -218,6 +237,72 @@ impl StripeEngine {
         }
     }
 
+    /// Returns `true` if there may be stripes that were never written, and they read as zeros.
+    fn reads_unwritten(&self) -> bool {
+        self.setup.zeroes_unwritten && !self.setup.set.has_checksums()
+    }
+
+    /// The blocks that two of the three chunks make up, each with the target that it does without.
+    fn combinations(&self, slot: u32, with_data_2: Quality) -> Option<[(Target, Quality); 3]> {
+        let first = self.slots[slot as usize].first_comparison?;
+        Some([
+            (Target::DataP, first.as_read),
+            (Target::Data1, first.with_recovered),
+            (Target::Data2, with_data_2),
+        ])
+    }
+
+    /// The only chunk that an interrupted write has stored in a stripe that was unwritten before.
+    fn odd_beside_zeros(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
+        if !self.reads_unwritten() || !self.is_unverified(slot) || self.is_incomplete(slot) {
+            return None;
+        }
+        let combinations = self.combinations(slot, with_data_2)?;
+        if combinations
+            .iter()
+            .any(|(_, quality)| *quality == Quality::Bare)
+        {
+            return None;
+        }
+        combinations
+            .into_iter()
+            .find(|(_, quality)| quality.is_unwritten())
+            .map(|(odd, _)| odd)
+    }
+
+    /// Returns `true` if two targets are not current, and one of the chunks may be that of an earlier write.
+    fn is_incomplete(&self, slot: u32) -> bool {
+        let stripe = self.slots[slot as usize].stripe();
+        !self.view.is_healthy() && self.setup.set.missed.contains(stripe)
+    }
+
+    /// The block at hand was never written.
+    #[cold]
+    fn read_zeros(&mut self, slot: u32) {
+        let it = self.slot(slot);
+        it.stage = Stage::Decompression;
+        let (stripe, block) = (it.stripe(), it.block);
+        self.act(Action::DecompressZeros {
+            slot,
+            stripe,
+            block,
+        });
+    }
+
+    /// Stores a block of zeros in the stripe at hand, which was never written.
+    #[cold]
+    fn initialize(&mut self, slot: u32) {
+        let it = self.slot(slot);
+        it.stage = Stage::Initialization;
+        let stripe = it.stripe();
+        self.act(Action::EncodeZeros { slot, stripe });
+    }
+
+    /// Has all chunks of an unwritten stripe stored.
+    pub(super) fn store_initialized(&mut self, slot: u32) {
+        self.write_chunks(slot, Targets::ALL, Stage::InitialStore, false);
+    }
+
     /// The inconsistent chunk of a block that may be of two writes and has no checksum.
     fn odd_without_checksum(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
         // Where blocks are written with checksums, the new block has one. Otherwise chunks of an old block without checksum and of a new
@@ -225,20 +310,13 @@ impl StripeEngine {
         if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
             return None;
         }
-        // Two targets are not current, and one of the chunks may be that of an earlier write.
-        let stripe = self.slots[slot as usize].stripe();
-        if !self.view.is_healthy() && self.setup.set.missed.contains(stripe) {
+        if self.is_incomplete(slot) {
             return None;
         }
-        let first = self.slots[slot as usize].first_comparison?;
-        [
-            (Target::DataP, first.as_read),
-            (Target::Data1, first.with_recovered),
-            (Target::Data2, with_data_2),
-        ]
-        .into_iter()
-        .find(|(_, quality)| *quality == Quality::Bare)
-        .map(|(odd, _)| odd)
+        self.combinations(slot, with_data_2)?
+            .into_iter()
+            .find(|(_, quality)| *quality == Quality::Bare)
+            .map(|(odd, _)| odd)
     }
 
     /// Continues without the wrong chunk: a read with the block of the others, work with a new chunk.
@@ -328,6 +406,9 @@ impl StripeEngine {
             Quality::Unbound | Quality::Bare if set.is_to_convert() => {
                 self.slot(slot).stage = Stage::Reseal;
                 self.act(Action::Reseal { slot, stripe });
+            }
+            _ if quality.is_unwritten() && self.reads_unwritten() && set.is_to_convert() => {
+                self.initialize(slot);
             }
             _ if self.is_trusted(quality) || quality.is_unwritten() => {
                 self.end_work(slot, Outcome::Fits);

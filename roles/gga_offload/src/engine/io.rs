@@ -214,7 +214,11 @@ impl StripeEngine {
         if !fits {
             return self.fail(slot, Status::IO_FAILED);
         }
-        self.create_parity(slot, Stage::Parity, false);
+        let stage = match self.slot(slot).stage {
+            Stage::Initialization => Stage::InitialParity,
+            _ => Stage::Parity,
+        };
+        self.create_parity(slot, stage, false);
     }
 
     #[inline]
@@ -232,6 +236,7 @@ impl StripeEngine {
             Stage::Parity => self.store(slot),
             Stage::Remake(target) => self.verify(slot, None, Stage::RemakeVerification(target)),
             Stage::ResealParity => self.store_resealed(slot),
+            Stage::InitialParity => self.store_initialized(slot),
             _ => {}
         }
     }

@@ -138,6 +138,7 @@ pub(super) struct Service {
     /// The state of the set that was shown last.
     pub(super) state: State,
     encoder: Encoder,
+    zeroes_unwritten: bool,
 }
 
 impl Service {
@@ -146,6 +147,7 @@ impl Service {
         workers: u32,
         recover_every: u32,
         checksums: bool,
+        zeroes_unwritten: bool,
         assembly: Assembly,
         plan: ScrubPlan,
         connections: [u64; 3],
@@ -164,6 +166,7 @@ impl Service {
                 recover_every,
                 requires_checksums: false,
                 is_writable: true,
+                zeroes_unwritten,
                 is_degradable: true,
                 stall_timeout: STALL_TIMEOUT,
                 set: Arc::clone(&set),
@@ -200,6 +203,7 @@ impl Service {
             is_rejoining: false,
             state: set.state(),
             encoder: Encoder::new(GEOMETRY, checksum),
+            zeroes_unwritten,
             set,
         }
     }
@@ -225,6 +229,12 @@ impl Service {
         memory.buffer[..2 * CHUNK].copy_from_slice(stored);
         memory.private.copy_from_slice(stored);
         true
+    }
+
+    pub(super) fn encode_zeros(&mut self, worker: u32, slot: u32, stripe: u64) -> bool {
+        let memory = &mut self.workers[worker as usize].slots[slot as usize];
+        memory.content = [0; LOGICAL];
+        self.encode(worker, slot, stripe)
     }
 
     pub(super) fn create_parity(&mut self, worker: u32, slot: u32, were_read: bool) {
@@ -288,8 +298,14 @@ impl Service {
     fn judge_closely(&mut self, worker: u32, slot: u32, stripe: u64) -> Quality {
         let quality = self.judge(worker, slot, stripe);
         let it = &mut self.workers[worker as usize];
-        if quality == Quality::Bare && !decodes(&it.stored, GEOMETRY, &mut it.content) {
+        if quality != Quality::Bare {
+            return quality;
+        }
+        if !decodes(&it.stored, GEOMETRY, &mut it.content) {
             return Quality::Flawed(Flaw::Undecodable);
+        }
+        if self.zeroes_unwritten && it.content == [0; LOGICAL] {
+            return Quality::Flawed(Flaw::Unwritten);
         }
         quality
     }

@@ -206,6 +206,8 @@ pub(super) struct World<'a> {
     next_connection: u64,
     next_identity: u32,
     blocks: Vec<BlockHistory>,
+    /// Blocks that have no version 0, as bits.
+    unwritten: u64,
     ios: Vec<Io>,
     next_io: u64,
     scrub: ScrubPlan,
@@ -271,6 +273,7 @@ impl<'a> World<'a> {
             next_connection: 1,
             next_identity: 3,
             blocks: (0..BLOCKS).map(|_| BlockHistory::new()).collect(),
+            unwritten: 0,
             ios: Vec::new(),
             next_io: 1,
             scrub: ScrubPlan {
@@ -309,7 +312,10 @@ impl<'a> World<'a> {
         let mut content = [0; LOGICAL];
         for block in 0..BLOCKS {
             let checksum = match self.rng.u8(0..4) {
-                0 => continue,
+                0 => {
+                    self.unwritten |= 1 << block;
+                    continue;
+                }
                 1 => Checksum::Off,
                 _ => Checksum::Crc32c,
             };
@@ -320,6 +326,7 @@ impl<'a> World<'a> {
             };
             let mut encoder = Encoder::new(GEOMETRY, checksum);
             let Ok(stored) = encoder.encode(&content, place) else {
+                self.unwritten |= 1 << block;
                 continue;
             };
             let (first, second) = stored.split_at(CHUNK);
@@ -587,6 +594,7 @@ impl<'a> World<'a> {
             self.script.workers,
             self.script.recover_every,
             self.script.checksums,
+            self.script.zeroes_unwritten(),
             assembly,
             plan,
             connections,
@@ -831,6 +839,17 @@ impl<'a> World<'a> {
                 service.reseal(worker, slot, stripe);
                 let engine = &mut service.workers[worker as usize].engine;
                 engine.handle(Event::Resealed { slot }, now);
+            }
+            Action::EncodeZeros { slot, stripe } => {
+                let fits = service.encode_zeros(worker, slot, stripe);
+                let engine = &mut service.workers[worker as usize].engine;
+                engine.handle(Event::Encoded { slot, fits }, now);
+            }
+            Action::DecompressZeros { slot, block, .. } => {
+                let memory = &mut service.workers[worker as usize].slots[slot as usize];
+                memory.blocks[usize::from(block)] = [0; LOGICAL];
+                let outcome = Decompression::Done;
+                self.complete(worker, Event::Decompressed { slot, outcome });
             }
             Action::Decompress { slot, block } => {
                 let outcome = if service.decompress(worker, slot, block) {
@@ -1486,7 +1505,7 @@ impl<'a> World<'a> {
             let block = io.block + index as u64;
             let Some(service) = &self.service else { return };
             let content = &service.workers[worker as usize].slots[slot as usize].blocks[index];
-            match version_of(block, !self.script.checksums, content) {
+            match self.version_of(block, content) {
                 None => {
                     return self.violate(format!(
                         "a read of block {block} returned other bytes: wrong data"
@@ -1557,8 +1576,28 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The version that a block's content is of: zeros are version 0 of a block that had none when the set was made.
+    fn version_of(&self, block: u64, content: &[u8]) -> Option<u64> {
+        if self.unwritten >> block & 1 != 0 && content.iter().all(|&byte| byte == 0) {
+            return Some(0);
+        }
+        version_of(block, !self.script.checksums, content)
+    }
+
+    /// Returns `true` if a block was never written, and no chunk of it is there.
+    fn reads_as_zeros(&self, block: u64) -> bool {
+        let is_zero = |target: &Target| target.disk.chunk(block).iter().all(|&byte| byte == 0);
+        self.script.zeroes_unwritten()
+            && (self.service.as_ref()).is_some_and(|service| !service.set.has_checksums())
+            && self.targets.iter().all(is_zero)
+    }
+
     /// The version that two chunks of these targets make up, and that may be returned.
     fn readable(&self, block: u64, sources: Targets) -> Option<u64> {
+        if sources == Targets::ALL && self.reads_as_zeros(block) {
+            let objection = self.blocks[block as usize].objection(0, self.now);
+            return objection.is_none().then_some(0);
+        }
         let superblocks = || {
             self.targets
                 .iter()
@@ -1609,7 +1648,7 @@ impl<'a> World<'a> {
                 if !decodes(&stored, GEOMETRY, &mut content) {
                     return None;
                 }
-                let version = version_of(block, !self.script.checksums, &content)?;
+                let version = self.version_of(block, &content)?;
                 let objection = self.blocks[block as usize].objection(version, self.now);
                 objection.is_none().then_some(version)
             })

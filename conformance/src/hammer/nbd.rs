@@ -1,0 +1,728 @@
+//! The load above a front end: clients of the NBD server, which reconnect and send what was not answered again.
+//!
+//! A client of a block device sees no session: the front end waits for a service that is gone, and a client waits for a front end that is gone.
+//! So no I/O may fail, and a write that was acknowledged has to be there, whatever was restarted in between. Requests that were in flight
+//! when a front end was killed are sent again with the same content, which must not undo what is written after them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, TICK, end_of};
+use super::ledger::{Counts, Ledger, Pattern};
+use super::plan::{Fault, Phase, Plan, Round, Victim};
+use super::run::{Hammer, ResourceWatch, Tally};
+use super::witness::{Entry, Reading, Version};
+use crate::matrix::Layout;
+use crate::role::{During as _, Wrong};
+use deployment::process::{Process, Signal};
+use deployment::sandbox::HOST_DEVICE;
+
+/// Requests of a client in flight.
+const DEPTH: usize = 12;
+/// Blocks of a request at most.
+const MOST_BLOCKS: u64 = 4;
+/// Number of clients, each with one connection.
+const CLIENTS: u64 = 2;
+
+// The protocol, as far as a client of one export needs it: fixed newstyle negotiation, simple replies.
+
+const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const REPLY_MAGIC: u32 = 0x6744_6698;
+/// Fixed newstyle, and no padding after an export's description.
+const CLIENT_FLAGS: u32 = 3;
+const OPTION_GO: u32 = 7;
+const REPLY_ACK: u32 = 1;
+const REPLY_INFO: u32 = 3;
+const FLAG_FUA: u16 = 1;
+
+/// Commands of the load, with their numbers in the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Read = 0,
+    Write = 1,
+    Flush = 3,
+}
+
+/// A request that was not answered.
+#[derive(Debug, Clone)]
+struct Pending {
+    command: Command,
+    fua: bool,
+    first: u64,
+    count: u64,
+    /// Versions of the blocks of a write.
+    versions: Vec<u64>,
+    since: Instant,
+}
+
+/// A connection to the export with the empty name.
+struct Connection {
+    stream: UnixStream,
+}
+
+fn array<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl Connection {
+    /// Connects and chooses the export. Returns its size as well.
+    fn open(socket: &Path, limit: Duration) -> io::Result<(Self, u64)> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        let magics = [array(&mut stream)?, array(&mut stream)?].map(u64::from_be_bytes);
+        let _flags: [u8; 2] = array(&mut stream)?;
+        if magics != [INIT_MAGIC, OPTION_MAGIC] {
+            return Err(invalid("expected newstyle negotiation"));
+        }
+        let mut hello = CLIENT_FLAGS.to_be_bytes().to_vec();
+        hello.extend(OPTION_MAGIC.to_be_bytes());
+        hello.extend(OPTION_GO.to_be_bytes());
+        // An empty name, and no further information.
+        hello.extend(6u32.to_be_bytes());
+        hello.extend([0; 6]);
+        stream.write_all(&hello)?;
+        let mut size = 0;
+        loop {
+            let magic = u64::from_be_bytes(array(&mut stream)?);
+            let _option: [u8; 4] = array(&mut stream)?;
+            let [kind, length] = [array(&mut stream)?, array(&mut stream)?].map(u32::from_be_bytes);
+            if magic != OPTION_REPLY_MAGIC || length > 4096 {
+                return Err(invalid("expected the reply to an option"));
+            }
+            let mut data = vec![0; length as usize];
+            stream.read_exact(&mut data)?;
+            match (kind, data.get(2..10)) {
+                (REPLY_ACK, _) => return Ok((Self { stream }, size)),
+                (REPLY_INFO, Some(bytes)) if data[..2] == [0, 0] => {
+                    size = u64::from_be_bytes(bytes.try_into().unwrap_or_default());
+                }
+                (REPLY_INFO, _) => {}
+                _ => return Err(invalid("the export was refused")),
+            }
+        }
+    }
+
+    fn send(&mut self, cookie: u64, pending: &Pending, data: &[u8]) -> io::Result<()> {
+        let flags = if pending.fua { FLAG_FUA } else { 0 };
+        let mut request = REQUEST_MAGIC.to_be_bytes().to_vec();
+        request.extend(flags.to_be_bytes());
+        request.extend((pending.command as u16).to_be_bytes());
+        request.extend(cookie.to_be_bytes());
+        request.extend((pending.first * BLOCK as u64).to_be_bytes());
+        request.extend((pending.count as u32 * BLOCK as u32).to_be_bytes());
+        request.extend(data);
+        self.stream.write_all(&request)
+    }
+
+    /// The cookie and the error number of the next reply.
+    fn reply(&mut self) -> io::Result<(u64, u32)> {
+        let [magic, error] =
+            [array(&mut self.stream)?, array(&mut self.stream)?].map(u32::from_be_bytes);
+        if magic != REPLY_MAGIC {
+            return Err(invalid("expected a simple reply"));
+        }
+        Ok((u64::from_be_bytes(array(&mut self.stream)?), error))
+    }
+}
+
+/// State that the clients and the run share.
+struct Shared {
+    socket: PathBuf,
+    blocks: u64,
+    pattern: Pattern,
+    limit: Duration,
+    ledger: Mutex<Ledger>,
+    next_version: AtomicU64,
+    stops: AtomicBool,
+    /// By client: completed requests.
+    completed: Vec<AtomicU64>,
+    reconnects: AtomicU64,
+}
+
+impl Shared {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, entry: &Entry) -> Result<(), Wrong> {
+        let entered = self.ledger().enter(entry);
+        entered.map_err(|violation| {
+            let history = violation.history.join("\n  ");
+            Wrong::new(format!("{violation}; its history:\n  {history}"))
+        })
+    }
+}
+
+/// One client: a thread with one connection at a time.
+struct Client {
+    shared: Arc<Shared>,
+    index: u64,
+    rng: Rng,
+    next_cookie: u64,
+    pending: BTreeMap<u64, Pending>,
+    buffer: Vec<u8>,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Write each of its blocks once.
+    Fill,
+    /// Read and write at random until it is stopped.
+    Random,
+    /// Read each of its blocks once.
+    ReadBack,
+}
+
+impl Client {
+    fn new(shared: &Arc<Shared>, index: u64, seed: u64) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            index,
+            rng: Rng::with_seed(seed ^ index << 32),
+            next_cookie: 0,
+            pending: BTreeMap::new(),
+            buffer: vec![0; MOST_BLOCKS as usize * BLOCK],
+        }
+    }
+
+    fn run(mut self, work: Work) -> Result<(), Wrong> {
+        let mut connection: Option<Connection> = None;
+        let own = (0..self.shared.blocks).filter(|block| block % CLIENTS == self.index);
+        let mut own: Vec<u64> = own.collect();
+        loop {
+            let is_over = match work {
+                Work::Random => self.shared.stops.load(Ordering::Acquire),
+                Work::Fill | Work::ReadBack => own.is_empty(),
+            };
+            if is_over && self.pending.is_empty() {
+                return Ok(());
+            }
+            let mut it = match connection.take() {
+                Some(connection) => connection,
+                None => self.connect()?,
+            };
+            let mut sent = Ok(());
+            while sent.is_ok() && self.pending.len() < DEPTH {
+                let request = match work {
+                    Work::Random if is_over => None,
+                    Work::Random => self.random(),
+                    Work::Fill => own.pop().map(|block| (Command::Write, block, 1)),
+                    Work::ReadBack => own.pop().map(|block| (Command::Read, block, 1)),
+                };
+                let Some((command, first, count)) = request else {
+                    break;
+                };
+                let cookie = self.begin(command, first, count)?;
+                sent = self.send(&mut it, cookie);
+            }
+            if sent.is_ok() && self.pending.is_empty() {
+                connection = Some(it);
+                continue;
+            }
+            // A connection that is broken is replaced, and its requests are sent again.
+            if sent.is_ok() && self.take_reply(&mut it)? {
+                connection = Some(it);
+            } else {
+                self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Connects to the front end that is there or will be, and sends what was not answered.
+    fn connect(&mut self) -> Result<Connection, Wrong> {
+        let deadline = Instant::now() + self.shared.limit;
+        loop {
+            let opened = Connection::open(&self.shared.socket, self.shared.limit);
+            match opened {
+                Ok((mut connection, size)) => {
+                    let expected = self.shared.blocks * BLOCK as u64;
+                    Wrong::unless(
+                        size == expected,
+                        format!("an export of {expected} bytes"),
+                        size,
+                    )?;
+                    let cookies: Vec<u64> = self.pending.keys().copied().collect();
+                    let sent =
+                        (cookies.into_iter()).try_for_each(|it| self.send(&mut connection, it));
+                    if sent.is_ok() {
+                        return Ok(connection);
+                    }
+                }
+                Err(error) if Instant::now() > deadline => {
+                    return Err(Wrong::expected(
+                        format!("a front end within {:?}", self.shared.limit),
+                        error,
+                    ));
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// A request of blocks that this client has no write in flight for. Only one client writes a block.
+    fn random(&mut self) -> Option<(Command, u64, u64)> {
+        let count = self.rng.u64(1..=MOST_BLOCKS).min(self.shared.blocks);
+        let first = self.rng.u64(..=self.shared.blocks - count);
+        match self.rng.u8(..16) {
+            0 => Some((Command::Flush, 0, 0)),
+            1..8 => Some((Command::Read, first, count)),
+            _ => {
+                let block = first / CLIENTS * CLIENTS + self.index;
+                let is_busy = self
+                    .pending
+                    .values()
+                    .any(|it| it.command == Command::Write && it.first == block);
+                (block < self.shared.blocks && !is_busy).then_some((Command::Write, block, 1))
+            }
+        }
+    }
+
+    /// Enters a request before it is sent.
+    fn begin(&mut self, command: Command, first: u64, count: u64) -> Result<u64, Wrong> {
+        self.next_cookie += 1;
+        let cookie = self.index << 56 | self.next_cookie;
+        let mut versions = Vec::new();
+        for block in first..first + count {
+            match command {
+                Command::Read => {
+                    let reading = Reading { block, io: cookie };
+                    self.shared.enter(&Entry::Read(reading))?;
+                }
+                Command::Write => {
+                    let version = self.shared.next_version.fetch_add(1, Ordering::Relaxed);
+                    self.shared
+                        .enter(&Entry::Write(Version { block, version }))?;
+                    versions.push(version);
+                }
+                Command::Flush => {}
+            }
+        }
+        let pending = Pending {
+            command,
+            fua: command == Command::Write && self.rng.u8(..8) == 0,
+            first,
+            count,
+            versions,
+            since: Instant::now(),
+        };
+        self.pending.insert(cookie, pending);
+        Ok(cookie)
+    }
+
+    fn send(&mut self, connection: &mut Connection, cookie: u64) -> io::Result<()> {
+        let pending = &self.pending[&cookie];
+        let blocks = pending.first..;
+        for (index, (block, version)) in blocks.zip(&pending.versions).enumerate() {
+            let into = &mut self.buffer[index * BLOCK..(index + 1) * BLOCK];
+            self.shared.pattern.fill(block, *version, into);
+        }
+        let data = &self.buffer[..pending.versions.len() * BLOCK];
+        connection.send(cookie, pending, data)
+    }
+
+    /// Waits for a reply and judges it. Returns `false` if the connection is broken.
+    fn take_reply(&mut self, connection: &mut Connection) -> Result<bool, Wrong> {
+        let (cookie, error) = match connection.reply() {
+            Ok(reply) => reply,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error.into()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                let oldest = self.pending.values().min_by_key(|pending| pending.since);
+                return Err(Wrong::expected(
+                    format!("a reply within {:?}", self.shared.limit),
+                    format!("none; the oldest request is {oldest:?}"),
+                ));
+            }
+            Err(_) => return Ok(false),
+        };
+        let Some(pending) = self.pending.get(&cookie) else {
+            let what = format!("a reply to {cookie:#x}, which is not in flight");
+            return Err(Wrong::new(what));
+        };
+        if error != 0 {
+            return Err(Wrong::expected(
+                "no I/O to fail",
+                format!("error {error} for {pending:?}"),
+            ));
+        }
+        let length = match pending.command {
+            Command::Read => pending.count as usize * BLOCK,
+            Command::Write | Command::Flush => 0,
+        };
+        if (connection.stream)
+            .read_exact(&mut self.buffer[..length])
+            .is_err()
+        {
+            return Ok(false);
+        }
+        let Some(pending) = self.pending.remove(&cookie) else {
+            return Ok(true);
+        };
+        for index in 0..pending.count {
+            let block = pending.first + index;
+            match pending.command {
+                Command::Read => {
+                    let at = index as usize * BLOCK;
+                    let bytes = &self.buffer[at..at + BLOCK];
+                    let seen = self.shared.pattern.look(block, bytes);
+                    let reading = Reading { block, io: cookie };
+                    self.shared.enter(&Entry::Found { reading, seen })?;
+                }
+                Command::Write => {
+                    let version = pending.versions[index as usize];
+                    self.shared
+                        .enter(&Entry::Written(Version { block, version }))?;
+                }
+                Command::Flush => {}
+            }
+        }
+        self.shared.completed[self.index as usize].fetch_add(1, Ordering::Release);
+        Ok(true)
+    }
+}
+
+/// The clients of a front end, and the oracle that judges what they read.
+struct Clients {
+    shared: Arc<Shared>,
+    seed: u64,
+    threads: Vec<JoinHandle<Result<(), Wrong>>>,
+}
+
+impl Clients {
+    /// No client runs yet.
+    fn new(socket: PathBuf, blocks: u64, seed: u64, limit: Duration) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                socket,
+                blocks,
+                pattern: Pattern { seed },
+                limit,
+                ledger: Mutex::new(Ledger::new(blocks)),
+                next_version: AtomicU64::new(1),
+                stops: AtomicBool::new(false),
+                completed: (0..CLIENTS).map(|_| AtomicU64::new(0)).collect(),
+                reconnects: AtomicU64::new(0),
+            }),
+            seed,
+            threads: Vec::new(),
+        }
+    }
+
+    /// I/Os so far.
+    fn counts(&self) -> Counts {
+        self.shared.ledger().counts()
+    }
+
+    /// Number of connections that broke.
+    fn reconnects(&self) -> u64 {
+        self.shared.reconnects.load(Ordering::Relaxed)
+    }
+
+    fn spawn(&mut self, work: Work) {
+        self.threads = (0..CLIENTS)
+            .map(|index| {
+                let seed = self.seed.wrapping_add(self.counts().acknowledged);
+                let mut client = Client::new(&self.shared, index, seed);
+                // Cookies of earlier clients are not used again.
+                client.next_cookie = self.shared.next_version.load(Ordering::Relaxed) << 20;
+                std::thread::spawn(move || client.run(work))
+            })
+            .collect();
+    }
+
+    fn join(&mut self) -> Result<(), Wrong> {
+        let ended = self.threads.drain(..).map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(Wrong::new("a client has panicked")),
+        });
+        ended.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Checks that all blocks of an unused storage read as zeros.
+    fn expect_zeros(&self) -> Result<(), Wrong> {
+        let (mut connection, size) = Connection::open(&self.shared.socket, self.shared.limit)?;
+        let mut bytes = vec![0; BLOCK];
+        for first in 0..size / BLOCK as u64 {
+            let request = Pending {
+                command: Command::Read,
+                fua: false,
+                first,
+                count: 1,
+                versions: Vec::new(),
+                since: Instant::now(),
+            };
+            connection.send(first, &request, &[])?;
+            let (_, error) = connection.reply()?;
+            Wrong::unless(
+                error == 0,
+                format!("block {first}, never written, to be read"),
+                format!("error {error}"),
+            )?;
+            connection.stream.read_exact(&mut bytes)?;
+            Wrong::unless(
+                bytes.iter().all(|&byte| byte == 0),
+                format!("zeros in block {first}, never written"),
+                "other bytes",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes all blocks once.
+    fn fill(&mut self) -> Result<(), Wrong> {
+        self.spawn(Work::Fill);
+        self.join().during("first writes")
+    }
+
+    /// Begins with reads and writes at random.
+    fn start(&mut self) {
+        self.shared.stops.store(false, Ordering::Release);
+        self.spawn(Work::Random);
+    }
+
+    /// Waits until every client has completed requests that it has sent from now on.
+    fn expect_progress(&mut self) -> Result<(), Wrong> {
+        let of = |it: &AtomicU64| it.load(Ordering::Acquire);
+        let before: Vec<u64> = self.shared.completed.iter().map(of).collect();
+        let deadline = Instant::now() + self.shared.limit;
+        loop {
+            if self.threads.iter().any(JoinHandle::is_finished) {
+                self.shared.stops.store(true, Ordering::Release);
+                self.join()?;
+                return Err(Wrong::new("a client has ended before it was stopped"));
+            }
+            let now = self.shared.completed.iter().map(of);
+            if std::iter::zip(now, &before).all(|(now, before)| now > before + 2 * DEPTH as u64) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected("I/Os to complete", "nothing in time"));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Lets the clients complete what is in flight, and reads all blocks.
+    fn finish(&mut self) -> Result<(), Wrong> {
+        self.shared.stops.store(true, Ordering::Release);
+        self.join()?;
+        self.spawn(Work::ReadBack);
+        self.join().during("read-back")
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        // After a violation, the others end with their connection.
+        self.shared.stops.store(true, Ordering::Release);
+    }
+}
+
+// A run: the front end, its clients, and a fault in each round.
+
+/// Seconds that I/Os wait for a service that is gone: longer than everything that is injected.
+const RECONNECT_TIMEOUT: &str = "300";
+
+/// A front end, the deployment below it, and its clients.
+struct Run<'a, 'b> {
+    hammer: &'a Hammer,
+    deployment: &'a mut Deployment<'b>,
+    clients: Clients,
+    front_end: Option<Process>,
+}
+
+/// Injects the faults of a plan below running clients. All counts are those of the clients; a session of the volume is none of theirs.
+pub(super) fn play(
+    hammer: &Hammer,
+    deployment: &mut Deployment<'_>,
+    plan: Plan,
+    tally: &mut Tally,
+    going_on: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(&str, &Tally),
+) -> Result<(), Wrong> {
+    let settings = &hammer.settings;
+    let layout = deployment.layout;
+    let socket = deployment.sandbox.path("nbd.socket");
+    let mut run = Run {
+        clients: Clients::new(socket, settings.blocks, settings.seed, settings.limit),
+        hammer,
+        deployment,
+        front_end: None,
+    };
+    let before = tally.blocks;
+    progress("the first reads and writes", tally);
+    run.deployment.start()?;
+    run.start_front_end()?;
+    run.clients.expect_zeros().during("an unused storage")?;
+    run.clients.fill()?;
+    run.clients.start();
+    run.clients.expect_progress()?;
+    let mut watch = ResourceWatch::default();
+    for round in plan {
+        if !going_on() {
+            break;
+        }
+        progress(&round.to_string(), tally);
+        if let Some(row) = tally.row(layout, round.blow) {
+            row.injected += 1;
+        }
+        let (counts, reconnects) = (run.clients.counts(), run.clients.reconnects());
+        run.round(&round)?;
+        tally.blocks = before + run.clients.counts();
+        if let Some(row) = tally.row(layout, round.blow) {
+            let now = run.clients.counts();
+            row.survived += 1;
+            row.went_on += u64::from(run.clients.reconnects() == reconnects);
+            row.blocks.acknowledged += now.acknowledged - counts.acknowledged;
+            row.blocks.read_back += now.read_back - counts.read_back;
+        }
+        watch.look(run.deployment)?;
+    }
+    progress("the end", tally);
+    run.clients.finish()?;
+    tally.blocks = before + run.clients.counts();
+    run.stop_front_end(Signal::TERM)?;
+    run.deployment.end()
+}
+
+impl Run<'_, '_> {
+    fn start_front_end(&mut self) -> Result<(), Wrong> {
+        let mut command = (self.hammer.actors.front_end)();
+        let sandbox = &self.deployment.sandbox;
+        sandbox
+            .place(&mut command)
+            .args(["-d", HOST_DEVICE])
+            .args(["--cpu", &self.hammer.settings.cpu(0)])
+            .args(["--command-channel-name", sandbox.channel()])
+            .args(["--control-timeout", "60"])
+            .args(["--reconnect-timeout", RECONNECT_TIMEOUT])
+            .args(["--output", "json", "--socket"])
+            .arg(&self.clients.shared.socket);
+        let log = self.deployment.log("front_end")?;
+        let mut process = Process::spawn_logged("front end", command, log)?;
+        process.wait_for("was listening", self.hammer.settings.limit, |line| {
+            line.contains("Serving ").then_some(())
+        })?;
+        self.front_end = Some(process);
+        Ok(())
+    }
+
+    /// Ends the front end, which must exit cleanly unless it is killed.
+    fn stop_front_end(&mut self, signal: Signal) -> Result<(), Wrong> {
+        let Some(process) = self.front_end.take() else {
+            return Ok(());
+        };
+        process.signal(signal);
+        let is_clean = end_of(process, self.hammer.settings.limit)?;
+        let may_fail = signal == Signal::KILL;
+        Wrong::unless(
+            is_clean || may_fail,
+            "a clean end of the front end",
+            "an error",
+        )
+    }
+
+    fn round(&mut self, round: &Round) -> Result<(), Wrong> {
+        self.wait_until_whole()?;
+        if matches!(round.blow.phase, Phase::Degraded | Phase::Rebuilding) {
+            let lost = round.lost_before;
+            self.stop_target(lost, Signal::KILL)?;
+            self.deployment.wait_for("a target is lost", |state| {
+                state == Redundancy::Without(lost)
+            })?;
+            self.clients.expect_progress().during("degraded")?;
+            if round.blow.phase == Phase::Rebuilding {
+                self.deployment.start_target(lost)?;
+                self.deployment.wait_for("a target is back", |state| {
+                    state != Redundancy::Without(lost)
+                })?;
+            }
+        }
+        std::thread::sleep(round.delay);
+        self.strike(round)?;
+        std::thread::sleep(round.linger);
+        // Targets first: a service that starts waits a moment for all of them, and goes on without one that is offline.
+        if round.blow.victim == Victim::Service {
+            self.deployment.start_service_again()?;
+        }
+        if self.front_end.is_none() {
+            self.start_front_end()?;
+        }
+        self.clients.expect_progress().during("after the fault")?;
+        self.deployment.start()?;
+        self.wait_until_whole()?;
+        self.clients
+            .expect_progress()
+            .during("when all targets are online")?;
+        let has_ended = self.front_end.as_ref().is_some_and(Process::has_ended);
+        Wrong::unless(!has_ended, "the front end to run", "its end")?;
+        self.deployment.inspect()
+    }
+
+    fn wait_until_whole(&self) -> Result<(), Wrong> {
+        if self.deployment.layout == Layout::ZeroCopy {
+            return Ok(());
+        }
+        self.deployment
+            .wait_for("all targets are whole", |state| state == Redundancy::Whole)
+    }
+
+    fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Wrong> {
+        self.deployment.signal(Victim::Target, target, signal);
+        self.deployment.expect_end(Victim::Target, target)
+    }
+
+    fn strike(&mut self, round: &Round) -> Result<(), Wrong> {
+        let (victim, target) = (round.blow.victim, round.target);
+        match (round.blow.fault, victim) {
+            (Fault::Kill, Victim::FrontEnd) => self.stop_front_end(Signal::KILL),
+            (Fault::Terminate, Victim::FrontEnd) => self.stop_front_end(Signal::TERM),
+            (Fault::Kill, _) => {
+                self.deployment.signal(victim, target, Signal::KILL);
+                self.deployment.expect_end(victim, target)
+            }
+            (Fault::Terminate, _) => {
+                self.deployment.signal(victim, target, Signal::TERM);
+                self.deployment.expect_end(victim, target)
+            }
+            (Fault::Delay, _) => {
+                self.signal(victim, target, Signal::STOP);
+                std::thread::sleep(round.pause);
+                self.signal(victim, target, Signal::CONT);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn signal(&self, victim: Victim, target: usize, signal: Signal) {
+        match (victim, &self.front_end) {
+            (Victim::FrontEnd, Some(process)) => process.signal(signal),
+            _ => self.deployment.signal(victim, target, signal),
+        }
+    }
+}
