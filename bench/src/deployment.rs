@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::Error;
 use super::point::Point;
-use super::series::{AfterPause, CpuTime, Distribution, Figures, Latency};
+use super::series::{AfterPause, Bucket, CpuTime, Distribution, Figures, Latency};
 use session::Session;
 
 pub use session::{cannot_count, cpu_of, system_calls};
@@ -166,10 +166,12 @@ struct Summary {
     p99_9: f64,
     #[serde(default)]
     distribution: Option<Distribution>,
+    #[serde(default)]
+    histogram: Vec<Bucket>,
 }
 
-impl From<Summary> for Latency {
-    fn from(summary: Summary) -> Self {
+impl From<&Summary> for Latency {
+    fn from(summary: &Summary) -> Self {
         let nanos = |micros: f64| micros * 1e3;
         Self {
             p50_ns: nanos(summary.p50),
@@ -184,13 +186,14 @@ impl From<Summary> for Latency {
 
 /// The figures in what an initiator has printed.
 fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
-    let (seconds, operations, latency) = if stdout.trim_start().starts_with('{') {
+    let (seconds, operations, latency, histogram) = if stdout.trim_start().starts_with('{') {
         let document: Document = serde_json::from_str(stdout)
             .map_err(|_| missing("a document with its statistics", stdout))?;
         (
             document.duration_seconds,
             document.operation_count,
-            Some(document.latency_us.into()),
+            Some((&document.latency_us).into()),
+            document.latency_us.histogram,
         )
     } else {
         let number = |key: &str, expected| {
@@ -203,10 +206,12 @@ fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
             number(DURATION, "a line with the duration in seconds")?,
             number(OPERATIONS, "a line with the operation count")?,
             None,
+            Vec::new(),
         )
     };
     Ok(Figures {
         latency,
+        histogram,
         ..Figures::of_rate(operations / seconds, point.block_size)
     })
 }
@@ -218,7 +223,8 @@ fn parse_flushes(stdout: &str, point: Point) -> Result<Figures, Error> {
         .and_then(|document: Document| document.flush_latency_us)
         .ok_or_else(|| missing("a document with the latencies of flushes", stdout))?;
     Ok(Figures {
-        latency: Some(flushes.into()),
+        latency: Some((&flushes).into()),
+        histogram: flushes.histogram,
         ..parse(stdout, point)?
     })
 }
@@ -332,9 +338,10 @@ mod tests {
         let figures = parse(text, Point::ZERO_COPY_READ).expect("figures");
         assert_eq!((figures.rate, figures.bandwidth), (400.0, 400.0 * 4096.0));
         assert_eq!(figures.latency, None);
-        let json = r#"{"duration_seconds":2.5,"operation_count":1000,"latency_us":{"p50":3.5,"p99":4,"p99_9":5}}"#;
+        let json = r#"{"duration_seconds":2.5,"operation_count":1000,"latency_us":{"p50":3.5,"p99":4,"p99_9":5,"histogram":[[2.0,2.4,9]]}}"#;
         let figures = parse(json, Point::ZERO_COPY_READ).expect("figures");
         assert_eq!(figures.latency.map(|l| l.p50_ns), Some(3500.0));
+        assert_eq!(figures.histogram, [(2.0, 2.4, 9)]);
         let error = parse("| Operation count: 1", Point::ZERO_COPY_READ).expect_err("no duration");
         assert!(error.to_string().contains("duration"), "{error}");
     }

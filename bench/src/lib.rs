@@ -7,8 +7,10 @@
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
 //! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
+//! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
+pub mod baseline;
 pub mod deployment;
 pub mod file;
 mod fio;
@@ -19,6 +21,7 @@ pub mod linkage;
 pub mod machine;
 pub mod nbd;
 pub mod point;
+pub mod provenance;
 pub mod report;
 pub mod series;
 pub mod suite;

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Figures of one run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// I/Os a second.
     pub rate: f64,
@@ -14,6 +14,9 @@ pub struct Figures {
     pub bandwidth: f64,
     /// Times of single I/Os, where the program measures them.
     pub latency: Option<Latency>,
+    /// Number of I/Os by latency, where the program reports it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub histogram: Vec<Bucket>,
     /// CPU time per I/O of each process, in nanoseconds: of the initiator as a whole, of the others while it was there.
     pub cpu_ns: Option<CpuTime>,
     /// System calls per I/O, where they were what was measured.
@@ -38,6 +41,7 @@ impl Figures {
             rate,
             bandwidth: rate * f64::from(block_size),
             latency: None,
+            histogram: Vec::new(),
             cpu_ns: None,
             system_calls: None,
             after_pause: None,
@@ -59,6 +63,9 @@ pub struct Latency {
     /// Latency percentiles, where the program reports them.
     pub distribution: Option<Distribution>,
 }
+
+/// A bucket of a latency histogram: its bounds in microseconds, the upper one excluded, and the number of I/Os. Buckets of all runs have the same bounds.
+pub type Bucket = (f64, f64, u64);
 
 /// Percentages, and the latency in nanoseconds that this share of the I/Os does not exceed.
 pub type Distribution = [(f64, f64); 12];
@@ -171,6 +178,17 @@ impl Series {
     }
 }
 
+/// The value that this share (0 to 1) of the values does not exceed, interpolated between neighbours. `None` without values.
+pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let place = share.clamp(0.0, 1.0) * values.len().checked_sub(1)? as f64;
+    let (low, high) = (
+        values[place.floor() as usize],
+        values[place.ceil() as usize],
+    );
+    Some(low + (high - low) * place.fract())
+}
+
 /// The middle one; of an even number, the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -199,6 +217,22 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn quantiles_are_interpolated() {
+        assert_eq!(quantile(vec![], 0.5), None);
+        assert_eq!(quantile(vec![7.0], 0.25), Some(7.0));
+        let values = vec![5.0, 1.0, 3.0, 2.0, 4.0];
+        for (share, expected) in [
+            (0.0, 1.0),
+            (0.25, 2.0),
+            (0.5, 3.0),
+            (0.875, 4.5),
+            (1.0, 5.0),
+        ] {
+            assert_eq!(quantile(values.clone(), share), Some(expected));
+        }
     }
 
     #[test]

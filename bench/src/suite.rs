@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Error;
+use super::baseline::Comparison;
 use super::kernels::ErasureCoding;
 use super::machine::Machine;
 use super::point::{Layout, Operation, Point};
+use super::provenance::Provenance;
 use super::series::{BlockKernels, Figures, Series};
 
 pub use bars::{Bar, Sense, bars};
@@ -49,10 +51,18 @@ pub struct Kernels {
 /// Results of one bench run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
+    /// Summary of everything below.
+    pub verdict: Verdict,
+    /// Program, time and command line.
+    pub provenance: Provenance,
     /// On what.
     pub machine: Machine,
-    /// Rounds that were run.
+    /// Rounds that were asked for.
     pub rounds: usize,
+    /// Rounds that were completed.
+    pub rounds_completed: usize,
+    /// `true` if the run was interrupted.
+    pub interrupted: bool,
     /// The measurements that took turns.
     pub measurements: Vec<Measurement>,
     /// The kernels.
@@ -63,26 +73,64 @@ pub struct Results {
     pub bars: Vec<Bar>,
     /// Measurements that were left out, with the reason.
     pub left_out: Vec<String>,
+    /// This run beside an earlier one, if one was named.
+    pub comparison: Option<Comparison>,
+}
+
+/// Summary of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// All bars hold.
+    Pass,
+    /// A bar does not hold, or a measurement has failed.
+    Fail,
+    /// The bare ring was so slow that no figure means anything.
+    Void,
+    /// What was measured holds, and something was not measured.
+    Incomplete,
 }
 
 impl Results {
     /// Results with these measurements on this machine, and nothing else.
     #[cfg(test)]
-    fn of_measurements(measurements: Vec<Measurement>) -> Self {
+    pub(crate) fn of_measurements(measurements: Vec<Measurement>) -> Self {
         Self {
+            verdict: Verdict::Incomplete,
+            provenance: Provenance::now(["bench".to_owned()]),
             machine: Machine::this(),
             rounds: 3,
+            rounds_completed: 3,
+            interrupted: false,
             measurements,
             kernels: Kernels::default(),
             idle_percent: None,
             bars: Vec::new(),
             left_out: Vec::new(),
+            comparison: None,
         }
     }
 
-    /// The bare ring was so slow that the machine did something else: no bar means anything.
-    pub fn is_void(&self) -> bool {
-        bars::is_void(self)
+    /// The verdict on these bars and measurements.
+    pub fn judge(&self) -> Verdict {
+        let missed = self.bars.iter().any(|bar| bar.holds() == Some(false));
+        let failed = self.measurements.iter().any(|one| one.failure.is_some());
+        let unknown = self.bars.iter().any(|bar| bar.holds().is_none());
+        if bars::is_void(self) {
+            Verdict::Void
+        } else if missed || failed {
+            Verdict::Fail
+        } else if unknown || self.interrupted || !self.left_out.is_empty() {
+            Verdict::Incomplete
+        } else {
+            Verdict::Pass
+        }
+    }
+
+    /// Number of bars that hold, that do not, and that were not measured.
+    pub fn counts(&self) -> [usize; 3] {
+        [Some(true), Some(false), None]
+            .map(|wanted| self.bars.iter().filter(|bar| bar.holds() == wanted).count())
     }
 
     /// The measurement of a subject.
@@ -93,49 +141,79 @@ impl Results {
     }
 }
 
-/// Measures the subjects in turns, for `rounds` rounds and about `time` per run. `told` is called with the subject before each run;
-/// `interrupted` ends the measurement.
+/// Observes a measurement while it lasts.
+pub trait Observer {
+    /// A run of the subject begins, in this round, counted from 1.
+    fn run_begins(&self, subject: &Subject, round: usize);
+
+    /// So many rounds are complete.
+    fn round_completed(&self, rounds: usize, measurements: &[Measurement]);
+
+    /// Returns `true` if the measurement has to end.
+    fn is_interrupted(&self) -> bool;
+}
+
+/// Measures the subjects in turns, for `rounds` rounds and about `time` per run. Returns the measurements, and the number of completed rounds.
 pub fn measure(
     runner: &Runner,
     subjects: &[Subject],
     rounds: usize,
     time: Duration,
-    told: &dyn Fn(&Subject),
-    interrupted: &dyn Fn() -> bool,
-) -> Vec<Measurement> {
+    observer: &dyn Observer,
+) -> (Vec<Measurement>, usize) {
     let mut measurements: Vec<Measurement> = subjects
         .iter()
         .map(|subject| Measurement {
             subject: subject.clone(),
             series: Series::new(subject.to_string()),
-            operations: FIRST_OPERATIONS,
+            operations: 0,
             crashes: 0,
             failure: None,
         })
         .collect();
-    // Round 0 only determines the number of I/Os for a run of the given time.
-    for round in 0..=rounds {
-        for measurement in &mut measurements {
-            let needless = round == 0 && !measurement.subject.is_counted();
-            if interrupted() || measurement.failure.is_some() || needless {
+    for round in 1..=rounds {
+        for at in 0..measurements.len() {
+            let measurement = &mut measurements[at];
+            if observer.is_interrupted() || measurement.failure.is_some() {
                 continue;
             }
-            told(&measurement.subject);
-            let (result, crashes) = runner.run(&measurement.subject, measurement.operations, time);
-            measurement.crashes += crashes;
+            observer.run_begins(&measurement.subject, round);
+            let result = measurement.run(runner, time);
             match result {
-                Ok(figures) if round == 0 => measurement.operations = enough(&figures, time),
                 Ok(figures) => measurement.series.runs.push(figures),
                 // An interrupt of this program may have interrupted its roles too.
-                Err(_) if interrupted() => {}
-                Err(error) if crashes > 0 => {
-                    measurement.failure = Some(format!("{error} (after {crashes} crashes)"));
-                }
-                Err(error) => measurement.failure = Some(error.to_string()),
+                Err(_) if observer.is_interrupted() => {}
+                Err(error) => measurement.failure = Some(error),
             }
         }
+        if observer.is_interrupted() {
+            return (measurements, round - 1);
+        }
+        observer.round_completed(round, &measurements);
     }
-    measurements
+    (measurements, rounds)
+}
+
+impl Measurement {
+    /// One run. Before the first one, a short run determines the number of I/Os that take about `time`.
+    fn run(&mut self, runner: &Runner, time: Duration) -> Result<Figures, String> {
+        let mut once = |operations| {
+            let (result, crashes) = runner.run(&self.subject, operations, time);
+            self.crashes += crashes;
+            result.map_err(|error| match crashes {
+                0 => error.to_string(),
+                _ => format!("{error} (after {crashes} crashes)"),
+            })
+        };
+        if self.operations == 0 {
+            self.operations = if self.subject.is_counted() {
+                enough(&once(FIRST_OPERATIONS)?, time)
+            } else {
+                FIRST_OPERATIONS
+            };
+        }
+        once(self.operations)
+    }
 }
 
 fn enough(figures: &Figures, time: Duration) -> u64 {

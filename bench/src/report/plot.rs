@@ -1,10 +1,14 @@
 //! Curves in a coordinate system, as SVG.
+//!
+//! The drawing has no background, and its colours are names for the page's style sheet, which has a light and a dark set ([`COLORS`], and black for
+//! text and axes). The legend is the page's, too, beside the drawing.
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-const SIZE: (u32, u32) = (720, 420);
-/// Colours of the curves: distinguishable for most readers, and dark enough for a white page.
+/// Pixels where the page has room for them; the page scales the drawing.
+const SIZE: (u32, u32) = (460, 320);
+/// Colours of the curves on a light page: distinguishable for most readers.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -44,6 +48,14 @@ impl Axis {
         }
     }
 
+    /// For values over several powers of ten.
+    pub(super) fn decades(name: &str) -> Self {
+        Self {
+            base: 10.0,
+            ..Self::logarithmic(name)
+        }
+    }
+
     /// For values of [`nines`]: the last percent takes as much space as all before it.
     pub(super) fn of_nines(name: &str) -> Self {
         Self {
@@ -72,6 +84,15 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
+/// The form of all curves of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Lines between marked points.
+    Points,
+    /// Lines alone: outlines of a histogram.
+    Outline,
+}
+
 /// A plot.
 #[derive(Debug, Clone)]
 pub(super) struct Plot {
@@ -79,6 +100,19 @@ pub(super) struct Plot {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) curves: Vec<Curve>,
+    pub(super) form: Form,
+}
+
+/// Number of the colour of a curve, 0 to 7.
+pub(super) fn color_of(curve: usize) -> usize {
+    curve % COLORS.len()
+}
+
+/// The colour as the drawings have it, for the style sheet.
+pub(super) fn color_names() -> impl Iterator<Item = String> {
+    COLORS
+        .into_iter()
+        .map(|RGBColor(red, green, blue)| format!("#{red:02X}{green:02X}{blue:02X}"))
 }
 
 impl Plot {
@@ -114,12 +148,11 @@ impl Plot {
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            root.fill(&WHITE).map_err(|error| failed(&error))?;
             let mut chart = ChartBuilder::on(&root)
-                .caption(&self.title, ("sans-serif", 18))
-                .margin(12)
-                .x_label_area_size(42)
-                .y_label_area_size(64)
+                .margin(8)
+                .margin_right(18)
+                .x_label_area_size(40)
+                .y_label_area_size(56)
                 .build_cartesian_2d(x, y)
                 .map_err(|error| failed(&error))?;
             chart
@@ -128,29 +161,27 @@ impl Plot {
                 .y_desc(&self.y.name)
                 .x_label_formatter(&|value| (self.x.label)(*value))
                 .y_label_formatter(&|value| (self.y.label)(*value))
-                .light_line_style(WHITE)
+                .label_style(("sans-serif", 12))
+                .axis_desc_style(("sans-serif", 13))
+                .x_labels(9)
+                .y_labels(8)
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(BLACK.mix(0.15))
                 .draw()
                 .map_err(|error| failed(&error))?;
             for (number, curve) in self.curves.iter().enumerate() {
-                let color = COLORS[number % COLORS.len()].to_rgba();
+                let color = COLORS[color_of(number)].to_rgba();
+                let markers = match self.form {
+                    Form::Points => 3,
+                    Form::Outline => 0,
+                };
                 chart
                     .draw_series(
                         LineSeries::new(curve.points.iter().copied(), color.stroke_width(2))
-                            .point_size(3),
+                            .point_size(markers),
                     )
-                    .map_err(|error| failed(&error))?
-                    .label(&curve.name)
-                    .legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
-                    });
+                    .map_err(|error| failed(&error))?;
             }
-            chart
-                .configure_series_labels()
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.3))
-                .position(SeriesLabelPosition::UpperLeft)
-                .draw()
-                .map_err(|error| failed(&error))?;
             root.present().map_err(|error| failed(&error))?;
         }
         Ok(svg)
@@ -176,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_holds_its_title_its_curves_and_its_axes() {
+    fn plot_has_its_axes_and_colours_and_no_background() {
         let plot = Plot {
             title: "throughput".to_owned(),
             x: Axis::logarithmic("transactions"),
@@ -185,17 +216,14 @@ mod tests {
                 name: "rust read".to_owned(),
                 points: vec![(1.0, 80.0), (64.0, 500.0)],
             }],
+            form: Form::Points,
         };
         let svg = plot.svg().expect("a plot");
-        for text in [
-            "<svg",
-            "throughput",
-            "transactions",
-            "k I/Os a second",
-            "rust read",
-        ] {
+        let color = color_names().next().expect("a colour");
+        for text in ["<svg", "viewBox", "transactions", "k I/Os a second", &color] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
+        assert!(!svg.contains("#FFFFFF"), "{svg}");
     }
 
     #[test]

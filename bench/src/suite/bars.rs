@@ -1,6 +1,6 @@
 //! Required relations between measurements.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::subject::{Exchanged, OURS, THEIRS};
 use super::{Limits, Measurement, Results, Subject, gga_limit, gga_point};
@@ -19,7 +19,7 @@ pub enum Sense {
 }
 
 /// A required relation between measurements.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Bar {
     /// The two sides of the comparison.
     pub name: String,
@@ -40,6 +40,34 @@ impl Bar {
             Sense::AtLeast => value >= self.bar,
             Sense::AtMost => value <= self.bar,
         })
+    }
+}
+
+impl Serialize for Bar {
+    /// With its outcome in words: programs need not compare.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            name: &'a str,
+            outcome: &'static str,
+            value: Option<f64>,
+            sense: Sense,
+            bar: f64,
+            detail: &'a str,
+        }
+        Document {
+            name: &self.name,
+            outcome: match self.holds() {
+                Some(true) => "pass",
+                Some(false) => "fail",
+                None => "not measured",
+            },
+            value: self.value,
+            sense: self.sense,
+            bar: self.bar,
+            detail: &self.detail,
+        }
+        .serialize(serializer)
     }
 }
 

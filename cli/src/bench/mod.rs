@@ -1,31 +1,42 @@
 //! `doca-storage bench`: figures, and the limits of the machine beside them.
 
 pub mod first_ios;
+mod page_file;
 mod plan;
 mod table;
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::bench::baseline::Baseline;
 use ::bench::deployment::cannot_count;
 use ::bench::limits::Yardsticks;
 use ::bench::linkage::no_twins;
 use ::bench::machine::Machine;
-use ::bench::suite::{Kernels, Results, Runner, Subject, bars, idle, kernels, measure};
+use ::bench::provenance::Provenance;
+use ::bench::suite::{
+    Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, bars, idle, kernels, measure,
+};
 use ::conformance::implementation::Implementation;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
+use page_file::PageFile;
+
 const HELP: &str = "\
-Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is
-the number of bars that do not hold, and 0 only when the machine was quiet enough for the bare ring.
+Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is 1 if a
+target value is not met, a measurement fails, the machine was too busy for the bare ring (VOID), or the run is interrupted. SIGINT and SIGTERM end the run
+after the current measurement; the page is written after every round, and has what was measured until then.
 
 Examples:
-  doca-storage bench                                      the bars
+  doca-storage bench                                      the target values
   doca-storage bench --axes --report bench.html           all sizes and depths, as a page with plots
+  doca-storage bench --json > before.json                 a baseline, and later what has changed since
+  doca-storage bench --baseline before.json
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
 /// Its flags.
@@ -57,7 +68,7 @@ pub struct Options {
     #[arg(long)]
     axes: bool,
 
-    /// Rounds
+    /// Rounds; 3 or more for a spread
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
@@ -69,9 +80,13 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// Write a page with the plots, too, readable offline
+    /// Write a page with plots and the latency histogram, too, readable offline
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+
+    /// Compare with an earlier run: what --json has printed then
+    #[arg(long, value_name = "FILE.json")]
+    baseline: Option<PathBuf>,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -97,64 +112,91 @@ impl Options {
             )
             .into());
         }
-        let time = Duration::from_secs_f64(self.seconds);
+        // Everything that can be wrong with files is said before an hour of measurements, and not after it.
+        let report = self.report.as_deref().map(PageFile::at).transpose()?;
+        let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
         let shutdown = Shutdown::on_signals()?;
         let mut left_out = Vec::new();
         let runner = self.runner(&mut left_out)?;
         let subjects = self.subjects(&runner, &mut left_out)?;
-        let machine = Machine::this();
-
         let rounds = self.rounds as usize;
-        let progress = self.progress(subjects.len() * (rounds + 1));
-        let told = |subject: &Subject| {
-            progress.set_message(subject.to_string());
-            progress.inc(1);
-        };
-        let interrupted = || shutdown.is_requested();
-        let measurements = measure(&runner, &subjects, rounds, time, &told, &interrupted);
-        progress.set_message("kernels, idling");
-        let (kernels, idle_percent) =
-            if self.only.is_empty() && self.backing.is_none() && !interrupted() {
-                let kernels = kernels(time, &mut left_out);
-                let idle = idle(&runner, time.max(IDLE))
-                    .map_err(|error| left_out.push(format!("a deployment without I/O: {error}")));
-                (kernels, idle.ok())
-            } else {
-                (Kernels::default(), None)
-            };
-        progress.finish_and_clear();
-        if interrupted() {
-            // What half an hour has brought is not thrown away.
-            left_out.push("what came after an interruption".to_owned());
-        }
-        let mut results = Results {
-            machine,
+        let empty = Results {
+            verdict: Verdict::Incomplete,
+            provenance: Provenance::now(std::env::args()),
+            machine: Machine::this(),
             rounds,
-            measurements,
-            kernels,
-            idle_percent,
+            rounds_completed: 0,
+            interrupted: false,
+            measurements: Vec::new(),
+            kernels: Kernels::default(),
+            idle_percent: None,
             bars: Vec::new(),
             left_out,
+            comparison: None,
         };
-        results.bars = bars(&results);
-        if !self.only.is_empty() || self.backing.is_some() {
-            // Nobody has asked for the others.
-            results.bars.retain(|bar| bar.value.is_some());
+        let conclude = |mut results: Results| {
+            results.bars = bars(&results);
+            if !self.only.is_empty() || self.backing.is_some() {
+                // The others were not asked for.
+                results.bars.retain(|bar| bar.value.is_some());
+            }
+            results.verdict = results.judge();
+            results.comparison = baseline.as_ref().map(|baseline| baseline.compare(&results));
+            results
+        };
+        let watch = Watch {
+            progress: self.progress(subjects.len() * rounds),
+            rounds,
+            shutdown: &shutdown,
+            failure: RefCell::new(None),
+            write: &|completed, measurements| {
+                let Some(report) = &report else { return Ok(()) };
+                let results = conclude(Results {
+                    rounds_completed: completed,
+                    // If this page stays the last one, the run has been killed.
+                    interrupted: true,
+                    measurements: measurements.to_vec(),
+                    ..empty.clone()
+                });
+                report.write(&::bench::report::html(&results)?)
+            },
+        };
+        let time = Duration::from_secs_f64(self.seconds);
+        let (measurements, rounds_completed) = measure(&runner, &subjects, rounds, time, &watch);
+        if let Some(failure) = watch.failure.take() {
+            errln!("doca-storage bench: the page could not be written meanwhile: {failure}");
         }
-        if let Some(path) = &self.report {
-            std::fs::write(path, ::bench::report::html(&results)?)
-                .map_err(|error| format!("--report {}: {error}", path.display()))?;
+        let mut results = Results {
+            measurements,
+            rounds_completed,
+            ..empty.clone()
+        };
+        if self.only.is_empty() && self.backing.is_none() && !shutdown.is_requested() {
+            watch.progress.set_message("kernels, idling");
+            results.kernels = kernels(time, &mut results.left_out);
+            match idle(&runner, time.max(IDLE)) {
+                Ok(percent) => results.idle_percent = Some(percent),
+                Err(error) => {
+                    let reason = format!("a deployment without I/O: {error}");
+                    results.left_out.push(reason);
+                }
+            }
+        }
+        watch.progress.finish_and_clear();
+        results.interrupted = shutdown.is_requested();
+        let results = conclude(results);
+        if let Some(report) = &report {
+            report.write(&::bench::report::html(&results)?)?;
         }
         if self.json {
             outln!("{}", serde_json::to_string_pretty(&results)?);
         } else {
             table::print(&results);
         }
-        let missed = results.bars.iter().filter(|bar| bar.holds() == Some(false));
-        let failed = results.measurements.iter().filter(|m| m.failure.is_some());
-        let interrupted = usize::from(interrupted());
-        let count = (missed.count() + failed.count() + interrupted).min(100);
-        Ok(ExitCode::from(u8::try_from(count).unwrap_or(u8::MAX)))
+        Ok(match results.verdict {
+            Verdict::Pass | Verdict::Incomplete if !results.interrupted => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
     }
 
     fn runner(&self, left_out: &mut Vec<String>) -> Result<Runner> {
@@ -202,7 +244,7 @@ impl Options {
             if let Some(missing) = ::bench::file::missing() {
                 return Err(missing.into());
             }
-            return Ok(plan::files());
+            return self.chosen(plan::files());
         }
         let mut subjects = plan::bars(runner);
         match cannot_count() {
@@ -218,6 +260,11 @@ impl Options {
                 Some(missing) => left_out.push(missing),
             }
         }
+        self.chosen(subjects)
+    }
+
+    /// The subjects that `--only` names; all without it.
+    fn chosen(&self, mut subjects: Vec<Subject>) -> Result<Vec<Subject>> {
         if !self.only.is_empty() {
             let is = |subject: &Subject| {
                 let name = subject.to_string();
@@ -251,6 +298,45 @@ impl Options {
         let bar = ProgressBar::new(runs as u64).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
         bar
+    }
+}
+
+/// Reads the results of an earlier run.
+fn read_baseline(path: &Path) -> Result<Baseline> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        format!(
+            "--baseline {}: expected what `doca-storage bench --json` has printed, got: {error}",
+            path.display()
+        )
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    Ok(Baseline::parse(&text).map_err(|error| wrong(&error))?)
+}
+
+/// Shows the progress of a measurement, and writes its page after each round.
+struct Watch<'a> {
+    progress: ProgressBar,
+    rounds: usize,
+    shutdown: &'a Shutdown,
+    write: &'a dyn Fn(usize, &[Measurement]) -> Result<()>,
+    /// The last error of writing.
+    failure: RefCell<Option<String>>,
+}
+
+impl Observer for Watch<'_> {
+    fn run_begins(&self, subject: &Subject, round: usize) {
+        let message = format!("round {round} of {}, {subject}", self.rounds);
+        self.progress.set_message(message);
+        self.progress.inc(1);
+    }
+
+    fn round_completed(&self, rounds: usize, measurements: &[Measurement]) {
+        let written = (self.write)(rounds, measurements);
+        *self.failure.borrow_mut() = written.err().map(|error| error.to_string());
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.shutdown.is_requested()
     }
 }
 

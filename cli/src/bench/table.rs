@@ -1,6 +1,8 @@
 //! The results for people.
 
-use ::bench::suite::{Bar, Measurement, Results, Sense};
+use ::bench::baseline::{Comparison, Metric, Trend};
+use ::bench::report::rounds;
+use ::bench::suite::{Bar, Measurement, Results, Sense, Verdict};
 use role_common::outln;
 use tabled::builder::Builder;
 
@@ -9,12 +11,12 @@ use crate::table::{self, Layout};
 pub(super) fn print(results: &Results) {
     let machine = &results.machine;
     outln!(
-        "{}, {} CPUs, Linux {}, load {:.1} before; medians of {} runs; software DOCA, no BlueField involved",
+        "{}, {} CPUs, Linux {}, load {:.1} before; medians of {}; software DOCA, no BlueField involved",
         machine.cpu,
         machine.cpus,
         machine.kernel,
         machine.load,
-        results.rounds
+        rounds(results.rounds_completed)
     );
     if results
         .measurements
@@ -41,24 +43,69 @@ pub(super) fn print(results: &Results) {
             outln!("FAIL {}: {failure}", measurement.series.name);
         }
     }
-    if results.is_void() {
+    if let Some(comparison) = &results.comparison {
+        print_changes(comparison);
+    }
+    if results.interrupted {
         outln!(
-            "VOID: the bare ring was too slow, so the machine was not there: run it again when nothing else runs"
+            "INTERRUPTED after {} of {} rounds",
+            results.rounds_completed,
+            results.rounds
         );
     }
-    let count = |wanted| {
-        results
-            .bars
-            .iter()
-            .filter(|bar| bar.holds() == wanted)
-            .count()
+    if results.verdict == Verdict::Void {
+        outln!(
+            "VOID: the bare ring was too slow, so the machine did something else: run it again when nothing else runs"
+        );
+    }
+    let [holding, missed, unknown] = results.counts();
+    outln!("{holding} bars hold, {missed} do not, {unknown} were not measured");
+}
+
+fn print_changes(comparison: &Comparison) {
+    let mut table = Builder::new();
+    table.push_record([
+        "since the baseline",
+        "figure",
+        "then",
+        "now",
+        "change",
+        "spread",
+        "",
+    ]);
+    for change in &comparison.changes {
+        let spread = change.spread.map_or_else(
+            || "-".to_owned(),
+            |[low, high]| format!("{:+.1} to {:+.1} %", low * 1e2, high * 1e2),
+        );
+        table.push_record([
+            change.name.clone(),
+            match change.metric {
+                Metric::Rate => "k I/O/s",
+                Metric::MedianLatency => "p50 us",
+            }
+            .to_owned(),
+            format!("{:.1}", change.then / 1e3),
+            format!("{:.1}", change.now / 1e3),
+            format!("{:+.1} %", change.change * 1e2),
+            spread,
+            match change.trend {
+                Trend::Better => "better",
+                Trend::Worse => "WORSE",
+                Trend::WithinSpread => "within spread",
+                Trend::Unknown => "too few runs",
+            }
+            .to_owned(),
+        ]);
+    }
+    let layout = Layout {
+        right: &[2, 3, 4, 5],
+        optional: &[2, 3],
     };
-    outln!(
-        "{} bars hold, {} do not, {} were not measured",
-        count(Some(true)),
-        count(Some(false)),
-        count(None)
-    );
+    outln!("{}", table::render(table, layout));
+    for difference in &comparison.differences {
+        outln!("the baseline is of another machine: {difference}");
+    }
 }
 
 fn print_measurements(measurements: &[Measurement]) {

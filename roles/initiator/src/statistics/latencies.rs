@@ -14,6 +14,9 @@ const DISTRIBUTION: [f64; 12] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0,
 ];
 
+/// Buckets of the histogram in the JSON document for each doubling of the latency.
+const BUCKETS_PER_OCTAVE: f64 = 4.0;
+
 /// Latencies of transactions, from the begin of the first I/O to the end of the validation.
 #[derive(Clone, Debug)]
 pub struct Latencies {
@@ -78,7 +81,28 @@ impl Latencies {
             p99: percentile(99.0),
             p99_9: percentile(99.9),
             distribution: DISTRIBUTION.map(|percent| (percent, percentile(percent))),
+            histogram: self.buckets(),
         }
+    }
+}
+
+impl Latencies {
+    /// Counts between the first and the last bucket that is not empty.
+    fn buckets(&self) -> Vec<(f64, f64, u64)> {
+        let mut buckets: Vec<(f64, f64, u64)> = Vec::new();
+        let mut first = None;
+        for value in self.histogram.iter_recorded() {
+            let nanos = value.value_iterated_to().clamp(1, self.max.max(1)) as f64;
+            let index = (nanos.log2() * BUCKETS_PER_OCTAVE).floor() as usize;
+            let first = *first.get_or_insert(index);
+            while buckets.len() <= index - first {
+                let bound = |index: usize| (index as f64 / BUCKETS_PER_OCTAVE).exp2() / 1000.0;
+                let index = first + buckets.len();
+                buckets.push((bound(index), bound(index + 1), 0));
+            }
+            buckets[index - first].2 += value.count_since_last_iteration();
+        }
+        buckets
     }
 }
 
@@ -93,7 +117,7 @@ fn micros(nanos: u64) -> f64 {
 }
 
 /// Latencies in microseconds. Minimum, maximum and mean are whole, as the reference prints them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
     /// Shortest.
     pub min: u64,
@@ -109,6 +133,8 @@ pub struct LatencySummary {
     pub p99_9: f64,
     /// Percentages, and what so many transactions took at most.
     pub distribution: [(f64, f64); DISTRIBUTION.len()],
+    /// Buckets of a quarter of an octave: bounds, the upper one excluded, and the number of transactions.
+    pub histogram: Vec<(f64, f64, u64)>,
 }
 
 impl fmt::Display for LatencySummary {

@@ -94,6 +94,13 @@ fn json_says_the_same() {
     let median = &json["latency_us"]["distribution"][3];
     assert_eq!(median[0], 50.0);
     assert_eq!(median[1], json["latency_us"]["p50"]);
+    let histogram = json["latency_us"]["histogram"].as_array().expect("a list");
+    let counts: Vec<_> = histogram.iter().filter_map(|it| it[2].as_u64()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 3);
+    assert_eq!((counts.first(), counts.last()), (Some(&1), Some(&1)));
+    for (bucket, latency) in [(&histogram[0], 10.0), (&histogram[counts.len() - 1], 31.0)] {
+        assert!(bucket[0].as_f64() <= Some(latency) && Some(latency) < bucket[1].as_f64());
+    }
 }
 
 #[test]

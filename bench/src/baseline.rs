@@ -1,0 +1,295 @@
+//! Comparison with an earlier run.
+//!
+//! Two runs are not made in turns: a change may be one of the machine, or of its other load. Each change comes with its spread, from the quartiles of
+//! the runs of both sides, and counts only if the spread does not contain "no change".
+
+use serde::{Deserialize, Serialize};
+
+use super::machine::Machine;
+use super::provenance::Provenance;
+use super::series::{Figures, Series, quantile};
+use super::suite::Results;
+
+/// Fewest runs of each side for a spread.
+const FEWEST_RUNS: usize = 3;
+
+/// The part of an earlier run's JSON document that is compared.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Baseline {
+    provenance: Provenance,
+    machine: Machine,
+    measurements: Vec<Earlier>,
+    bars: Vec<EarlierBar>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Earlier {
+    series: EarlierSeries,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct EarlierSeries {
+    name: String,
+    runs: Vec<EarlierRun>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct EarlierRun {
+    rate: f64,
+    latency: Option<EarlierLatency>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct EarlierLatency {
+    p50_ns: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct EarlierBar {
+    name: String,
+    value: Option<f64>,
+}
+
+/// A compared figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// I/Os per second.
+    Rate,
+    /// Median latency in nanoseconds.
+    MedianLatency,
+}
+
+/// Outcome of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trend {
+    /// More I/Os per second, or a shorter latency.
+    Better,
+    /// The opposite.
+    Worse,
+    /// The spread contains "no change".
+    WithinSpread,
+    /// Too few runs for a spread.
+    Unknown,
+}
+
+/// Change of one figure of a subject. Fractions of the earlier median: 0.1 is ten percent more.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// Name of the subject.
+    pub name: String,
+    /// The figure.
+    pub metric: Metric,
+    /// Earlier median.
+    pub then: f64,
+    /// Median of this run.
+    pub now: f64,
+    /// Change of the median.
+    pub change: f64,
+    /// Least and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
+    pub spread: Option<[f64; 2]>,
+    /// What that says.
+    pub trend: Trend,
+}
+
+/// This run beside an earlier one.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// Origin of the earlier results.
+    pub baseline: Provenance,
+    /// Differences of the machines that make changes meaningless, in words.
+    pub differences: Vec<String>,
+    /// Figures that both runs have.
+    pub changes: Vec<Change>,
+    /// Values of the earlier run for bars that both have: name and value.
+    pub bars: Vec<(String, f64)>,
+}
+
+impl Baseline {
+    /// Reads a document that `bench --json` has printed.
+    ///
+    /// # Errors
+    ///
+    /// It is no such document.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Compares.
+    pub fn compare(&self, results: &Results) -> Comparison {
+        let mut changes = Vec::new();
+        for measurement in &results.measurements {
+            let series = &measurement.series;
+            let Some(earlier) = self
+                .measurements
+                .iter()
+                .find(|earlier| earlier.series.name == series.name)
+            else {
+                continue;
+            };
+            let runs = &earlier.series.runs;
+            let rates = runs.iter().map(|run| run.rate).collect();
+            let latencies = runs
+                .iter()
+                .filter_map(|run| Some(run.latency?.p50_ns))
+                .collect();
+            changes.extend(change(series, Metric::Rate, rates));
+            changes.extend(change(series, Metric::MedianLatency, latencies));
+        }
+        let earlier_value = |name: &str| {
+            let bar = self.bars.iter().find(|bar| bar.name == name)?;
+            bar.value
+        };
+        let bars = results.bars.iter();
+        Comparison {
+            baseline: self.provenance.clone(),
+            differences: differences(&self.machine, &results.machine),
+            changes,
+            bars: bars
+                .filter_map(|bar| Some((bar.name.clone(), earlier_value(&bar.name)?)))
+                .collect(),
+        }
+    }
+}
+
+impl Comparison {
+    /// The earlier value of a bar.
+    pub fn bar(&self, name: &str) -> Option<f64> {
+        let mut bars = self.bars.iter();
+        bars.find(|(other, _)| other == name)
+            .map(|(_, value)| *value)
+    }
+}
+
+fn change(series: &Series, metric: Metric, then: Vec<f64>) -> Option<Change> {
+    let figure = |run: &Figures| match metric {
+        Metric::Rate => Some(run.rate),
+        Metric::MedianLatency => Some(run.latency?.p50_ns),
+    };
+    // Subjects without a rate have one of 0.
+    let positive = |values: Vec<f64>| -> Vec<f64> {
+        values.into_iter().filter(|value| *value > 0.0).collect()
+    };
+    let then = positive(then);
+    let now = positive(series.runs.iter().filter_map(figure).collect());
+    let at = |values: &[f64], share| quantile(values.to_vec(), share);
+    let (then_median, now_median) = (at(&then, 0.5)?, at(&now, 0.5)?);
+    let spread = if then.len().min(now.len()) >= FEWEST_RUNS {
+        Some([
+            at(&now, 0.25)? / at(&then, 0.75)? - 1.0,
+            at(&now, 0.75)? / at(&then, 0.25)? - 1.0,
+        ])
+    } else {
+        None
+    };
+    let trend = match (spread, metric) {
+        (None, _) => Trend::Unknown,
+        (Some([low, _]), Metric::Rate) if low > 0.0 => Trend::Better,
+        (Some([_, high]), Metric::Rate) if high < 0.0 => Trend::Worse,
+        (Some([_, high]), Metric::MedianLatency) if high < 0.0 => Trend::Better,
+        (Some([low, _]), Metric::MedianLatency) if low > 0.0 => Trend::Worse,
+        (Some(_), _) => Trend::WithinSpread,
+    };
+    Some(Change {
+        name: series.name.clone(),
+        metric,
+        then: then_median,
+        now: now_median,
+        change: now_median / then_median - 1.0,
+        spread,
+        trend,
+    })
+}
+
+fn differences(then: &Machine, now: &Machine) -> Vec<String> {
+    let differs = |what: &str, then: &dyn ToString, now: &dyn ToString| {
+        let (then, now) = (then.to_string(), now.to_string());
+        (then != now).then(|| format!("{what}: {then} then, {now} now"))
+    };
+    [
+        differs("CPU", &then.cpu, &now.cpu),
+        differs("number of CPUs", &then.cpus, &now.cpus),
+        differs("kernel", &then.kernel, &now.kernel),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::Point;
+    use crate::series::Latency;
+    use crate::suite::{Measurement, Subject};
+
+    fn results(rates: &[f64]) -> Results {
+        let subject = Subject::Ring {
+            point: Point::ZERO_COPY_READ,
+        };
+        let run = |rate: &f64| Figures {
+            latency: Some(Latency {
+                p50_ns: 1e9 / rate,
+                p99_ns: 0.0,
+                p99_9_ns: 0.0,
+                distribution: None,
+            }),
+            ..Figures::of_rate(*rate, 4096)
+        };
+        Results::of_measurements(vec![Measurement {
+            series: Series {
+                runs: rates.iter().map(run).collect(),
+                ..Series::new(subject.to_string())
+            },
+            subject,
+            operations: 1,
+            crashes: 0,
+            failure: None,
+        }])
+    }
+
+    fn compared(then: &[f64], now: &[f64]) -> Vec<Change> {
+        let document = serde_json::to_string(&results(then)).expect("JSON");
+        let baseline = Baseline::parse(&document).expect("a document");
+        baseline.compare(&results(now)).changes
+    }
+
+    #[test]
+    fn change_counts_only_outside_of_its_spread() {
+        let then = [100.0, 101.0, 99.0];
+        for (now, trend) in [
+            ([120.0, 121.0, 119.0], Trend::Better),
+            ([80.0, 81.0, 79.0], Trend::Worse),
+            ([100.0, 120.0, 90.0], Trend::WithinSpread),
+        ] {
+            let changes = compared(&then, &now);
+            let trends: Vec<_> = changes.iter().map(|change| change.trend).collect();
+            assert_eq!(trends, [trend, trend], "{changes:?}");
+        }
+        let rate = &compared(&then, &[120.0, 121.0, 119.0])[0];
+        assert_eq!((rate.then, rate.now), (100.0, 120.0));
+        assert!((rate.change - 0.2).abs() < 1e-9, "{rate:?}");
+        let [low, high] = rate.spread.expect("a spread");
+        assert!(low < 0.2 && 0.2 < high, "{rate:?}");
+    }
+
+    #[test]
+    fn single_runs_have_no_spread() {
+        let changes = compared(&[100.0], &[300.0]);
+        assert_eq!(changes[0].spread, None);
+        assert_eq!(changes[0].trend, Trend::Unknown);
+    }
+
+    #[test]
+    fn other_machines_are_named() {
+        let mut results = results(&[1.0]);
+        let document = serde_json::to_string(&results).expect("JSON");
+        let baseline = Baseline::parse(&document).expect("a document");
+        assert!(baseline.compare(&results).differences.is_empty());
+        results.machine.cpus += 1;
+        let differences = baseline.compare(&results).differences;
+        assert_eq!(differences.len(), 1, "{differences:?}");
+        assert!(Baseline::parse("{}").is_err());
+    }
+}
