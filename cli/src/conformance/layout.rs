@@ -12,8 +12,8 @@ use tabled::builder::Builder;
 
 use crate::table;
 
-use super::Result;
 use super::report::ReportOptions;
+use super::{Result, exit_code, usage};
 
 /// Its flags.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ impl Layout {
             }
             outln!("{}", summary(&rows));
         }
-        Ok(ExitCode::from(report.exit_status()))
+        Ok(exit_code(report.is_success()))
     }
 
     fn chosen(&self) -> Result<Vec<Vector>> {
@@ -83,7 +83,10 @@ impl Layout {
         for name in &self.only {
             if !all.iter().any(|vector| is(vector, name)) {
                 let names: Vec<_> = all.iter().map(|vector| vector.name.as_str()).collect();
-                return Err(format!("--only {name}: expected one of {}", names.join(", ")).into());
+                return Err(usage(format!(
+                    "--only {name}: expected one of {}",
+                    names.join(", ")
+                )));
             }
         }
         let chosen =

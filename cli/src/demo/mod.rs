@@ -22,6 +22,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
+use crate::table;
+
 pub use options::Options;
 
 use content::Content;
@@ -76,7 +78,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     let deployment = Deployment::new(&plan, &content, directory.path(), shutdown)?;
 
     if !options.json {
-        outln!("{}", plan.describe(&content));
+        outln!("{}", table::prose(&plan.describe(&content)));
     }
     let mut report = Report::default();
     for run in plan.runs() {
