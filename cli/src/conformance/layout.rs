@@ -47,7 +47,7 @@ struct Row<'a> {
 }
 
 impl Layout {
-    /// Checks them; the exit status is the number of vectors that did not pass, up to 100.
+    /// Checks them: a failure where a vector did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let vectors = self.chosen()?;
         let rows: Vec<Row<'_>> = vectors
@@ -138,7 +138,8 @@ fn report(rows: &[Row<'_>]) -> Report {
 }
 
 fn print(vector: &Vector) {
-    outln!("{}: {}", vector.name, vector.meaning);
+    let heading = format!("{}: {}", vector.name, vector.meaning);
+    outln!("{}", table::prose(&heading));
     let mut table = Builder::new();
     table.push_record(["offset", "width", "bytes", "field", "value", "meaning"]);
     for field in &vector.fields {
