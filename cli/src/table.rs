@@ -77,6 +77,30 @@ fn render_within(mut rows: Builder, layout: Layout<'_>, width: Option<usize>) ->
     text
 }
 
+/// Prose that fits [`width`]: longer lines are broken between words, and go on two columns further in.
+pub fn prose(text: &str) -> String {
+    match width() {
+        None => text.to_owned(),
+        Some(width) => prose_within(text, width.max(LEAST_WIDTH)),
+    }
+}
+
+fn prose_within(text: &str, width: usize) -> String {
+    let lines: Vec<String> = text
+        .split('\n')
+        .map(|line| {
+            if line.chars().count() <= width {
+                return line.to_owned();
+            }
+            let indent: String = line.chars().take_while(|it| *it == ' ').collect();
+            let within = wrapped(line, width.saturating_sub(indent.len() + 2).max(1));
+            let more = format!("\n{indent}  ");
+            format!("{indent}{}", within.replace('\n', &more))
+        })
+        .collect();
+    lines.join("\n")
+}
+
 /// Text in lines of at most so many characters, broken between words.
 fn wrapped(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
@@ -142,6 +166,14 @@ mod tests {
         assert!(
             text.contains("want of width: a comment,\nfirst number"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn prose_goes_on_further_in() {
+        assert_eq!(
+            prose_within("  a: one two three\nshort\n\nfour five six", 12),
+            "  a: one\n    two\n    three\nshort\n\nfour five\n  six"
         );
     }
 

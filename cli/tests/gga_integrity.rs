@@ -314,7 +314,7 @@ fn wrong_values_of_the_scrub_flags_are_usage_errors() {
             .output()
             .expect("the program runs");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{value}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{value}: {said}");
         assert!(
             said.contains(flag) && said.contains(part),
             "{value}: {said}"

@@ -68,27 +68,55 @@ fn a_link_of_a_role_s_name_is_that_role() {
 }
 
 #[test]
-fn tables_fit_terminals_of_80_columns() {
+fn output_fits_the_terminal() {
     let bench = crate::support::Bench::new();
-    for arguments in [
-        &["conformance", "layout"][..],
-        &["conformance", "layout", "--print"],
-        &["conformance", "role", "target", "--list"],
-        &["sdk", "devices"],
-        &["demo", "--layout", "gga", "--operations", "64"],
+    let matrix = [
+        "conformance",
+        "matrix",
+        "--layout",
+        "zero-copy",
+        "--strategy",
+        "read_throughput_test",
+        "--operations",
+        "64",
+    ];
+    for (arguments, widths) in [
+        (&["conformance", "layout"][..], &[80, 100, 120][..]),
+        (&["conformance", "layout", "--print"], &[80, 100, 120]),
+        (
+            &["conformance", "role", "target", "--list"],
+            &[80, 100, 120],
+        ),
+        (
+            &["conformance", "role", "target", "--only", "ids"],
+            &[80, 120],
+        ),
+        (
+            &["conformance", "hostile", "--role", "target", "--list"],
+            &[80, 100, 120],
+        ),
+        (&["conformance", "faults", "--list"], &[80]),
+        (&["conformance", "simulate", "--duration", "1s"], &[80]),
+        (&matrix, &[80]),
+        (&["sdk", "devices"], &[80, 100, 120]),
+        (&["status", "1", "2"], &[80, 100, 120]),
+        (&["demo", "--layout", "gga", "--operations", "64"], &[80]),
+        (&["demo", "--layout", "all", "--operations", "64"], &[100]),
     ] {
-        let output = bench
-            .command(arguments)
-            .env("COLUMNS", "80")
-            .output()
-            .expect("it runs");
-        let text = String::from_utf8(output.stdout).expect("text");
-        for line in text
-            .lines()
-            .filter(|line| line.starts_with(['│', '╭', '├', '╰', '┌']))
-        {
-            assert!(line.chars().count() <= 80, "{arguments:?}: {line}");
+        for &width in widths {
+            let output = bench
+                .command(arguments)
+                .env("COLUMNS", width.to_string())
+                .output()
+                .expect("it runs");
+            let text = String::from_utf8(output.stdout).expect("text");
+            for line in text.lines() {
+                assert!(
+                    line.chars().count() <= width,
+                    "{arguments:?} at {width}: {line}"
+                );
+            }
+            assert!(!text.is_empty(), "{arguments:?}");
         }
-        assert!(!text.is_empty(), "{arguments:?}");
     }
 }

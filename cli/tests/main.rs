@@ -8,6 +8,7 @@ mod bench;
 mod degraded;
 mod demo;
 mod documents;
+mod exit_codes;
 mod faults;
 mod gga_assembly;
 mod gga_integrity;
@@ -26,6 +27,7 @@ mod nbd;
 #[path = "../../frontends/nbd/tests/support/client.rs"]
 mod nbd_client;
 mod output;
+mod protocol_page;
 mod record_replay;
 mod role_initiator;
 mod role_services;

@@ -13,9 +13,9 @@ use clap::{Args, value_parser};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
 
-use super::Result;
 use super::report::ReportOptions;
 use super::sweep::try_all;
+use super::{Result, seconds, usage};
 use table::Table;
 
 const HELP: &str = "\
@@ -54,11 +54,11 @@ pub(super) struct Faults {
     jobs: u16,
 
     /// Timeouts of the roles where one of them is stopped: --control-timeout and --io-timeout, and half of --idle-timeout
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = value_parser!(u64).range(1..=60))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = seconds(1, 60))]
     control_timeout: u64,
 
     /// Seconds after which all others must have noticed, and ended
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds(1, 600))]
     notice: u64,
 
     #[command(flatten)]
@@ -102,10 +102,9 @@ impl Faults {
         let mut cases = if self.some { Case::some() } else { Case::all() };
         for part in &self.only {
             if !cases.iter().any(|case| name(case).contains(part)) {
-                return Err(format!(
+                return Err(usage(format!(
                     "--only {part}: no fault has this in its name; --list has them"
-                )
-                .into());
+                )));
             }
         }
         cases.retain(|case| {

@@ -4,14 +4,17 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use ::conformance::target::{Fault, Script, ScriptedTarget};
-use clap::{Args, value_parser};
-use role_common::errln;
+use clap::Args;
+use role_common::{errln, flags};
 use wire::release::Release;
 
 use super::Result;
 
 /// Its flags.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "doca-storage conformance faulty-target [OPTIONS]\n           --content <FILE> --fault <FAULT>"
+)]
 pub(super) struct FaultyTarget {
     /// Device identifier
     #[arg(short, long, default_value = "3b:00.0")]
@@ -29,8 +32,8 @@ pub(super) struct FaultyTarget {
     #[arg(long, value_name = "FILE")]
     content: PathBuf,
 
-    /// Size of a storage block in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(1..))]
+    /// Size of a storage block in bytes, or with a unit such as 4k
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
 
     /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late,
@@ -45,6 +48,13 @@ pub(super) struct FaultyTarget {
     /// File to write the content of the storage into when the session has ended
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
+}
+
+fn block_size(text: &str) -> std::result::Result<u32, String> {
+    match flags::size_u32(text) {
+        Ok(size @ 1..) => Ok(size),
+        _ => Err("expected bytes, at least 1, or a size such as 4k".to_owned()),
+    }
 }
 
 impl FaultyTarget {

@@ -8,13 +8,15 @@ use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
 use ::conformance::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
+use role_common::flags::duration;
+use role_common::outln;
 use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
 
-use super::Result;
-use super::hammer::duration;
+use crate::table;
+
 use super::report::{ReportOptions, progress};
 use super::role::room;
+use super::{Result, usage};
 
 const HELP: &str = "\
 Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,
@@ -92,17 +94,16 @@ impl From<Role> for implementation::Role {
 }
 
 impl Hostile {
-    /// Plays the attacks; the exit status counts those that cost too much.
+    /// Plays the attacks: a failure where one of them cost too much.
     pub(super) fn run(&self) -> Result<ExitCode> {
         if matches!(self.role, Role::Initiator)
             && (self.duration.is_some() || self.sessions.is_some())
         {
-            errln!(
-                "doca-storage conformance hostile: error: --duration and --sessions are for roles that serve one session after the other, \
+            return Err(usage(
+                "--duration and --sessions are for roles that serve one session after the other, \
                  beside attacks: expected --role target, zero-copy or gga-offload, got initiator, which is started for each attack. Leave them \
-                 out to play each attack once"
-            );
-            return Ok(ExitCode::from(2));
+                 out to play each attack once",
+            ));
         }
         let attacks = self.chosen()?;
         if self.list {
@@ -113,7 +114,7 @@ impl Hostile {
                 ..
             } in &attacks
             {
-                outln!(
+                let line = format!(
                     "{name}: {meaning} (at most {} s, held up {} s, {} MiB, {} descriptors, {} lines)",
                     cost.service.as_secs(),
                     cost.held_up.as_secs(),
@@ -121,6 +122,7 @@ impl Hostile {
                     cost.descriptors,
                     cost.lines
                 );
+                outln!("{}", table::prose(&line));
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -170,10 +172,9 @@ impl Hostile {
         }
         for name in &self.only {
             if !all.iter().any(|attack| attack.name.contains(name.as_str())) {
-                return Err(format!(
+                return Err(usage(format!(
                     "--only {name}: expected a part of the name of an attack; --list shows them"
-                )
-                .into());
+                )));
             }
         }
         all.retain(|attack| {

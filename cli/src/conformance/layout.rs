@@ -12,8 +12,8 @@ use tabled::builder::Builder;
 
 use crate::table;
 
-use super::Result;
 use super::report::ReportOptions;
+use super::{Result, exit_code, usage};
 
 /// Its flags.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ struct Row<'a> {
 }
 
 impl Layout {
-    /// Checks them; the exit status is the number of vectors that did not pass, up to 100.
+    /// Checks them: a failure where a vector did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let vectors = self.chosen()?;
         let rows: Vec<Row<'_>> = vectors
@@ -71,7 +71,7 @@ impl Layout {
             }
             outln!("{}", summary(&rows));
         }
-        Ok(ExitCode::from(report.exit_status()))
+        Ok(exit_code(report.is_success()))
     }
 
     fn chosen(&self) -> Result<Vec<Vector>> {
@@ -83,7 +83,10 @@ impl Layout {
         for name in &self.only {
             if !all.iter().any(|vector| is(vector, name)) {
                 let names: Vec<_> = all.iter().map(|vector| vector.name.as_str()).collect();
-                return Err(format!("--only {name}: expected one of {}", names.join(", ")).into());
+                return Err(usage(format!(
+                    "--only {name}: expected one of {}",
+                    names.join(", ")
+                )));
             }
         }
         let chosen =
@@ -135,7 +138,8 @@ fn report(rows: &[Row<'_>]) -> Report {
 }
 
 fn print(vector: &Vector) {
-    outln!("{}: {}", vector.name, vector.meaning);
+    let heading = format!("{}: {}", vector.name, vector.meaning);
+    outln!("{}", table::prose(&heading));
     let mut table = Builder::new();
     table.push_record(["offset", "width", "bytes", "field", "value", "meaning"]);
     for field in &vector.fields {

@@ -15,10 +15,10 @@ use clap::{Args, value_parser};
 use deployment::network::Network;
 use role_common::shutdown::Shutdown;
 
-use super::Result;
 use super::layout_choice::LayoutChoice;
 use super::report::ReportOptions;
 use super::sweep::try_all;
+use super::{Result, WEEK, seconds, usage};
 use table::Table;
 
 const HELP: &str = "\
@@ -63,7 +63,7 @@ pub(super) struct Matrix {
     operations: u32,
 
     /// Seconds that one session may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds(1, WEEK))]
     timeout: u64,
 
     /// How often a session is repeated in which the C++ reference crashed when its worker thread began, as it sometimes does
@@ -151,7 +151,10 @@ impl Matrix {
                 .iter()
                 .any(|other| other.name() == implementation.name())
             {
-                return Err(format!("--impl: two are called {}", implementation.name()).into());
+                return Err(usage(format!(
+                    "--impl: two are called {}",
+                    implementation.name()
+                )));
             }
             members.push(Member::probe(implementation)?);
         }
@@ -181,10 +184,9 @@ impl Matrix {
                 let checks = Check::ALL.map(Check::name).join(", ");
                 let mixes: Vec<_> = mixes.iter().map(Mix::to_string).collect();
                 let mixes = mixes.join(" ");
-                return Err(format!(
+                return Err(usage(format!(
                     "--only {name}: expected one of the checks {checks}, or of the mixes {mixes}"
-                )
-                .into());
+                )));
             }
         }
         if !names.is_empty() {

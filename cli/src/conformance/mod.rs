@@ -16,10 +16,12 @@ mod show;
 mod simulate;
 mod sweep;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use role_common::errln;
+use role_common::console::EXIT_USAGE;
+use role_common::{errln, flags};
 
 use faults::Faults;
 use faulty_target::FaultyTarget;
@@ -97,7 +99,7 @@ enum Command {
     Show(Show),
 }
 
-/// Runs the test: 0 when it played its part to the end.
+/// Runs the test. Exit code: 0 if everything passed, 1 if not, 2 for wrong usage.
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Layout(layout) => layout.run(),
@@ -118,8 +120,56 @@ pub fn run(options: &Options) -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         errln!("doca-storage conformance: error: {error}");
-        ExitCode::FAILURE
+        if error.is::<UsageError>() {
+            ExitCode::from(EXIT_USAGE)
+        } else {
+            ExitCode::FAILURE
+        }
     })
 }
+
+fn exit_code(is_success: bool) -> ExitCode {
+    if is_success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Flags that say nothing that can be done: the text says what was expected.
+#[derive(Debug)]
+struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+fn usage(message: impl Into<String>) -> Box<dyn std::error::Error> {
+    Box::new(UsageError(message.into()))
+}
+
+/// Reads a time as roles do; whole seconds within these limits, fractions rounded up.
+fn seconds(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> std::result::Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let time =
+            flags::duration(text).map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
+        match time {
+            Ok(seconds) if (least..=most).contains(&seconds) => Ok(seconds),
+            _ => Err(format!(
+                "expected seconds, {least} to {most}, or a time such as 90s or 2m"
+            )),
+        }
+    }
+}
+
+/// Most seconds that a time may be where nothing else limits it: a week.
+const WEEK: u64 = 7 * 24 * 3600;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;

@@ -11,7 +11,7 @@ use clap::{Args, value_parser};
 use role_common::errln;
 use role_common::shutdown::Shutdown;
 
-use super::Result;
+use super::{Result, usage};
 
 /// How long a target that refuses is asked again: it may be about to start.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,7 +27,10 @@ Examples:
 
 /// Its flags.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(
+    after_help = HELP,
+    override_usage = "doca-storage conformance record [OPTIONS]\n           --listen <[ADDRESS:]PORT> --to <HOST:PORT> --output <FILE>"
+)]
 pub(super) struct Record {
     /// TCP port to listen on, of 127.0.0.1 where no address stands before it; 0 picks a free one and prints it. Once for each --to
     #[arg(long, value_name = "[ADDRESS:]PORT", required = true)]
@@ -51,12 +54,11 @@ impl Record {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         if self.listen.len() != self.to.len() {
-            return Err(format!(
+            return Err(usage(format!(
                 "expected as many --listen as --to, {} and {} came",
                 self.listen.len(),
                 self.to.len()
-            )
-            .into());
+            )));
         }
         let mut channels = Vec::new();
         for (listen, to) in std::iter::zip(&self.listen, &self.to) {

@@ -13,14 +13,14 @@ use ::conformance::process::Process;
 use ::conformance::report::{Case, Outcome, Report};
 use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, ValueEnum};
 use role_common::errln;
 use role_common::shutdown::Shutdown;
 use wire::sbc;
 
-use super::Result;
 use super::report::ReportOptions;
 use super::show::read;
+use super::{Result, seconds, usage};
 
 const HELP: &str = "\
 Start the role with the flags that it had when it was recorded: what it answers depends on them. It and this program must meet in the
@@ -81,7 +81,7 @@ pub(super) struct Replay {
     device: Option<String>,
 
     /// Seconds that an answer may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds(1, 3600))]
     timeout: u64,
 
     /// Against a service: let the ids of its requests be others than the recorded ones
@@ -105,7 +105,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Plays; the exit status counts what came otherwise.
+    /// Plays, and compares what comes.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let interrupted = || shutdown.is_requested();
@@ -163,7 +163,9 @@ impl Replay {
                 (Some(address), _) => against_target(&script, address, &settings, stop),
                 (None, Some(program)) => self.started(program, &script, &settings, stop)?,
                 (None, None) => {
-                    return Err("expected --to HOST:PORT or --bin FILE: which target?".into());
+                    return Err(usage(
+                        "expected --to HOST:PORT or --bin FILE: which target?",
+                    ));
                 }
             };
             report.cases.extend(cases);

@@ -14,7 +14,7 @@ use tabled::builder::Builder;
 
 use crate::table::{self, Layout};
 
-use super::Result;
+use super::{Result, exit_code};
 
 /// Lines of the processes' output that the text shows of a failure; the documents have all.
 const SHOWN_LINES: usize = 25;
@@ -64,7 +64,7 @@ impl ReportOptions {
             print_failures(report);
             outln!("{report}");
         }
-        Ok(ExitCode::from(report.exit_status()))
+        Ok(exit_code(report.is_success()))
     }
 
     /// Writes the document that `--junit` asks for.
@@ -112,9 +112,10 @@ fn table_of(report: &Report) -> String {
 fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
-        outln!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
+        let text = format!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
+        outln!("{}", table::prose(&text));
         if !case.meaning.is_empty() {
-            outln!("  checks: {}", case.meaning);
+            outln!("{}", table::prose(&format!("  checks: {}", case.meaning)));
         }
         let lines: Vec<&str> = case.output.iter().flat_map(|text| text.lines()).collect();
         let hidden = lines.len().saturating_sub(SHOWN_LINES);

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ::conformance::samples::{Binaries, Runner, Scenario, catalogue};
-use clap::{Args, value_parser};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
 
-use super::Result;
 use super::report::ReportOptions;
+use super::{Result, WEEK, exit_code, seconds, usage};
 use report::{Report, Row};
 
 const HELP: &str = "\
@@ -42,18 +42,15 @@ pub(super) struct Samples {
     only: Vec<String>,
 
     /// Seconds that one run may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds(1, WEEK))]
     timeout: u64,
 
     #[command(flatten)]
     report: ReportOptions,
 }
 
-/// The highest exit status that counts: those above mean signals to a shell.
-const MOST_COUNTED: usize = 100;
-
 impl Samples {
-    /// Runs them; the exit status is the number of runs that did not pass, up to 100.
+    /// Runs them: a failure where one of them did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let scenarios = self.chosen()?;
@@ -85,8 +82,7 @@ impl Samples {
         } else {
             outln!("{report}");
         }
-        let counted = report.not_passed().min(MOST_COUNTED);
-        Ok(ExitCode::from(u8::try_from(counted).unwrap_or(u8::MAX)))
+        Ok(exit_code(report.not_passed() == 0))
     }
 
     /// The scenarios to run.
@@ -98,11 +94,10 @@ impl Samples {
         for name in &self.only {
             if !all.iter().any(|scenario| scenario.is_called(name)) {
                 let names: Vec<_> = all.iter().map(|scenario| scenario.name.as_str()).collect();
-                return Err(format!(
+                return Err(usage(format!(
                     "--only {name}: expected a sample, its folder, or one of {}",
                     names.join(", ")
-                )
-                .into());
+                )));
             }
         }
         let is_chosen = |scenario: &Scenario| self.only.iter().any(|name| scenario.is_called(name));

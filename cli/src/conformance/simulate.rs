@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use role_common::flags::duration;
 use role_common::outln;
 use role_common::shutdown::Shutdown;
 use role_gga_offload::simulation::{self, Totals, Violation};
@@ -43,7 +44,7 @@ pub(super) struct Simulate {
     from: Option<u64>,
 
     /// Time after which no further run begins, for example 90s or 10m
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     duration: Duration,
 
     /// Runs at once [default: as many as there are CPUs]

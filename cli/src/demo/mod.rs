@@ -23,6 +23,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
+use crate::table;
+
 pub use options::Options;
 
 use content::Content;
@@ -89,9 +91,9 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     let deployment = Deployment::new(&plan, &content, directory.path(), network, shutdown)?;
 
     if !options.json {
-        outln!("{}", plan.describe(&content));
+        outln!("{}", table::prose(&plan.describe(&content)));
         if let Some(machines) = deployment.describe_machines() {
-            outln!("{machines}");
+            outln!("{}", table::prose(&machines));
         }
     }
     let mut report = Report::default();

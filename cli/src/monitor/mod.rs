@@ -5,7 +5,6 @@ mod scrape;
 mod status;
 mod top;
 
-use std::net::ToSocketAddrs as _;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +13,8 @@ pub use status::run as status;
 pub use top::Options as TopOptions;
 pub use top::run as top;
 
+use role_common::address::HostPort;
+use role_common::metrics::MetricsAddress;
 use samples::Role;
 
 /// Time that a role has to answer.
@@ -24,22 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 struct Endpoint {
     text: String,
     /// Host and port, to be resolved each time: names may move.
-    host: String,
+    host: HostPort,
 }
 
 /// Reads a port of this machine, or a host name or IP address with a port.
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    let host = if text.parse::<u16>().is_ok() {
-        format!("127.0.0.1:{text}")
-    } else {
-        let is_address = text
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        if !is_address {
-            return Err("expected <port> or <host>:<port>, as in a role's --metrics".to_owned());
-        }
-        text.to_owned()
-    };
+    // As a role reads it.
+    let MetricsAddress(host) = text
+        .parse()
+        .map_err(|_| "expected <port> or <host>:<port>, as in a role's --metrics".to_owned())?;
     Ok(Endpoint {
         text: text.to_owned(),
         host,
@@ -48,12 +42,15 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 
 impl Endpoint {
     fn ask(&self) -> Result<Role, String> {
-        let mut addresses = self
-            .host
-            .to_socket_addrs()
-            .map_err(|error| error.to_string())?;
-        let address = addresses.next().ok_or("the host has no address")?;
-        scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
+        let addresses = self.host.resolve().map_err(|error| error.to_string())?;
+        let mut failure = String::new();
+        for address in addresses {
+            match scrape::metrics(address, PATIENCE) {
+                Ok(text) => return Role::parse(&text),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -125,14 +122,14 @@ mod tests {
 
     #[test]
     fn endpoints_are_ports_names_and_addresses() {
-        let host = |text: &str| endpoint(text).map(|it| it.host);
+        let host = |text: &str| endpoint(text).map(|it| it.host.to_string());
         assert_eq!(host("9100"), Ok("127.0.0.1:9100".to_owned()));
         assert_eq!(host("[::1]:9100"), Ok("[::1]:9100".to_owned()));
         assert_eq!(
             host("role.example:9100"),
             Ok("role.example:9100".to_owned())
         );
-        for wrong in ["", "localhost", "65536", "127.0.0.1:x", ":80"] {
+        for wrong in ["", "localhost", "65536", "127.0.0.1:x", "127.0.0:1", ":80"] {
             assert!(endpoint(wrong).is_err(), "{wrong}");
         }
     }

@@ -39,9 +39,13 @@ pub struct Options {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    const EXPECTED: &str = "expected a time of 100ms to 1h, for example 2s";
-    match humantime::parse_duration(text) {
-        Ok(time) if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) => {
+    const EXPECTED: &str = "expected seconds, or a time of 100ms to 1h, for example 2s";
+    let time = match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    match time {
+        Some(time) if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) => {
             Ok(time)
         }
         _ => Err(EXPECTED.to_owned()),
@@ -447,7 +451,8 @@ mod tests {
     #[test]
     fn intervals_have_units_and_bounds() {
         assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["0s", "1", "2h", "soon"] {
+        assert_eq!(interval("2"), Ok(Duration::from_secs(2)));
+        for wrong in ["0", "2h", "3601", "soon"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
     }

@@ -161,7 +161,7 @@ fn an_implementation_that_is_not_as_expected_fails() {
         "--only",
         "corrupt_block",
     ]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let cases = cases(&output);
     let better = reason(&cases, "own,rust,rust,rust,rust: failing_io");
     assert!(

@@ -63,9 +63,9 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
     pub max_connections: u32,
 
-    /// Disconnect a client that makes no progress inside a request or in reading replies for so many seconds, or does not choose an export within a
+    /// Disconnect a client that makes no progress inside a request or in reading replies for so long (in seconds, or with units such as 2m), or does not choose an export within a
     /// quarter of that. An idle client may stay
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub client_timeout: Duration,
 
     /// Certificate for TLS in PEM, followed by those that it was signed with. TCP clients must use TLS then
@@ -84,12 +84,12 @@ pub struct Flags {
     #[arg(long, requires = "listen")]
     pub insecure: bool,
 
-    /// Time (in seconds) to wait for the service when the storage is opened
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) to wait for the service when the storage is opened
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds) that I/Os wait for a service that is gone before they fail
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) that I/Os wait for a service that is gone before they fail
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 
     /// Format of what is printed.
@@ -131,5 +131,9 @@ impl RoleFlags for Flags {
 
     fn output(&self) -> &OutputFlags {
         &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
     }
 }

@@ -26,7 +26,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// # Errors
 /// The storage cannot be opened, the socket cannot be listened at, or the system has no threads or descriptors.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
-    flags.check()?;
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("vhost-user: {error}"))
     };

@@ -60,12 +60,12 @@ pub struct Flags {
     #[arg(long)]
     pub read_only: bool,
 
-    /// Time (in seconds) to wait for the service when the storage is opened
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) to wait for the service when the storage is opened
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds) that I/Os wait for a service that is gone before they fail
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) that I/Os wait for a service that is gone before they fail
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 
     /// Format of what is printed.
@@ -80,12 +80,20 @@ fn queues(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("expected a number, 1 to {MAX_QUEUES}"))
 }
 
-impl Flags {
-    /// Checks what no flag says alone.
-    ///
-    /// # Errors
-    /// The CPUs are not as many as the virtqueues.
-    pub fn check(&self) -> Result<(), Failure> {
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
         if self.cpu.is_empty() || self.cpu.len() == self.queues as usize {
             return Ok(());
         }
@@ -94,16 +102,6 @@ impl Flags {
             self.queues,
             self.cpu.len()
         )))
-    }
-}
-
-impl RoleFlags for Flags {
-    fn general(&self) -> &GeneralFlags {
-        &self.general
-    }
-
-    fn output(&self) -> &OutputFlags {
-        &self.output
     }
 }
 

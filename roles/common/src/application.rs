@@ -1,5 +1,6 @@
 //! The frame of every program: flags, banner, logs, signals, exit code.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -32,7 +33,8 @@ impl Environment {
 }
 
 /// Runs the program called `name`: reads its flags from `args`, starts logs and signal handling,
-/// and calls `body`. Exit codes are the reference's: 0 for success, help and version, else 1.
+/// and calls `body`. Exit codes: 0 for success, help and version, 1 for a failure, [`console::EXIT_USAGE`] for wrong usage, which is 1 in the
+/// reference.
 pub fn run<F: RoleFlags>(
     name: &'static str,
     args: impl IntoIterator<Item = OsString>,
@@ -52,18 +54,25 @@ pub fn run<F: RoleFlags>(
                 }
                 FlagsError::Usage(text) => {
                     errln!("{}", text.trim_end());
-                    ExitCode::FAILURE
+                    ExitCode::from(console::EXIT_USAGE)
                 }
             };
             return console::conclude(name, code);
         }
     };
-    let output = *flags.output();
+    let output = flags.output().clone();
     let console = Console::new(output.output);
     console.announce(banner);
+    if let Err(failure) = flags.check() {
+        errln!("{name}: error: {failure}");
+        return console::conclude(name, ExitCode::from(console::EXIT_USAGE));
+    }
     logging::start(flags.general(), output.log_format);
+    for cpu in repeated(flags.cpu()) {
+        tracing::warn!("--cpu {cpu} is given more than once: its worker threads share this CPU");
+    }
     let result = check_variables()
-        .and_then(|()| environment(name, console, output.metrics))
+        .and_then(|()| environment(name, console, output.metrics.as_ref()))
         .and_then(|environment| body(flags, environment));
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -73,6 +82,15 @@ pub fn run<F: RoleFlags>(
         }
     };
     console::conclude_role(name, code)
+}
+
+/// The CPUs that are given more than once. The reference accepts that, so it is no error.
+fn repeated(cpus: &[u32]) -> BTreeSet<u32> {
+    let mut seen = BTreeSet::new();
+    cpus.iter()
+        .copied()
+        .filter(|&cpu| !seen.insert(cpu))
+        .collect()
 }
 
 /// Levels of `SOFTDOCA_LOG`. softdoca itself, in programs of others, only warns of another one.
@@ -95,7 +113,7 @@ fn check_variables() -> Result<(), Failure> {
 fn environment(
     name: &'static str,
     console: Console,
-    address: Option<MetricsAddress>,
+    address: Option<&MetricsAddress>,
 ) -> Result<Environment, Failure> {
     let shutdown = Shutdown::on_signals().map_err(|error| {
         Failure::new(
@@ -114,4 +132,15 @@ fn environment(
         shutdown,
         metrics,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeated;
+
+    #[test]
+    fn each_repeated_cpu_is_named_once() {
+        assert!(repeated(&[0, 1, 2]).is_empty());
+        assert!(repeated(&[3, 1, 3, 3, 1, 0]).into_iter().eq([1, 3]));
+    }
 }

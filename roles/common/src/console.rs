@@ -16,6 +16,9 @@ use crate::flags::OutputFormat;
 /// Exit status of a program whose output went to a pipe that was closed, as shells report SIGPIPE.
 const EXIT_CLOSED_PIPE: u8 = 141;
 
+/// Exit code for wrong usage: flags that are unknown, missing, wrong, or do not fit together.
+pub const EXIT_USAGE: u8 = 2;
+
 /// Why standard output did not take everything.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 

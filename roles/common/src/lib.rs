@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod abandoned;
+pub mod address;
 pub mod application;
 pub mod background;
 pub mod budget;

@@ -37,22 +37,11 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         placement: flags.placement,
     };
     let addresses = [
-        flags.data_1_storage,
-        flags.data_2_storage,
-        flags.data_p_storage,
+        flags.data_1_storage.clone(),
+        flags.data_2_storage.clone(),
+        flags.data_p_storage.clone(),
     ];
     let is_degradable = flags.degraded == Degraded::On;
-    if let Some(target) = flags.rebuild.filter(|_| !is_degradable) {
-        let message = format!(
-            "--rebuild {} is only possible with --degraded on",
-            target.name()
-        );
-        return Err(Failure::invalid(message));
-    }
-    if is_degradable && !flags.placement.is_writable() {
-        let message = "--placement whole-blocks is only possible with --degraded off: nothing is written to such targets";
-        return Err(Failure::invalid(message.to_owned()));
-    }
     let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
     environment.metrics.declare(&COUNTS, false);
     let section_of = Arc::clone(&set);

@@ -1,10 +1,11 @@
 //! The flags of the gga_offload service.
 
-use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, socket_address};
+use role_common::Failure;
+use role_common::address::HostPort;
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
 use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
@@ -23,11 +24,10 @@ Examples:
 
 // Help that is no documentation: to rustdoc, these are tags of HTML.
 const DATA_1_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: first half blocks";
+    "Storage server addresses in <ip_addr>:<port> or <host>:<port> format: first half blocks";
 const DATA_2_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: second half blocks";
-const DATA_P_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: parity of the half blocks";
+    "Storage server addresses in <ip_addr>:<port> or <host>:<port> format: second half blocks";
+const DATA_P_STORAGE: &str = "Storage server addresses in <ip_addr>:<port> or <host>:<port> format: parity of the half blocks";
 
 /// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
 #[derive(Debug, Clone, Parser)]
@@ -42,16 +42,16 @@ pub struct Flags {
     pub service: ServiceFlags,
 
     /// Address of the target with the first half blocks.
-    #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_1_STORAGE)]
-    pub data_1_storage: SocketAddrV4,
+    #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = server_address, help = DATA_1_STORAGE)]
+    pub data_1_storage: HostPort,
 
     /// Address of the target with the second half blocks.
-    #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_2_STORAGE)]
-    pub data_2_storage: SocketAddrV4,
+    #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = server_address, help = DATA_2_STORAGE)]
+    pub data_2_storage: HostPort,
 
     /// Address of the target with the parity.
-    #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_P_STORAGE)]
-    pub data_p_storage: SocketAddrV4,
+    #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = server_address, help = DATA_P_STORAGE)]
+    pub data_p_storage: HostPort,
 
     /// Type of matrix to use
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
@@ -116,7 +116,11 @@ fn scrub(text: &str) -> Result<Scrub, String> {
     match text {
         "off" => Ok(Scrub::Off),
         "once" => Ok(Scrub::Once),
-        period => match humantime::parse_duration(period) {
+        period => match period
+            .parse()
+            .map(Duration::from_secs)
+            .or_else(|_| humantime::parse_duration(period))
+        {
             Ok(period) if period >= Duration::from_secs(1) => Ok(Scrub::Every(period)),
             Ok(_) => Err("expected off, once, or a period of at least 1s".to_owned()),
             Err(error) => Err(format!(
@@ -168,6 +172,26 @@ impl RoleFlags for Flags {
 
     fn output(&self) -> &OutputFlags {
         &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.service.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        match self.rebuild {
+            Some(target) if self.degraded == Degraded::Off => Err(Failure::invalid(format!(
+                "--rebuild {} is only possible with --degraded on",
+                target.name()
+            ))),
+            _ if self.degraded == Degraded::On && !self.placement.is_writable() => {
+                Err(Failure::invalid(
+                    "--placement whole-blocks is only possible with --degraded off: nothing is written to such targets"
+                        .to_owned(),
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -33,7 +33,6 @@ const HALT_MARGIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// The test failed, or did not come about. What a run measured or found is printed before that.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
-    flags.check()?;
     let seed = match flags.seed {
         Some(seed) => seed,
         None => getrandom::u64().map_err(|error| {

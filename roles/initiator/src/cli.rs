@@ -53,11 +53,11 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
     pub command_channel_name: String,
 
-    /// Time (in seconds) to wait while performing control operations
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    /// Time (in seconds, or with units such as 2m) to wait while performing control operations
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 
-    /// Size in bytes of the local region; 0 for the size of the storage, but not more than 1 GiB
+    /// Size of the local region, in bytes or with a unit such as 4M; 0 for the size of the storage, but not more than 1 GiB
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = region_size)]
     pub local_io_region_size: u64,
 
@@ -163,12 +163,22 @@ impl Flags {
     pub fn release(&self) -> Release {
         self.protocol.protocol.chosen().unwrap_or_default()
     }
+}
 
-    /// Checks what no flag says alone.
-    ///
-    /// # Errors
-    /// A flag that the chosen strategy needs is missing.
-    pub fn check(&self) -> Result<(), Failure> {
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
         if self.execution_strategy == Strategy::ReadOnlyDataValidityTest
             && self.storage_plain_content.is_none()
         {
@@ -190,16 +200,6 @@ impl Flags {
     }
 }
 
-impl RoleFlags for Flags {
-    fn general(&self) -> &GeneralFlags {
-        &self.general
-    }
-
-    fn output(&self) -> &OutputFlags {
-        &self.output
-    }
-}
-
 /// Each transaction takes two receive tasks and a send task, and twice as many at the service.
 const MAX_TRANSACTIONS: u32 = 1 << 16;
 
@@ -212,7 +212,10 @@ fn blocks_per_io(text: &str) -> Result<u16, String> {
 }
 
 fn region_size(text: &str) -> Result<u64, String> {
-    in_range(text, 0, i64::MAX as u64)
+    flags::size(text)
+        .ok()
+        .filter(|&size| size <= i64::MAX as u64)
+        .ok_or_else(|| format!("expected bytes, 0 to {}, or a size such as 4M", i64::MAX))
 }
 
 fn seed(text: &str) -> Result<u64, String> {

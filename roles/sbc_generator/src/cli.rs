@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags};
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, size_u32};
 use role_common::stored_block::{
     Checksum, Geometry, HALF_ALIGNMENT, MatrixType, STORED_ALIGNMENT, logical_block_size,
 };
@@ -38,7 +38,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub original_input_data: PathBuf,
 
-    /// Size of each block, a multiple of 128, in the storage as in the data, which must compress; the last block of the
+    /// Size of each block, in bytes or with a unit such as 4k, a multiple of 128, in the storage as in the data, which must compress; the last block of the
     /// data is filled up with zeros
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
@@ -110,10 +110,10 @@ impl RoleFlags for Flags {
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
-    match text.parse::<u32>() {
+    match size_u32(text) {
         Ok(size) if size != 0 && size.is_multiple_of(STORED_ALIGNMENT) => Ok(size),
         _ => Err(format!(
-            "expected bytes, a multiple of {STORED_ALIGNMENT}: erasure coding needs half blocks that are multiples of \
+            "expected bytes or a size such as 4k, a multiple of {STORED_ALIGNMENT}: erasure coding needs half blocks that are multiples of \
              {HALF_ALIGNMENT}"
         )),
     }
@@ -151,11 +151,9 @@ mod tests {
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
         assert_eq!(flags.checksum, Checksum::Crc32c);
         assert_eq!(flags.data_p, PathBuf::from("p"));
-        let flags = parse(&format!(
-            "{MANDATORY} --matrix-type cauchy --block-size 128"
-        ));
+        let flags = parse(&format!("{MANDATORY} --matrix-type cauchy --block-size 4k"));
         let flags = flags.expect("flags");
-        assert_eq!(flags.geometry(), Geometry::compatible(128));
+        assert_eq!(flags.geometry(), Geometry::compatible(4096));
         assert_eq!(flags.matrix_type, MatrixType::Cauchy);
     }
 
@@ -179,7 +177,7 @@ mod tests {
 
     #[test]
     fn block_sizes_that_cannot_be_halved_and_encoded_are_refused() {
-        for wrong in ["0", "64", "4160", "100", "-4096", "4294967296", "4k"] {
+        for wrong in ["0", "64", "4160", "100", "-4096", "4294967296", "4q"] {
             let text = refusal(&format!("{MANDATORY} --block-size {wrong}"));
             assert!(text.contains("a multiple of 128"), "{wrong}: {text}");
         }

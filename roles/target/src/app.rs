@@ -1,7 +1,6 @@
 //! Drives the session of the target over a real control channel and real workers.
 
 use std::cell::RefCell;
-use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,9 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
-    let address = SocketAddrV4::new(flags.listen_address, flags.listen_port);
-    let mut channel =
-        TcpServerChannel::listen_at(address, opens)?.first_request_within(flags.idle_timeout.0);
+    let mut channel = TcpServerChannel::listen_at(&flags.listen_address, flags.listen_port, opens)?
+        .first_request_within(flags.idle_timeout.0);
     let limit = flags.sessions.sessions;
     // A write beyond the limit to the size of files is an error of the I/O, and not the end of the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {

@@ -1,12 +1,13 @@
 //! The flags of the target.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Parser;
+use role_common::address::Host;
 use role_common::budget::InitLimits;
 use role_common::flags::{
     GeneralFlags, OutputFlags, Patience, RoleFlags, cpu, listen_port, number_u32, patience,
+    size_u32,
 };
 use role_common::protocol::ProtocolFlags;
 use role_common::sessions::SessionFlags;
@@ -40,9 +41,9 @@ pub struct Flags {
     #[arg(long, value_name = "PORT", value_parser = listen_port)]
     pub listen_port: u16,
 
-    /// Address of this machine to listen on; any of them by default
-    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED)]
-    pub listen_address: Ipv4Addr,
+    /// Address or name of this machine to listen on; by default any IPv4 address, and with :: any IPv6 address, too
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    pub listen_address: Host,
 
     /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
     /// count * block size bytes
@@ -67,8 +68,8 @@ pub struct Flags {
     #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]
     pub block_count: u32,
 
-    /// Block size used by the storage. (Ignored when using a .sbc file)
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
+    /// Block size used by the storage, in bytes or with a unit such as 4k. (Ignored when using a .sbc file)
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size_u32)]
     pub block_size: u32,
 
     /// Time (in seconds, or with units such as 2m) that a service may ask for nothing, or take no results, before its session is given up; 0 for any time. One
@@ -100,6 +101,10 @@ impl RoleFlags for Flags {
 
     fn output(&self) -> &OutputFlags {
         &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
     }
 }
 

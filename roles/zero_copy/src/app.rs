@@ -14,7 +14,7 @@ use crate::data_path::ZeroCopyDataPath;
 use crate::session::Passthrough;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
-    let addresses = [flags.storage_server];
+    let addresses = [flags.storage_server.clone()];
     environment
         .metrics
         .declare(&[Count::Refused, Count::Unexpected], false);

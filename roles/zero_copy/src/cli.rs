@@ -1,9 +1,8 @@
 //! The flags of the zero copy service.
 
-use std::net::SocketAddrV4;
-
 use clap::Parser;
-use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, socket_address};
+use role_common::address::HostPort;
+use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
 use role_common::service::ServiceFlags;
 
 const EXAMPLES: &str = "\
@@ -12,7 +11,7 @@ Examples:
     doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
 
 // Help that is no documentation: to rustdoc, these are tags of HTML.
-const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> format";
+const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> or <host>:<port> format";
 
 /// A storage service that forwards the I/O of an initiator to a storage target
 #[derive(Debug, Clone, Parser)]
@@ -27,8 +26,8 @@ pub struct Flags {
     pub service: ServiceFlags,
 
     /// Address of the storage target.
-    #[arg(long, value_name = "ADDRESS", value_parser = socket_address, help = STORAGE_SERVER)]
-    pub storage_server: SocketAddrV4,
+    #[arg(long, value_name = "ADDRESS", value_parser = server_address, help = STORAGE_SERVER)]
+    pub storage_server: HostPort,
 
     /// Flags of output, log and metrics.
     #[command(flatten)]
@@ -42,6 +41,10 @@ impl RoleFlags for Flags {
 
     fn output(&self) -> &OutputFlags {
         &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.service.cpu
     }
 }
 
@@ -87,8 +90,8 @@ mod tests {
             ("-d x -r y --cpu 0", "--storage-server"),
             ("-d x -r y --storage-server 1.2.3.4:5", "--cpu"),
             (
-                "-d x -r y --storage-server target:5 --cpu 0",
-                "<IPv4 address>:<port>",
+                "-d x -r y --storage-server 1.2.3:5 --cpu 0",
+                "<host>:<port>",
             ),
             (
                 "-d x -r y --storage-server 1.2.3.4:5 --cpu 0 --control-timeout 0",

@@ -34,10 +34,10 @@ fn usage_decides_about_the_exit_code() {
             0,
             "doca_storage_comch_to_rdma_zero_copy: v",
         ),
-        (format!("-d 03:00.0 --cpu {cpu}"), 1, "--representor"),
+        (format!("-d 03:00.0 --cpu {cpu}"), 2, "--representor"),
         (
             format!("{valid} --control-timeout 0"),
-            1,
+            2,
             "--control-timeout",
         ),
         (valid.replace("03:00.0", "07:00.0"), 1, "07:00.0"),

@@ -12,12 +12,13 @@ use ::conformance::hammer::{self, LoadKind, Settings, Tally};
 use ::conformance::implementation::{Implementation, Role};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
+use role_common::flags::duration;
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
-use super::Result;
 use super::layout_choice::LayoutChoice;
 use super::report::ReportOptions;
+use super::{Result, exit_code, seconds};
 
 pub(super) use actors::{LoadOptions, StrangerOptions, WitnessOptions};
 
@@ -72,7 +73,7 @@ pub(in crate::conformance) struct Hammer {
     blocks: u64,
 
     /// Seconds after which everybody must have noticed what was done, and serve again or have ended
-    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = value_parser!(u64).range(10..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 
     #[command(flatten)]
@@ -115,7 +116,7 @@ impl Hammer {
         } else {
             table::print(&tally, &self.command_line(seed));
         }
-        Ok(ExitCode::from(report.exit_status()))
+        Ok(exit_code(report.is_success()))
     }
 
     fn settings(&self, seed: u64) -> Result<Settings> {
@@ -183,35 +184,4 @@ pub(super) fn random_seed() -> Result<u64> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u32::from_be_bytes(bytes).into())
-}
-
-/// `90s`, `5m`, `1h`.
-pub(super) fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let wrong = || format!("expected a number with s, m or h, as in 90s or 1h, {text:?} came");
-    let unit = text.chars().next_back().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let total = count.checked_mul(seconds).filter(|&total| total > 0);
-    total.map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_a_unit() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
-        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
-        for text in ["", "s", "60", "0s", "1d", "-1s", "1ü", "99999999999999999h"] {
-            let error = duration(text).expect_err(text);
-            assert!(error.contains("s, m or h"), "{error}");
-        }
-    }
 }

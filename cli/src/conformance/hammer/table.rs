@@ -37,12 +37,14 @@ pub(super) fn print(tally: &Tally, again: &str) {
     outln!("{}", table::render(table, layout));
     let torn = tally.blocks.torn;
     if torn > 0 {
-        outln!(
-            "{torn} blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged"
-        );
+        let note = "blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged";
+        outln!("{}", table::prose(&format!("{torn} {note}")));
     }
     outln!(
-        "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
+        "{}",
+        table::prose(
+            "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
+        )
     );
     if let Some(failed) = &tally.failed {
         outln!("\n{}\n  {}", failed.round, failed.what);

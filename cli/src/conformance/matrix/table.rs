@@ -99,13 +99,17 @@ impl fmt::Display for Table<'_> {
                 self.implementations.join(", ")
             )?;
         }
-        f.write_str(LEGEND)
+        f.write_str(&table::prose(LEGEND))
     }
 }
 
 const LEGEND: &str = "\
-Throughput: every I/O was answered with success, and all roles counted as many. Validity: the initiator compared every block, too.
-failing io: a scripted target in place of the target, or of data_1, fails one I/O. corrupt block: one byte in the file of the target, or of
-data_1, is wrong. io past end: the service is told of one block more than the targets have. In both, all roles are the mix's. noticed: the initiator failed and said why. healed: the service made the block anew.
-hidden by ...: the initiator ended well, which is what this role of the C++ reference is known for.
-races: sessions that were repeated because the C++ reference crashed when a worker thread began.";
+throughput: every I/O was answered with success, and all roles counted as many
+validity: the initiator compared every block, too
+failing io: a scripted target in place of the target, or of data_1, fails one I/O
+corrupt block: one byte in the file of the target, or of data_1, is wrong; all roles are the mix's
+io past end: the service is told of one block more than the targets have; all roles are the mix's
+noticed: the initiator failed and said why
+healed: the service repaired the block
+hidden by ...: the initiator ended well, which is what this role of the C++ reference is known for
+races: sessions that were repeated because the C++ reference crashed when a worker thread began";

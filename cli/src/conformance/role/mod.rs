@@ -15,9 +15,11 @@ use role_common::outln;
 use role_common::shutdown::Shutdown;
 use wire::release::Release;
 
-use super::Result;
+use crate::table;
+
 use super::faulty_target::release;
 use super::report::{ReportOptions, progress};
+use super::{Result, seconds, usage};
 
 /// How often a check of the reference is repeated after a crash: 8 times are too few.
 const CRASH_RETRIES: u32 = 60;
@@ -70,7 +72,7 @@ pub(super) struct RoleOptions {
     jobs: u32,
 
     /// Seconds that anything may take that should come at once
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds(1, 600))]
     patience: u64,
 
     /// Repeat a check this often when the binary was killed by SIGSEGV. The reference's workers race with their own start [default: 60 for
@@ -108,7 +110,8 @@ impl RoleOptions {
         let checks = self.chosen(role)?;
         if self.list {
             for check in &checks {
-                outln!("{}: {}", check.name, check.meaning);
+                let line = format!("{}: {}", check.name, check.meaning);
+                outln!("{}", table::prose(&line));
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -142,11 +145,10 @@ impl RoleOptions {
         for name in &self.only {
             if !all.iter().any(|check| is(check, name)) {
                 let names: Vec<_> = all.iter().map(|check| check.name).collect();
-                return Err(format!(
+                return Err(usage(format!(
                     "--only {name}: expected a part of one of {}",
                     names.join(", ")
-                )
-                .into());
+                )));
             }
         }
         let chosen =
@@ -169,28 +171,27 @@ impl RoleOptions {
         };
         let implementation =
             Implementation::of_binary("subject", role, &binary).with_library_path(libraries);
-        let usage = Usage::of(&implementation, role)?;
+        let known = Usage::of(&implementation, role)?;
         let mut flags = self.flags.clone();
         if self.protocol != Release::default() {
             if !matches!(self.role, Role::Initiator) {
-                return Err(format!(
+                return Err(usage(format!(
                     "--protocol {}: expected {} for a role other than initiator, whose scripted peers speak no other release",
                     self.protocol,
                     Release::default()
-                )
-                .into());
+                )));
             }
-            if usage.has("--protocol") {
+            if known.has("--protocol") {
                 flags.extend(["--protocol".to_owned(), self.protocol.to_string()]);
             }
         }
-        let default = if usage.is_ours() { 0 } else { CRASH_RETRIES };
+        let default = if known.is_ours() { 0 } else { CRASH_RETRIES };
         Ok(Subject {
             flags,
             release: self.protocol,
             patience: Duration::from_secs(self.patience),
             crash_retries: self.crash_retries.unwrap_or(default),
-            usage,
+            usage: known,
             ..Subject::new(implementation, role)
         })
     }

@@ -1,7 +1,10 @@
 //! Control channels over TCP: a target listens, a service connects.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
@@ -11,6 +14,7 @@ use wire::control::{ErrorResponse, Message, MessageType, Payload};
 
 use super::stream::MessageStream;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
+use crate::address::{Host, HostPort};
 use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
@@ -18,6 +22,9 @@ use crate::session::unexpected;
 
 /// Time between two attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Time between two looks at a resolver that has not answered yet.
+const RESOLVER_POLL: Duration = Duration::from_millis(5);
 
 /// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -94,25 +101,25 @@ impl TcpServerChannel {
     ///
     /// The port is in use or reserved.
     pub fn listen(port: u16, opens: Opens) -> Result<Self, Failure> {
-        Self::listen_at(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port), opens)
+        Self::listen_at(&Host::Ip(Ipv4Addr::UNSPECIFIED.into()), port, opens)
     }
 
-    /// Listens on one address of this machine; port 0 stands for any free one.
+    /// Listens on one address of this machine, the first of a name's that can be listened on; port 0 stands for any free one.
     ///
     /// # Errors
     ///
-    /// The address is none of this machine's, or the port is in use there, or reserved.
-    pub fn listen_at(address: SocketAddrV4, opens: Opens) -> Result<Self, Failure> {
+    /// The address is none of this machine's, or the port is in use there, or reserved, or the name is unknown.
+    pub fn listen_at(host: &Host, port: u16, opens: Opens) -> Result<Self, Failure> {
         let listen = || {
-            let listener = TcpListener::bind(address)?;
+            let addresses = HostPort::new(host, port).resolve()?;
+            let listener = TcpListener::bind(&addresses[..])?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
-        let listener = listen().map_err(|error: std::io::Error| {
-            let port = address.port();
-            let flags = match *address.ip() {
-                Ipv4Addr::UNSPECIFIED => format!("--listen-port {port}"),
-                ip => format!("--listen-address {ip} --listen-port {port}"),
+        let listener = listen().map_err(|error: io::Error| {
+            let flags = match host {
+                Host::Ip(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => format!("--listen-port {port}"),
+                host => format!("--listen-address {host} --listen-port {port}"),
             };
             Failure::new(
                 ErrorCode::IO_FAILED,
@@ -182,8 +189,12 @@ impl TcpServerChannel {
         }
         self.accept_again_at = None;
         let (stream, address) = match self.listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            // An IPv4 client of a socket that listens on both has its IPv4 address.
+            Ok((stream, address)) => {
+                let ip = address.ip().to_canonical();
+                (stream, SocketAddr::new(ip, address.port()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // The client was gone before it was accepted, or there is no descriptor for it.
             Err(error) => {
                 tracing::warn!("accept: {error}");
@@ -358,10 +369,11 @@ pub(super) fn not_connected(peer: &str) -> Failure {
     )
 }
 
-/// Connects to a server, and tries again while nobody listens there.
+/// Connects to a server, and tries again while it refuses connections. A host name is resolved at each attempt, by a thread of its own, and the
+/// addresses that it has are tried one after the other.
 #[derive(Debug)]
 pub struct TcpClientChannel {
-    address: SocketAddrV4,
+    address: HostPort,
     peer: String,
     state: Client,
 }
@@ -369,17 +381,27 @@ pub struct TcpClientChannel {
 #[derive(Debug)]
 enum Client {
     Refused { retry_at: Instant },
-    Connecting(TcpStream),
+    Resolving(Receiver<io::Result<Vec<SocketAddr>>>),
+    Connecting(TcpStream, Untried),
     Connected(MessageStream),
+}
+
+/// Addresses that are tried if the present one fails.
+#[derive(Debug, Default)]
+struct Untried {
+    addresses: std::vec::IntoIter<SocketAddr>,
+    /// An address before them has refused the connection: the server may be starting there.
+    was_refused: bool,
 }
 
 impl TcpClientChannel {
     /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] says when it is there.
     #[must_use]
-    pub fn connect(address: SocketAddrV4) -> Self {
+    pub fn connect(address: impl Into<HostPort>) -> Self {
+        let address = address.into();
         Self {
-            address,
             peer: format!("storage target at {address}"),
+            address,
             state: Client::Refused {
                 retry_at: Instant::now(),
             },
@@ -412,37 +434,87 @@ impl TcpClientChannel {
         };
     }
 
+    /// Starts an attempt to connect.
     fn start(&mut self) -> Result<(), Failure> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket: OwnedFd =
-            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
-                .map_err(|error| self.failure(error.into()))?;
-        match rustix::net::connect(&socket, &self.address) {
-            Ok(()) | Err(Errno::INPROGRESS) => {
-                self.state = Client::Connecting(TcpStream::from(socket))
-            }
-            Err(error) => self.failed(error.into())?,
+        if let Some(address) = self.address.literal() {
+            let addresses = vec![address].into_iter();
+            return self.start_first(Untried {
+                addresses,
+                was_refused: false,
+            });
         }
+        let (sender, receiver) = mpsc::channel();
+        let address = self.address.clone();
+        // A resolver may take seconds. A thread that is not waited for any more ends with its answer.
+        let resolve = move || drop(sender.send(address.resolve()));
+        thread::Builder::new()
+            .name("resolve".to_owned())
+            .spawn(resolve)
+            .map_err(|error| self.failure(error))?;
+        self.state = Client::Resolving(receiver);
         Ok(())
     }
 
-    /// A refused connection is tried again, the server may be starting; anything else is final.
-    fn failed(&mut self, error: std::io::Error) -> Result<(), Failure> {
-        if error.kind() != std::io::ErrorKind::ConnectionRefused {
+    /// Starts to connect to the first of these addresses that can be tried.
+    fn start_first(&mut self, mut untried: Untried) -> Result<(), Failure> {
+        let mut last = io::Error::other("the host has no address");
+        while let Some(address) = untried.addresses.next() {
+            match start_at(address) {
+                Ok(stream) => {
+                    self.state = Client::Connecting(stream, untried);
+                    return Ok(());
+                }
+                Err(error) => {
+                    untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+                    last = error;
+                }
+            }
+        }
+        self.exhausted(untried.was_refused, last)
+    }
+
+    /// The attempt at hand has failed: the next address is tried.
+    fn failed(&mut self, error: io::Error) -> Result<(), Failure> {
+        let Client::Connecting(_, untried) = &mut self.state else {
+            return Err(self.failure(error));
+        };
+        let mut untried = std::mem::take(untried);
+        untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+        if untried.addresses.as_slice().is_empty() {
+            return self.exhausted(untried.was_refused, error);
+        }
+        self.start_first(untried)
+    }
+
+    /// No address is left. A refused connection is tried again, the server may be starting; anything else is final.
+    fn exhausted(&mut self, was_refused: bool, error: io::Error) -> Result<(), Failure> {
+        if !was_refused {
             return Err(self.failure(error));
         }
-        tracing::debug!("nobody listens at {}, trying again", self.address);
-        self.state = Client::Refused {
-            retry_at: Instant::now() + RETRY,
-        };
+        tracing::debug!("{} refused the connection, trying again", self.address);
+        self.retry_later();
         Ok(())
     }
 
-    fn failure(&self, error: std::io::Error) -> Failure {
+    fn failure(&self, error: io::Error) -> Failure {
         Failure::new(
             ErrorCode::CONNECTION_ABORTED,
             format!("cannot connect to the {}: {error}", self.peer),
         )
+    }
+}
+
+/// A socket that is being connected to the address.
+fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -468,15 +540,25 @@ impl ControlChannel for TcpClientChannel {
         match &mut self.state {
             Client::Connected(stream) => return stream.poll(),
             Client::Refused { retry_at } if *retry_at <= Instant::now() => self.start()?,
-            Client::Refused { .. } | Client::Connecting(_) => {}
+            Client::Resolving(answer) => match answer.try_recv() {
+                Ok(Ok(addresses)) => self.start_first(Untried {
+                    addresses: addresses.into_iter(),
+                    was_refused: false,
+                })?,
+                Ok(Err(error)) => return Err(self.failure(error)),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => {
+                    let error = io::Error::other("the thread of the resolver has ended");
+                    return Err(self.failure(error));
+                }
+            },
+            Client::Refused { .. } | Client::Connecting(..) => {}
         }
-        let Client::Connecting(stream) = &self.state else {
+        let Client::Connecting(stream, _) = &self.state else {
             return Ok(None);
         };
         let connected = match stream.take_error() {
-            Ok(None) if is_self_connected(stream) => {
-                Err(std::io::ErrorKind::ConnectionRefused.into())
-            }
+            Ok(None) if is_self_connected(stream) => Err(io::ErrorKind::ConnectionRefused.into()),
             Ok(None) => stream
                 .peer_addr()
                 .is_ok()
@@ -503,7 +585,8 @@ impl ControlChannel for TcpClientChannel {
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         match &self.state {
             Client::Refused { retry_at } => interest.until(*retry_at),
-            Client::Connecting(stream) => interest.writable(stream.as_fd()),
+            Client::Resolving(_) => interest.until(Instant::now() + RESOLVER_POLL),
+            Client::Connecting(stream, _) => interest.writable(stream.as_fd()),
             Client::Connected(stream) => stream.interest(interest),
         }
     }

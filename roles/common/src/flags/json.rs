@@ -213,13 +213,19 @@ fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
 fn scalar(arg: &Arg, value: &Value) -> Result<String, String> {
     match value {
         Value::Number(number) if is_number(arg) || is_either(arg) => Ok(number.to_string()),
-        Value::String(text) if !is_number(arg) => Ok(text.clone()),
+        Value::String(text) if !is_number(arg) || has_unit(text) => Ok(text.clone()),
         other => Err(format!(
             "expected a {}, found {}",
             expected(arg),
             kind(other)
         )),
     }
+}
+
+/// Returns `true` for what looks like a size or a time with a unit, which the flag may accept.
+fn has_unit(text: &str) -> bool {
+    text.starts_with(|it: char| it.is_ascii_digit())
+        && text.ends_with(|it: char| it.is_ascii_alphabetic())
 }
 
 fn expected(arg: &Arg) -> &'static str {

@@ -14,11 +14,12 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
+use crate::failure::Failure;
 use crate::metrics::MetricsAddress;
 
 pub use values::{
     LogLevel, Patience, SessionLimit, channel_name, cpu, duration, listen_port, mebibytes,
-    nonzero_u32, number_u32, patience, seconds, size, socket_address,
+    nonzero_u32, number_u32, patience, server_address, size, size_u32,
 };
 
 /// Heading of DOCA's general flags in the usage text.
@@ -73,7 +74,7 @@ pub enum LogFormat {
 }
 
 /// The output flags that all roles have in addition to the reference's.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct OutputFlags {
     /// Format of the statistics at the end
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
@@ -95,6 +96,20 @@ pub trait RoleFlags: Parser {
     fn general(&self) -> &GeneralFlags;
     /// Flags of output, log and metrics.
     fn output(&self) -> &OutputFlags;
+
+    /// The CPUs of the worker threads.
+    fn cpu(&self) -> &[u32] {
+        &[]
+    }
+
+    /// Checks flags against each other, before anything is started.
+    ///
+    /// # Errors
+    ///
+    /// Flags that do not fit together.
+    fn check(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// Why the flags gave no configuration.

@@ -16,7 +16,7 @@ struct TestFlags {
     device: String,
     #[arg(long, required = true, value_parser = cpu)]
     cpu: Vec<u32>,
-    #[arg(long, default_value = "5", value_parser = seconds)]
+    #[arg(long, default_value = "5", value_parser = duration)]
     control_timeout: Duration,
     #[arg(long, default_value = "30", value_parser = patience)]
     io_timeout: Patience,
@@ -213,7 +213,11 @@ fn a_number_is_one_in_the_file_whatever_it_means() {
     assert_eq!(flags.sessions, SessionLimit::Forever);
     let flags = read(r#""io-timeout": "2m""#).expect("a time with a unit");
     assert_eq!(flags.io_timeout, Patience(Some(Duration::from_secs(120))));
+    let flags = read(r#""control-timeout": "2m""#).expect("a time with a unit");
+    assert_eq!(flags.control_timeout, Duration::from_secs(120));
     let wrong = [
+        r#""block-count": "2m""#,
+        r#""control-timeout": "2q""#,
         r#""io-timeout": "7q""#,
         r#""io-timeout": true"#,
         r#""control-timeout": "7""#,

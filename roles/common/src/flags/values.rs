@@ -1,11 +1,12 @@
 //! Values that flags accept, each checked where it enters.
 
 use std::fmt;
-use std::net::SocketAddrV4;
 use std::str::FromStr;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
+
+use crate::address::HostPort;
 
 /// A numeric DOCA log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,31 +95,15 @@ fn ranges(indices: &[u32]) -> String {
     texts.join(", ")
 }
 
-/// Reads an IPv4 address and a port, as `172.17.0.1:12345`.
+/// Reads the address of a server: a host and a port, as `172.17.0.1:12345`.
 ///
 /// # Errors
 ///
-/// Anything else, and port 0, which nobody listens on.
-pub fn socket_address(text: &str) -> Result<SocketAddrV4, String> {
-    match text.parse::<SocketAddrV4>() {
-        Ok(address) if address.port() != 0 => Ok(address),
-        _ => Err(
-            "expected <IPv4 address>:<port>, port 1 to 65535, for example 172.17.0.1:12345"
-                .to_owned(),
-        ),
-    }
-}
-
-/// Reads a whole number of seconds, at least one.
-///
-/// # Errors
-///
-/// Zero, negative numbers, more than a week.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    const WEEK: u64 = 7 * 24 * 3600;
-    match text.parse() {
-        Ok(seconds @ 1..=WEEK) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("expected seconds, 1 to {WEEK}")),
+/// Anything else, and port 0, on which no server listens.
+pub fn server_address(text: &str) -> Result<HostPort, String> {
+    match text.parse::<HostPort>() {
+        Ok(address) if address.port() == 0 => Err("expected a port, 1 to 65535, got 0".to_owned()),
+        result => result,
     }
 }
 
@@ -132,13 +117,14 @@ pub struct Patience(pub Option<Duration>);
 ///
 /// Less than a second, more than a week, other units.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    seconds(text).or_else(|expected| {
-        let limit = Duration::from_secs(7 * 24 * 3600);
-        match humantime::parse_duration(text) {
-            Ok(time) if (Duration::from_secs(1)..=limit).contains(&time) => Ok(time),
-            _ => Err(format!("{expected}, or a time such as 90s or 2m")),
-        }
-    })
+    const WEEK: u64 = 7 * 24 * 3600;
+    let time = match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    let limits = Duration::from_secs(1)..=Duration::from_secs(WEEK);
+    time.filter(|time| limits.contains(time))
+        .ok_or_else(|| format!("expected seconds, 1 to {WEEK}, or a time such as 90s or 2m"))
 }
 
 /// Reads a time, as [`duration`]; 0 for any time.
@@ -162,6 +148,17 @@ pub fn patience(text: &str) -> Result<Patience, String> {
 /// Anything else, and what does not fit.
 pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
+}
+
+/// Reads a size, as [`size`], of 32 bits.
+///
+/// # Errors
+///
+/// As [`size`], and 4 GiB or more.
+pub fn size_u32(text: &str) -> Result<u32, String> {
+    size_in(1, text)
+        .and_then(|size| size.try_into().ok())
+        .ok_or_else(|| format!("expected bytes, 0 to {}, or a size such as 4k", u32::MAX))
 }
 
 /// Reads a size of which a plain number is in MiB; in bytes.
@@ -319,18 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_need_four_numbers_and_a_port() {
-        assert_eq!(socket_address("127.0.0.1:80").map(|a| a.port()), Ok(80));
-        for wrong in [
-            "127.0.0.1",
-            "127.0.0.1:0",
-            "127.0.0.1:65536",
-            "localhost:80",
-            "127.0.0:1",
-            "[::1]:80",
-            "",
-        ] {
-            assert!(socket_address(wrong).is_err(), "{wrong}");
+    fn servers_have_a_port() {
+        assert_eq!(server_address("127.0.0.1:80").map(|a| a.port()), Ok(80));
+        assert_eq!(server_address("[::1]:80").map(|a| a.port()), Ok(80));
+        assert_eq!(server_address("localhost:80").map(|a| a.port()), Ok(80));
+        for wrong in ["127.0.0.1", "127.0.0.1:0", "localhost:0", "127.0.0:1", ""] {
+            let message = server_address(wrong).expect_err(wrong);
+            assert!(message.contains("port"), "{message}");
         }
     }
 
@@ -339,7 +331,6 @@ mod tests {
         assert_eq!(nonzero_u32("4294967295"), Ok(u32::MAX));
         assert!(nonzero_u32("0").is_err());
         assert!(nonzero_u32("4294967296").is_err());
-        assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
         assert_eq!(patience("0"), Ok(Patience(None)));
         assert_eq!(patience("7"), Ok(Patience(Some(Duration::from_secs(7)))));
         assert!(
@@ -347,8 +338,6 @@ mod tests {
                 .expect_err("negative")
                 .contains("or 0 for any time")
         );
-        assert!(seconds("0").is_err());
-        assert!(seconds("1.5").is_err());
     }
 
     #[test]
@@ -359,7 +348,7 @@ mod tests {
             patience("1500ms"),
             Ok(Patience(Some(Duration::from_millis(1500))))
         );
-        for wrong in ["1ms", "8d", "-1", "1x", ""] {
+        for wrong in ["0", "1.5", "1ms", "8d", "604801", "-1", "1x", ""] {
             let message = duration(wrong).expect_err(wrong);
             assert!(message.contains("90s or 2m"), "{message}");
         }
@@ -373,6 +362,7 @@ mod tests {
             ("1G", 1 << 30),
         ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
+            assert_eq!(size_u32(text), Ok(bytes as u32), "{text}");
         }
         assert_eq!(mebibytes("64"), Ok(64 << 20));
         assert_eq!(mebibytes("512k"), Ok(512 << 10));
@@ -391,6 +381,10 @@ mod tests {
             assert!(mebibytes(wrong).is_err(), "{wrong}");
         }
         assert!(mebibytes("0").is_err());
+        for wrong in ["4G", "4294967296", "-1"] {
+            let message = size_u32(wrong).expect_err(wrong);
+            assert!(message.contains("0 to 4294967295"), "{message}");
+        }
     }
 
     #[test]

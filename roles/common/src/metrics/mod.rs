@@ -22,22 +22,23 @@ use std::time::Duration;
 use doca::ErrorCode;
 use prometheus_client::registry::Registry;
 
+use crate::address::HostPort;
 use crate::failure::Failure;
 pub use page::Page;
 
 /// Where metrics are served: a port of the loopback interface, or an address with a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetricsAddress(pub SocketAddr);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricsAddress(pub HostPort);
 
 impl FromStr for MetricsAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(port) = text.parse::<u16>() {
-            return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
+            return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()));
         }
         text.parse().map(Self).map_err(|_| {
-            "expected a port, which is served on 127.0.0.1 only, or <IP address>:<port>; port 0 stands for one that is free"
+            "expected a port, which is served on 127.0.0.1 only, or <host>:<port>; port 0 stands for one that is free"
                 .to_owned()
         })
     }
@@ -362,7 +363,7 @@ impl Metrics {
     /// The address is none of this machine's, its port is in use, or there is no further thread.
     pub fn serve(
         role: &'static str,
-        address: MetricsAddress,
+        address: &MetricsAddress,
     ) -> Result<(Self, SocketAddr), Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(
@@ -370,7 +371,8 @@ impl Metrics {
                 format!("--metrics {}: cannot listen: {error}", address.0),
             )
         };
-        let listener = TcpListener::bind(address.0).map_err(failed)?;
+        let addresses = address.0.resolve().map_err(failed)?;
+        let listener = TcpListener::bind(&addresses[..]).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let metrics = Self(Some(Arc::new(Shared {
             role,
@@ -461,7 +463,8 @@ mod tests {
         assert_eq!(parse("9100"), Ok("127.0.0.1:9100".to_owned()));
         assert_eq!(parse("0.0.0.0:1"), Ok("0.0.0.0:1".to_owned()));
         assert_eq!(parse("[::1]:0"), Ok("[::1]:0".to_owned()));
-        for wrong in ["", "65536", "host:1", "127.0.0.1", ":80"] {
+        assert_eq!(parse("localhost:1"), Ok("localhost:1".to_owned()));
+        for wrong in ["", "65536", "127.0.0:1", "127.0.0.1", ":80"] {
             let message = parse(wrong).expect_err(wrong);
             assert!(message.contains("127.0.0.1 only"), "{message}");
         }

@@ -2,7 +2,6 @@
 
 mod jobs;
 
-use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use super::flags::ServiceFlags;
 use super::session::{Action, Event, Job, Layout, Memory, Outcome, Session};
 use super::superblocks::Superblocks;
 use super::survival::{Comeback, Survival};
+use crate::address::HostPort;
 use crate::application::Environment;
 use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
@@ -91,7 +91,7 @@ pub fn run<S: Service>(
     mut service: impl FnMut() -> S,
     layout: &S::Layout,
     flags: &ServiceFlags,
-    addresses: &[SocketAddrV4],
+    addresses: &[HostPort],
     environment: &Environment,
     mut report: impl FnMut(Vec<<S::DataPath as DataPath>::Report>),
 ) -> Result<(), Failure> {
@@ -119,7 +119,7 @@ pub fn run<S: Service>(
             client: &mut client,
             storage: addresses
                 .iter()
-                .copied()
+                .cloned()
                 .map(TcpClientChannel::connect)
                 .collect(),
             session: Session::new(layout.clone(), cpu_count, flags.control_timeout)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::budget::InitLimits;
-use crate::flags::{Patience, channel_name, cpu, patience, seconds};
+use crate::flags::{Patience, channel_name, cpu, duration, patience};
 use crate::protocol::ProtocolFlags;
 use crate::sessions::SessionFlags;
 use crate::turns::Limits;
@@ -29,8 +29,8 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
     pub command_channel_name: String,
 
-    /// Time (in seconds) to wait while performing control operations
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    /// Time (in seconds, or with units such as 2m) to wait while performing control operations
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = duration)]
     pub control_timeout: Duration,
 
     /// Time (in seconds, or with units such as 2m) that I/Os may be in flight without any of them coming to its end, before the session is given up;

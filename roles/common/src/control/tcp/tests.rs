@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv6Addr, SocketAddrV4};
 
 use wire::control::FrameDecoder;
 
@@ -276,18 +277,79 @@ fn one_client_after_the_other_is_served() {
 #[test]
 fn one_address_is_listened_on_and_no_other() {
     let here = Ipv4Addr::new(127, 0, 0, 2);
-    let server =
-        TcpServerChannel::listen_at(SocketAddrV4::new(here, 0), opens).expect("a free port");
+    let host = Host::Ip(here.into());
+    let server = TcpServerChannel::listen_at(&host, 0, opens).expect("a free port");
     let port = server.port().expect("port");
     assert!(TcpStream::connect((here, port)).is_ok());
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
     // 192.0.2.0/24 is for documentation: nobody's.
-    let nobodys = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 0);
-    let failure = TcpServerChannel::listen_at(nobodys, opens).expect_err("another machine's");
+    for other in ["192.0.2.1", "no-such-host.invalid"] {
+        let host = other.parse().expect("a host");
+        let failure = TcpServerChannel::listen_at(&host, 0, opens).expect_err("another machine's");
+        assert!(
+            failure
+                .message
+                .contains(&format!("--listen-address {other}")),
+            "{failure}"
+        );
+    }
+}
+
+#[test]
+fn a_server_is_reached_by_name_and_by_ipv6_address() {
+    for (listens, reached) in [
+        ("127.0.0.1", "localhost"),
+        ("localhost", "localhost"),
+        ("::1", "[::1]"),
+        // Where a name has both addresses, the first one refuses the connection.
+        ("::1", "localhost"),
+        ("::", "127.0.0.1"),
+    ] {
+        let host = listens.parse().expect("a host");
+        let mut server = TcpServerChannel::listen_at(&host, 0, opens).expect("a free port");
+        let port = server.port().expect("port");
+        let address: HostPort = format!("{reached}:{port}").parse().expect("an address");
+        let has_it = |ip: IpAddr| {
+            address
+                .resolve()
+                .is_ok_and(|all| all.iter().any(|it| it.ip() == ip))
+        };
+        if listens == "::1" && !has_it(Ipv6Addr::LOCALHOST.into()) {
+            assert_eq!(reached, "localhost", "it is an address");
+            continue;
+        }
+        let mut client = TcpClientChannel::connect(address);
+        begin(&mut client, &mut server, 0);
+        let peer = server.client.as_ref().expect("a client").peer();
+        assert!(!peer.contains("ffff"), "{peer}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
+    let unknown: HostPort = "no-such-host.invalid:7".parse().expect("an address");
+    let failure = next(&mut TcpClientChannel::connect(unknown)).expect_err("unknown");
     assert!(
-        failure.message.contains("--listen-address 192.0.2.1"),
+        failure.message.contains("no-such-host.invalid:7"),
         "{failure}"
     );
+
+    let (server, address) = server();
+    let port = address.port();
+    drop(server);
+    let name: HostPort = format!("localhost:{port}").parse().expect("an address");
+    let mut client = TcpClientChannel::connect(name);
+    let deadline = Instant::now() + PATIENCE;
+    let mut was_tried = false;
+    // It begins as if it was refused.
+    while !(was_tried && client.is_refused()) {
+        assert_eq!(client.poll(), Ok(None));
+        was_tried |= !client.is_refused();
+        assert!(Instant::now() < deadline, "{client:?}");
+    }
+    let host = Host::Ip(Ipv4Addr::LOCALHOST.into());
+    let mut server = TcpServerChannel::listen_at(&host, port, opens).expect("the same port");
+    begin(&mut client, &mut server, 1);
 }
 
 #[test]

@@ -1,0 +1,238 @@
+//! Hosts and ports as flags name them: IP addresses, which need no resolver, and host names, which are resolved when they are used.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, ToSocketAddrs as _};
+use std::str::FromStr;
+
+/// Longest host name in bytes (RFC 1035).
+const LONGEST_NAME: usize = 253;
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// An IPv4 or IPv6 address.
+    Ip(IpAddr),
+    /// A host name.
+    Name(String),
+}
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Ip(address));
+        }
+        is_host_name(text)
+            .then(|| Self::Name(text.to_owned()))
+            .ok_or_else(|| "expected an IP address or a host name".to_owned())
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Returns `true` if the text is a host name. A name that ends in a number is none: it is a mistyped IPv4 address.
+fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(is_inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.len() <= LONGEST_NAME
+        && name.split('.').all(is_label)
+        && name
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| !last.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A TCP port of a host: `172.17.0.1:12345`, `[fd00::1]:12345` or `storage.example:12345`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPort {
+    /// An IPv4 or IPv6 address and a port.
+    Address(SocketAddr),
+    /// A host name and a port.
+    Name {
+        /// The host name.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl HostPort {
+    /// A port of the host.
+    #[must_use]
+    pub fn new(host: &Host, port: u16) -> Self {
+        match host {
+            Host::Ip(address) => Self::Address(SocketAddr::new(*address, port)),
+            Host::Name(name) => Self::Name {
+                host: name.clone(),
+                port,
+            },
+        }
+    }
+
+    /// The port; 0 where a free one can be meant.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Address(address) => address.port(),
+            Self::Name { port, .. } => *port,
+        }
+    }
+
+    /// The address, if it takes no resolver to know it.
+    #[must_use]
+    pub fn literal(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Name { .. } => None,
+        }
+    }
+
+    /// All addresses of the host, IPv4 ones first, as servers listen on IPv4 unless they are told otherwise. Waits for the resolver, if it has
+    /// to be asked.
+    ///
+    /// # Errors
+    ///
+    /// The name is unknown, or the resolver does not answer.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let (host, port) = match self {
+            Self::Address(address) => return Ok(vec![*address]),
+            Self::Name { host, port } => (host.as_str(), *port),
+        };
+        let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        addresses.dedup();
+        if addresses.is_empty() {
+            return Err(io::Error::other("the host has no address"));
+        }
+        Ok(addresses)
+    }
+}
+
+impl From<SocketAddr> for HostPort {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl From<SocketAddrV4> for HostPort {
+    fn from(address: SocketAddrV4) -> Self {
+        Self::Address(address.into())
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(address));
+        }
+        // IPv6 addresses have brackets, and were parsed above.
+        text.rsplit_once(':')
+            .filter(|(host, _)| is_host_name(host))
+            .and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)))
+            .map(|(host, port)| Self::Name { host, port })
+            .ok_or_else(|| {
+                "expected <host>:<port>, for example 172.17.0.1:12345, [fd00::1]:12345 or storage.example:12345"
+                    .to_owned()
+            })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_are_shown_as_they_were_written() {
+        for text in [
+            "127.0.0.1:80",
+            "[::1]:12345",
+            "[fe80::1%2]:7",
+            "localhost:1",
+            "dpu-1.storage.example:65535",
+            "3com.example.:0",
+            "target_1:12345",
+        ] {
+            let parsed: HostPort = text.parse().expect(text);
+            assert_eq!(parsed.to_string(), text);
+            let is_name = text.contains(char::is_alphabetic) && !text.starts_with('[');
+            assert_eq!(parsed.literal().is_none(), is_name, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistyped_addresses_are_no_names() {
+        let long = format!("{}:1", ["x"; 128].join("."));
+        for wrong in [
+            "",
+            ":80",
+            "127.0.0.1",
+            "127.0.0.1:",
+            "127.0.0.1:65536",
+            "127.0.0.1:-1",
+            "127.0.0:1",
+            "127.0.0.256:1",
+            "1:1",
+            "::1:80",
+            "[::1]",
+            "[localhost]:1",
+            "-x:1",
+            "a..b:1",
+            "a b:1",
+            "http://a:1",
+            &long,
+        ] {
+            let message = wrong.parse::<HostPort>().expect_err(wrong);
+            assert!(message.contains("storage.example:12345"), "{message}");
+        }
+        for wrong in ["", "1.2.3", "[::1]", "a:b"] {
+            assert!(wrong.parse::<Host>().is_err(), "{wrong}");
+        }
+        assert_eq!(
+            "::".parse(),
+            Ok(Host::Ip("::".parse().expect("an address")))
+        );
+    }
+
+    #[test]
+    fn a_name_has_its_ipv4_addresses_first() {
+        let local: HostPort = "localhost:7".parse().expect("an address");
+        let addresses = local.resolve().expect("every machine knows localhost");
+        assert!(
+            addresses
+                .iter()
+                .all(|it| it.ip().is_loopback() && it.port() == 7)
+        );
+        assert!(
+            addresses.is_sorted_by_key(SocketAddr::is_ipv6),
+            "{addresses:?}"
+        );
+        let unknown: HostPort = "no-such-host.invalid:7".parse().expect("a name");
+        assert!(unknown.resolve().is_err());
+    }
+}
