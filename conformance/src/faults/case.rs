@@ -257,21 +257,13 @@ impl Case {
         self.mode == Mode::Degraded && self.phase == Phase::Io
     }
 
-    /// Returns `true` if the session may already be complete for `part`.
+    /// Returns `true` if the session may already be complete for `part`, or may be completed for it without the victim.
+    ///
+    /// A held frame is delivered after the fault. A victim that is asked to exit may still process the frame that it receives, and no more.
     fn is_over_for(&self, part: Part) -> bool {
         let Phase::Frame(message, _) = self.phase else {
             return false;
         };
-        let is_answered = message == MessageType::ShutdownResponse;
-        let is_target = matches!(self.victim, Part::Target(_));
-        if message == MessageType::StopStorageResponse
-            && self.fault != Fault::Kill
-            && is_target
-            && matches!(part, Part::Target(_))
-        {
-            // It has answered, and is stopped or slow to exit: the session continues, and the others are shut down.
-            return true;
-        }
         if self.mode == Mode::Degraded
             && matches!(
                 message,
@@ -284,21 +276,28 @@ impl Case {
             // The target may be detached during I/O, or shortly before or after.
             return true;
         }
-        if !is_answered && message != MessageType::ShutdownRequest {
-            return false;
-        }
-        match (part, self.victim) {
-            // They get the request before or after, and know no more.
-            (Part::Target(_), _) => true,
-            (Part::Service, Part::Initiator) => true,
-            // The target has done its part.
-            (Part::Service | Part::Initiator, Part::Target(_)) => {
-                // A role that is asked to exit may answer first.
-                is_answered || self.fault.is_request() || self.mode == Mode::Degraded
+        let is_asked = self.fault.is_request();
+        match (message, part, self.victim) {
+            // With the victim's response, the service has all of them. The end of the victim's connection is a separate event: the service
+            // may have asked all targets to shut down before it, and the others do not depend on the victim.
+            (MessageType::StopStorageResponse, Part::Target(_), Part::Target(_)) => true,
+            (MessageType::StopStorageRequest, Part::Target(_), Part::Target(_)) => is_asked,
+            (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, victim) => {
+                let is_answered = message == MessageType::ShutdownResponse;
+                match (part, victim) {
+                    // They get the request before or after, and know no more.
+                    (Part::Target(_), _) => true,
+                    (Part::Service, Part::Initiator) => true,
+                    // The target has done its part.
+                    (Part::Service | Part::Initiator, Part::Target(_)) => {
+                        is_answered || is_asked || self.mode == Mode::Degraded
+                    }
+                    // A role that is asked to exit may be done first.
+                    (Part::Initiator, Part::Service) => is_asked,
+                    (Part::Initiator, Part::Initiator) | (Part::Service, Part::Service) => true,
+                }
             }
-            // A role that is asked to exit may be done first.
-            (Part::Initiator, Part::Service) => self.fault.is_request(),
-            (Part::Initiator, Part::Initiator) | (Part::Service, Part::Service) => true,
+            _ => false,
         }
     }
 }
@@ -342,27 +341,110 @@ mod expectation_tests {
     use super::*;
     use crate::matrix::Layout;
 
-    #[test]
-    fn no_role_exits_with_success_after_a_crash_in_the_session() {
-        let case = |victim, message, fault| Case {
-            layout: Layout::ZeroCopy,
+    fn case(victim: Part, message: MessageType, fault: Fault) -> Case {
+        Case {
+            layout: Layout::Gga,
             mode: Mode::Once,
             victim,
             phase: Phase::Frame(message, 0),
             fault,
+        }
+    }
+
+    /// The roles other than the victim that may exit with success.
+    fn may_end_well(victim: Part, message: MessageType, fault: Fault) -> Vec<Part> {
+        let case = case(victim, message, fault);
+        let others = Part::of(case.layout).filter(|part| *part != victim);
+        others.filter(|part| case.may_end_well(*part)).collect()
+    }
+
+    const TARGETS: [Part; 3] = [Part::Target(0), Part::Target(1), Part::Target(2)];
+    const OTHER_TARGETS: [Part; 2] = [Part::Target(0), Part::Target(1)];
+    const VICTIM: Part = Part::Target(2);
+
+    #[test]
+    fn no_role_exits_with_success_after_a_fault_before_the_storage_is_stopped() {
+        let stop = |phase: &Phase| *phase == Phase::Frame(MessageType::StopStorageRequest, 0);
+        let before = Phase::ALL.into_iter().take_while(|phase| !stop(phase));
+        for phase in before {
+            for (fault, victim) in Fault::ALL
+                .into_iter()
+                .flat_map(|fault| Part::of(Layout::Gga).map(move |victim| (fault, victim)))
+                .filter(|(fault, victim)| *victim != Part::Initiator || !fault.is_request())
+            {
+                let case = Case {
+                    phase,
+                    ..case(victim, MessageType::StopStorageRequest, fault)
+                };
+                for part in Part::of(case.layout).filter(|part| *part != victim) {
+                    assert!(!case.may_end_well(part), "{case}: {part:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_other_targets_are_shut_down_when_the_victim_has_answered_to_the_stop() {
+        let response = MessageType::StopStorageResponse;
+        for fault in Fault::ALL {
+            // The service waits for the victim's shutdown response in vain.
+            assert_eq!(may_end_well(VICTIM, response, fault), OTHER_TARGETS);
+        }
+        // The service is the victim, or has no initiator that asks for the shutdown.
+        for fault in Fault::ALL {
+            assert_eq!(may_end_well(Part::Service, response, fault), []);
+        }
+        assert_eq!(may_end_well(Part::Initiator, response, Fault::Kill), []);
+        assert_eq!(may_end_well(Part::Initiator, response, Fault::Stop), []);
+    }
+
+    #[test]
+    fn a_target_that_is_asked_to_exit_may_answer_to_the_stop_first() {
+        let request = MessageType::StopStorageRequest;
+        for fault in [Fault::Terminate, Fault::Interrupt] {
+            assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
+            assert_eq!(may_end_well(Part::Service, request, fault), []);
+        }
+        for fault in [Fault::Kill, Fault::Stop] {
+            assert_eq!(may_end_well(VICTIM, request, fault), []);
+            assert_eq!(may_end_well(Part::Service, request, fault), []);
+            assert_eq!(may_end_well(Part::Initiator, request, fault), []);
+        }
+    }
+
+    #[test]
+    fn those_who_depend_on_the_victims_part_of_the_shutdown_fail_without_it() {
+        let (request, response) = (MessageType::ShutdownRequest, MessageType::ShutdownResponse);
+        for fault in [Fault::Kill, Fault::Stop] {
+            assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
+            assert_eq!(may_end_well(Part::Service, request, fault), TARGETS);
+            assert_eq!(may_end_well(Part::Service, response, fault), TARGETS);
+        }
+        for fault in Fault::ALL {
+            assert_eq!(may_end_well(VICTIM, response, fault).len(), 4);
+            let case = case(Part::Initiator, request, fault);
+            assert!(case.may_end_well(Part::Service) && case.may_end_well(Part::Target(0)));
+        }
+    }
+
+    #[test]
+    fn an_initiator_that_is_asked_to_exit_ends_the_session_in_order() {
+        let request = MessageType::StopStorageRequest;
+        let others = may_end_well(Part::Initiator, request, Fault::Interrupt);
+        assert_eq!(others.len(), 4);
+    }
+
+    #[test]
+    fn a_degraded_service_may_go_on_without_a_target_around_io() {
+        let case = Case {
+            mode: Mode::Degraded,
+            ..case(VICTIM, MessageType::StartStorageResponse, Fault::Kill)
         };
-        let target = Part::Target(0);
-        let stop = case(Part::Service, MessageType::StopStorageRequest, Fault::Kill);
-        assert!(!stop.may_end_well(target) && !stop.may_end_well(Part::Initiator));
-        let shutdown = case(Part::Service, MessageType::ShutdownResponse, Fault::Kill);
-        assert!(shutdown.may_end_well(target) && !shutdown.may_end_well(Part::Initiator));
-        let late = case(target, MessageType::ShutdownRequest, Fault::Kill);
-        assert!(!late.may_end_well(Part::Service) && !late.may_end_well(Part::Initiator));
-        let asked = case(
-            Part::Initiator,
-            MessageType::StopStorageRequest,
-            Fault::Interrupt,
-        );
-        assert!(asked.may_end_well(Part::Service));
+        assert!(case.may_end_well(Part::Service) && case.may_end_well(Part::Initiator));
+        let before = Case {
+            phase: Phase::Frame(MessageType::InitStorageResponse, 0),
+            ..case
+        };
+        assert!(!before.may_end_well(Part::Service));
     }
 }

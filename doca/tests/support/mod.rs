@@ -4,8 +4,10 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::env;
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::panic::Location;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,21 +21,37 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const CHILD: &str = "DOCA_TEST_CHILD";
 
-/// Runs the body of the test called `name` in a process of its own with its own runtime directory: emulated devices and
+/// The names by which the harness may know a test of the file that calls this: on its own, and in the module of its file.
+#[track_caller]
+pub fn names(test: &str) -> [String; 2] {
+    let file = Path::new(Location::caller().file()).file_stem().unwrap();
+    [
+        test.to_owned(),
+        format!("{}::{test}", file.to_string_lossy()),
+    ]
+}
+
+/// Runs the body of the test called `name`, without its module, in a process of its own with its own runtime directory: emulated devices and
 /// servers are global, and the environment must be set before threads exist.
+#[track_caller]
 pub fn isolated(name: &str, body: impl FnOnce()) {
-    if env::var_os(CHILD).is_some() {
+    if let Some(ran) = env::var_os(CHILD) {
+        fs::write(ran, []).unwrap();
         return body();
     }
+    let names = names(name);
     let directory = tempfile::Builder::new()
         .prefix("doca")
         .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .unwrap();
+    // Written by the child: a filter that selects no test is a success, too.
+    let ran = directory.path().join("ran");
     let mut child = Command::new(env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(CHILD, "1")
-        .env("SOFTDOCA_RUNTIME_DIR", directory.path())
+        .args(names)
+        .args(["--exact", "--nocapture"])
+        .env(CHILD, &ran)
+        .env("SOFTDOCA_RUNTIME_DIR", directory.path().join("run"))
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
@@ -53,6 +71,7 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
         status.success(),
         "{name} failed in its own process: {status}"
     );
+    assert!(ran.exists(), "there is no test {name}");
 }
 
 /// The host's device, the DPU's device, and the DPU's representor of the host's.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::errln;
@@ -84,10 +85,16 @@ impl Shutdown {
     /// The signal handlers or their thread could not be set up.
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::new()?;
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let mut wanted = vec![SIGINT, SIGTERM];
         if !is_ignored(SIGHUP) {
-            signals.add_signal(SIGHUP)?;
+            wanted.push(SIGHUP);
         }
+        // The handler itself makes the request: on a busy machine, the thread may run only after the main thread has answered several
+        // messages more.
+        for &signal in &wanted {
+            flag::register(signal, Arc::clone(&shutdown.requested))?;
+        }
+        let mut signals = Signals::new(&wanted)?;
         let requested = shutdown.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
@@ -132,4 +139,17 @@ fn is_ignored(signal: i32) -> bool {
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or_default();
     mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_a_request_as_soon_as_it_is_delivered() {
+        let shutdown = Shutdown::on_signals().expect("handlers and a thread");
+        // It returns when the handler has run on this thread, and not when the other thread has.
+        signal_hook::low_level::raise(SIGTERM).expect("a signal");
+        assert!(shutdown.is_requested());
+    }
 }

@@ -1,0 +1,361 @@
+//! Comch fast path: consumers and producers.
+
+use crate::support;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Devices, PATIENCE, completions, connected_pair, devices, isolated, memory, pattern, settle,
+    wait_on,
+};
+use doca::{
+    Access, Buf, ComchEvent, Connection, Consumer, CtxState, Device, ErrorCode, Event, Pe,
+    Producer, Task,
+};
+
+/// A running consumer and its id.
+fn consumer(
+    pe: &Pe,
+    device: &Device,
+    connection: &Connection,
+    len: usize,
+    tasks: u32,
+) -> (Consumer, doca::Mmap, doca::BufInventory) {
+    let (mmap, inventory) = memory(device, len, Access::PCI_READ_WRITE);
+    let consumer = Consumer::start(pe, connection, &mmap, tasks).unwrap();
+    (consumer, mmap, inventory)
+}
+
+fn submit_when_possible(pe: &Pe, task: &Task) {
+    let start = Instant::now();
+    while let Err(code) = task.submit() {
+        assert_eq!(code, ErrorCode::AGAIN);
+        assert!(start.elapsed() < PATIENCE, "the consumer has no buffer");
+        pe.progress_until(Duration::ZERO, || false);
+    }
+}
+
+/// A consumer on the DPU and a producer on the host. Fields are in drop order: a server or client with consumers and
+/// producers would be leaked.
+struct Path {
+    consumer: Consumer,
+    received: Vec<Buf>,
+    producer: Producer,
+    outgoing: Vec<Buf>,
+    consumer_id: u32,
+    pair: support::Pair,
+}
+
+const MESSAGE: usize = 64;
+
+fn path(devices: &Devices, count: usize) -> Path {
+    let pair = connected_pair(devices, "fast");
+    let (consumer, incoming, inventory) = consumer(
+        &pair.server_pe,
+        &devices.dpu,
+        &pair.server_end,
+        count * MESSAGE,
+        count as u32,
+    );
+    let received = (0..count)
+        .map(|i| {
+            inventory
+                .buf(&incoming, (i * MESSAGE) as u64, MESSAGE)
+                .unwrap()
+        })
+        .collect();
+    let producer = Producer::start(&pair.client_pe, &pair.client_end, count as u32).unwrap();
+    let (mmap, inventory) = memory(&devices.host, count * MESSAGE, Access::PCI_READ_WRITE);
+    let outgoing = (0..count)
+        .map(|i| inventory.buf(&mmap, (i * MESSAGE) as u64, MESSAGE).unwrap())
+        .collect();
+    let engines = [&pair.server_pe, &pair.client_pe];
+    let consumer_id = wait_on(
+        "the consumer's announcement",
+        &engines,
+        |_, event| match event {
+            Event::Comch(ComchEvent::ConsumerAdded { connection, id })
+                if *connection == pair.client_end =>
+            {
+                Some(*id)
+            }
+            _ => None,
+        },
+    );
+    assert!(
+        pair.server_pe
+            .progress_until(PATIENCE, || consumer.state() == CtxState::Running)
+    );
+    assert!(
+        pair.client_pe
+            .progress_until(PATIENCE, || producer.state() == CtxState::Running)
+    );
+    assert!(consumer_id != 0 && consumer_id != 0xffff);
+    assert_eq!(consumer.consumer_id().unwrap(), consumer_id);
+    Path {
+        pair,
+        consumer,
+        received,
+        producer,
+        outgoing,
+        consumer_id,
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_with_their_tokens() {
+    isolated("messages_arrive_in_order_with_their_tokens", || {
+        const COUNT: usize = 8;
+        let path = path(&devices(), COUNT);
+        let receives: Vec<Task> = (0..COUNT)
+            .map(|i| {
+                path.consumer
+                    .post_recv_task(&path.received[i], i as u64)
+                    .unwrap()
+            })
+            .collect();
+        let sends: Vec<Task> = (0..COUNT)
+            .map(|i| {
+                path.producer
+                    .send_task(&path.outgoing[i], path.consumer_id, 100 + i as u64)
+                    .unwrap()
+            })
+            .collect();
+        for round in 0..200u64 {
+            receives.iter().for_each(|task| task.submit().unwrap());
+            for (i, task) in sends.iter().enumerate() {
+                let len = (round as usize * 7 + i) % MESSAGE + 1;
+                path.outgoing[i]
+                    .write_data(&pattern(round * 8 + i as u64, len))
+                    .unwrap();
+                submit_when_possible(&path.pair.client_pe, task);
+                assert_eq!(
+                    task.submit(),
+                    Err(ErrorCode::IN_USE),
+                    "one submission at a time"
+                );
+                assert_eq!(
+                    path.outgoing[i].write_data(b"x").unwrap_err().code,
+                    ErrorCode::IN_USE
+                );
+            }
+            let sent = completions(COUNT, &[&path.pair.client_pe]);
+            assert!(
+                sent.iter().all(|completion| completion.result == Ok(())),
+                "{sent:?}"
+            );
+            let mut tokens: Vec<u64> = sent.iter().map(|completion| completion.token).collect();
+            tokens.sort_unstable();
+            assert_eq!(tokens, (100..100 + COUNT as u64).collect::<Vec<_>>());
+
+            let arrived = completions(COUNT, &[&path.pair.server_pe]);
+            for (i, completion) in arrived.iter().enumerate() {
+                assert_eq!((completion.token, completion.result), (i as u64, Ok(())));
+                let mut bytes = [0; MESSAGE];
+                let len = path.received[i].read_data(&mut bytes).unwrap();
+                assert_eq!(
+                    bytes[..len],
+                    pattern(round * 8 + i as u64, (round as usize * 7 + i) % MESSAGE + 1)
+                );
+                path.received[i].reset_data().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_producer_waits_for_a_buffer() {
+    isolated("a_producer_waits_for_a_buffer", || {
+        let path = path(&devices(), 1);
+        let send = path
+            .producer
+            .send_task(&path.outgoing[0], path.consumer_id, 1)
+            .unwrap();
+        path.outgoing[0].write_data(b"ready?").unwrap();
+        assert_eq!(send.submit(), Err(ErrorCode::AGAIN));
+        assert!(!send.is_in_flight());
+        path.outgoing[0].write_data(b"ready!").unwrap();
+        let receive = path.consumer.post_recv_task(&path.received[0], 2).unwrap();
+        receive.submit().unwrap();
+        submit_when_possible(&path.pair.client_pe, &send);
+        completions(1, &[&path.pair.client_pe]);
+        let arrived = completions(1, &[&path.pair.server_pe]);
+        assert_eq!(arrived[0].token, 2);
+        assert_eq!(path.received[0].data_len().unwrap(), 6);
+    });
+}
+
+#[test]
+fn stopping_a_consumer_flushes_its_tasks_and_notifies_the_peer() {
+    isolated(
+        "stopping_a_consumer_flushes_its_tasks_and_notifies_the_peer",
+        || {
+            let Path {
+                pair,
+                consumer,
+                received,
+                producer,
+                outgoing,
+                consumer_id,
+            } = path(&devices(), 3);
+            let tasks: Vec<Task> = (0..3)
+                .map(|i| consumer.post_recv_task(&received[i], i as u64).unwrap())
+                .collect();
+            tasks[0].submit().unwrap();
+            tasks[1].submit().unwrap();
+            assert_eq!(consumer.in_flight(), 2);
+            consumer.stop().unwrap();
+            let flushed = completions(2, &[&pair.server_pe]);
+            assert!(
+                flushed.iter().all(|completion| completion.result.is_err()),
+                "{flushed:?}"
+            );
+            assert_eq!(
+                flushed
+                    .iter()
+                    .map(|completion| completion.token)
+                    .collect::<Vec<_>>(),
+                [0, 1]
+            );
+            for task in &tasks {
+                assert_eq!(task.submit(), Err(ErrorCode::BAD_STATE));
+            }
+            // The expiry keeps its order: it precedes messages sent after it.
+            pair.server.send(&pair.server_end, b"bye").unwrap();
+            let mut expired = None;
+            wait_on(
+                "the message",
+                &[&pair.client_pe, &pair.server_pe],
+                |_, event| match event {
+                    Event::Comch(ComchEvent::ConsumerExpired { id, .. }) => {
+                        expired = Some(*id);
+                        None
+                    }
+                    Event::Comch(ComchEvent::Message { .. }) => Some(()),
+                    _ => None,
+                },
+            );
+            assert_eq!(expired, Some(consumer_id));
+            drop(outgoing);
+            producer.stop().unwrap();
+            pair.client.stop().unwrap();
+            pair.server.stop().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_consumer_takes_bufs_of_its_map_only() {
+    isolated("a_consumer_takes_bufs_of_its_map_only", || {
+        let devices = devices();
+        let path = path(&devices, 1);
+        let (other, inventory) = memory(&devices.dpu, MESSAGE, Access::PCI_READ_WRITE);
+        let foreign = inventory.buf(&other, 0, MESSAGE).unwrap();
+        let error = path.consumer.post_recv_task(&foreign, 1).unwrap_err();
+        assert_eq!(error.code, ErrorCode::INVALID_VALUE);
+        path.consumer.post_recv_task(&path.received[0], 1).unwrap();
+    });
+}
+
+#[test]
+fn a_task_dropped_in_flight_completes_and_frees_its_place() {
+    isolated(
+        "a_task_dropped_in_flight_completes_and_frees_its_place",
+        || {
+            let path = path(&devices(), 1);
+            let receive = path.consumer.post_recv_task(&path.received[0], 1).unwrap();
+            receive.submit().unwrap();
+            drop(receive);
+            assert_eq!(
+                path.consumer
+                    .post_recv_task(&path.received[0], 2)
+                    .unwrap_err()
+                    .code,
+                ErrorCode::NO_MEMORY
+            );
+            let send = path
+                .producer
+                .send_task(&path.outgoing[0], path.consumer_id, 3)
+                .unwrap();
+            path.outgoing[0].write_data(b"x").unwrap();
+            submit_when_possible(&path.pair.client_pe, &send);
+            assert_eq!(completions(1, &[&path.pair.server_pe])[0].token, 1);
+            let again = path.consumer.post_recv_task(&path.received[0], 2).unwrap();
+            drop(again);
+            path.consumer.post_recv_task(&path.received[0], 4).unwrap();
+            completions(1, &[&path.pair.client_pe]);
+            settle(&[&path.pair.client_pe, &path.pair.server_pe]);
+        },
+    );
+}
+
+#[test]
+fn workers_in_other_threads_share_a_connection() {
+    isolated("workers_in_other_threads_share_a_connection", || {
+        const MESSAGES: u64 = 1000;
+        let devices = devices();
+        let pair = connected_pair(&devices, "threads");
+        let (ids, announced) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let (server_end, client_end) = (&pair.server_end, &pair.client_end);
+        let (host, dpu) = (&devices.host, &devices.dpu);
+        thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let pe = Pe::new().unwrap();
+                let (consumer, mmap, inventory) = consumer(&pe, dpu, server_end, 16 * MESSAGE, 16);
+                assert!(pe.progress_until(PATIENCE, || consumer.state() == CtxState::Running));
+                let bufs: Vec<Buf> = (0..16)
+                    .map(|i| inventory.buf(&mmap, i * MESSAGE as u64, MESSAGE).unwrap())
+                    .collect();
+                let tasks: Vec<Task> = (0..16)
+                    .map(|i| consumer.post_recv_task(&bufs[i], i as u64).unwrap())
+                    .collect();
+                tasks.iter().for_each(|task| task.submit().unwrap());
+                for expected in 0..MESSAGES {
+                    let completion = completions(1, &[&pe])[0];
+                    assert_eq!(completion.result, Ok(()));
+                    let slot = completion.token as usize;
+                    let mut bytes = [0; 8];
+                    assert_eq!(bufs[slot].read_data(&mut bytes).unwrap(), 8);
+                    assert_eq!(u64::from_le_bytes(bytes), expected);
+                    bufs[slot].reset_data().unwrap();
+                    tasks[slot].submit().unwrap();
+                }
+                consumer.stop().unwrap();
+                stop.send(()).unwrap();
+            });
+            let sender = scope.spawn(move || {
+                let pe = Pe::new().unwrap();
+                let producer = Producer::start(&pe, client_end, 1).unwrap();
+                let (mmap, inventory) = memory(host, MESSAGE, Access::PCI_READ_WRITE);
+                let buf = inventory.buf(&mmap, 0, MESSAGE).unwrap();
+                let id = announced.recv_timeout(PATIENCE).unwrap();
+                assert!(pe.progress_until(PATIENCE, || producer.state() == CtxState::Running));
+                let task = producer.send_task(&buf, id, 0).unwrap();
+                for number in 0..MESSAGES {
+                    buf.write_data(&number.to_le_bytes()).unwrap();
+                    submit_when_possible(&pe, &task);
+                    assert_eq!(completions(1, &[&pe])[0].result, Ok(()));
+                }
+                drop(task);
+                producer.stop().unwrap();
+            });
+            // The connection is progressed here in the meantime.
+            let start = Instant::now();
+            while stopped.try_recv().is_err() {
+                assert!(
+                    start.elapsed() < 2 * PATIENCE
+                        && !(receiver.is_finished() && sender.is_finished())
+                );
+                pair.server_pe.poll();
+                if let Some(Event::Comch(ComchEvent::ConsumerAdded { id, .. })) =
+                    pair.client_pe.poll()
+                {
+                    ids.send(id).unwrap();
+                }
+            }
+        });
+        pair.client.stop().unwrap();
+        pair.server.stop().unwrap();
+    });
+}

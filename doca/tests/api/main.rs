@@ -1,0 +1,15 @@
+//! The Rust API over softdoca: one test binary, because each has to be linked.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accelerators;
+mod comch_control;
+mod comch_fast_path;
+mod memory;
+mod notification;
+mod peer_death;
+mod progress_each;
+mod rdma;
+mod rdma_addresses;
+mod sync_event;

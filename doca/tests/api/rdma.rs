@@ -1,0 +1,323 @@
+//! RDMA messages, reads and writes between two instances of one process.
+
+use std::time::Duration;
+
+use crate::support::{completions, devices, isolated, memory, pattern, settle};
+use doca::{Access, BufInventory, CtxState, Device, ErrorCode, Mmap, Pe, Rdma, RdmaConnection};
+
+struct End {
+    pe: Pe,
+    rdma: Rdma,
+    connection: RdmaConnection,
+    description: Vec<u8>,
+}
+
+fn end(device: &Device, permissions: Access) -> End {
+    let pe = Pe::new().unwrap();
+    let rdma = Rdma::builder(device)
+        .permissions(permissions)
+        .receive_tasks(8)
+        .send_tasks(8)
+        .read_tasks(8)
+        .write_tasks(8)
+        .start(&pe)
+        .unwrap();
+    assert_eq!(
+        rdma.state(),
+        CtxState::Running,
+        "an instance runs when it was started"
+    );
+    let (description, connection) = rdma.export().unwrap();
+    End {
+        pe,
+        rdma,
+        connection,
+        description,
+    }
+}
+
+fn connected(device: &Device, permissions: Access) -> (End, End) {
+    let (a, b) = (end(device, permissions), end(device, permissions));
+    a.rdma.connect(&a.connection, &b.description).unwrap();
+    b.rdma.connect(&b.connection, &a.description).unwrap();
+    (a, b)
+}
+
+const REMOTE: Access = Access::RDMA_READ
+    .union(Access::RDMA_WRITE)
+    .union(Access::LOCAL_READ_WRITE);
+
+#[test]
+fn messages_arrive_in_order() {
+    isolated("messages_arrive_in_order", || {
+        let device = devices().dpu;
+        let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
+        let (mmap, inventory) = memory(&device, 16 * 1024, Access::LOCAL_READ_WRITE);
+        let outgoing: Vec<_> = (0..4)
+            .map(|i| inventory.buf(&mmap, i * 1024, 1024).unwrap())
+            .collect();
+        let incoming: Vec<_> = (4..8)
+            .map(|i| inventory.buf(&mmap, i * 1024, 1024).unwrap())
+            .collect();
+        let sends: Vec<_> = (0..4)
+            .map(|i| {
+                a.rdma
+                    .send_task(&a.connection, &outgoing[i], i as u64)
+                    .unwrap()
+            })
+            .collect();
+        let receives: Vec<_> = (0..4)
+            .map(|i| b.rdma.receive_task(&incoming[i], 10 + i as u64).unwrap())
+            .collect();
+        for round in 0..100u64 {
+            let message =
+                |i: usize| pattern(round * 4 + i as u64, (round as usize * 31 + i) % 1024 + 1);
+            receives.iter().for_each(|task| task.submit().unwrap());
+            for i in 0..4 {
+                outgoing[i].write_data(&message(i)).unwrap();
+                sends[i].submit().unwrap();
+            }
+            let mut done = completions(8, &[&a.pe, &b.pe]);
+            assert!(
+                done.iter().all(|completion| completion.result == Ok(())),
+                "{done:?}"
+            );
+            done.retain(|completion| completion.token >= 10);
+            assert_eq!(
+                done.iter()
+                    .map(|completion| completion.token)
+                    .collect::<Vec<_>>(),
+                [10, 11, 12, 13]
+            );
+            for (i, buf) in incoming.iter().enumerate() {
+                let mut bytes = [0; 1024];
+                let len = buf.read_data(&mut bytes).unwrap();
+                assert_eq!(bytes[..len], message(i));
+                buf.reset_data().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_send_waits_for_the_peer_to_connect_and_to_receive() {
+    isolated(
+        "a_send_waits_for_the_peer_to_connect_and_to_receive",
+        || {
+            let device = devices().dpu;
+            let (a, b) = (
+                end(&device, Access::LOCAL_READ_WRITE),
+                end(&device, Access::LOCAL_READ_WRITE),
+            );
+            let (mmap, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+            let (source, destination) = (
+                inventory.buf(&mmap, 0, 64).unwrap(),
+                inventory.buf(&mmap, 64, 64).unwrap(),
+            );
+            source.write_data(b"patience").unwrap();
+            a.rdma.connect(&a.connection, &b.description).unwrap();
+            let send = a.rdma.send_task(&a.connection, &source, 1).unwrap();
+            send.submit().unwrap();
+            settle(&[&a.pe, &b.pe]);
+            b.rdma.connect(&b.connection, &a.description).unwrap();
+            settle(&[&a.pe, &b.pe]);
+            let receive = b.rdma.receive_task(&destination, 2).unwrap();
+            receive.submit().unwrap();
+            let done = completions(2, &[&a.pe, &b.pe]);
+            assert!(
+                done.iter().all(|completion| completion.result == Ok(())),
+                "{done:?}"
+            );
+            assert_eq!(destination.data_len().unwrap(), 8);
+        },
+    );
+}
+
+#[test]
+fn remote_memory_is_read_and_written() {
+    isolated("remote_memory_is_read_and_written", || {
+        let device = devices().dpu;
+        // Only `a` makes progress: reads and writes need none of the peer.
+        let (a, b) = connected(&device, REMOTE);
+        let (theirs, _) = memory(&device, 100_000, REMOTE);
+        let storage = theirs.region().unwrap();
+        let content = pattern(1, 100_000);
+        storage.write(0, &content).unwrap();
+        let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+        let (mine, inventory) = memory(&device, 100_000, Access::LOCAL_READ_WRITE);
+
+        let remote = inventory.buf_with_data(&imported, 0, 100_000).unwrap();
+        let local = inventory.buf(&mine, 0, 100_000).unwrap();
+        let read = a.rdma.read_task(&a.connection, &remote, &local, 1).unwrap();
+        for (offset, len) in [
+            (0u64, 4096usize),
+            (4096, 8192),
+            (99_999, 1),
+            (12_345, 67_890),
+            (0, 100_000),
+        ] {
+            remote.set_data(offset, len).unwrap();
+            local.set_range(offset, len).unwrap();
+            read.submit().unwrap();
+            assert_eq!(completions(1, &[&a.pe])[0].result, Ok(()));
+            assert_eq!(local.data_len().unwrap(), len);
+            let mut bytes = vec![0; len];
+            mine.region()
+                .unwrap()
+                .read(offset as usize, &mut bytes)
+                .unwrap();
+            assert!(
+                bytes == content[offset as usize..][..len],
+                "{len} bytes at {offset}"
+            );
+        }
+
+        let write = a
+            .rdma
+            .write_task(&a.connection, &local, &remote, 2)
+            .unwrap();
+        for (offset, len) in [(4096u64, 4096usize), (99_990, 10), (1, 60_000)] {
+            let new = pattern(offset, len);
+            mine.region().unwrap().write(0, &new).unwrap();
+            local.set_data(0, len).unwrap();
+            remote.set_range(offset, len).unwrap();
+            write.submit().unwrap();
+            assert_eq!(completions(1, &[&a.pe])[0].result, Ok(()));
+            let mut bytes = vec![0; len];
+            storage.read(offset as usize, &mut bytes).unwrap();
+            assert!(bytes == new, "{len} bytes at {offset}");
+        }
+        drop(b);
+    });
+}
+
+#[test]
+fn memory_without_permission_is_left_alone() {
+    isolated("memory_without_permission_is_left_alone", || {
+        let device = devices().dpu;
+        let (a, _b) = connected(&device, REMOTE);
+        let read_only = Access::RDMA_READ | Access::LOCAL_READ_WRITE;
+        let (theirs, _) = memory(&device, 4096, read_only);
+        let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+        let (mine, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+        mine.region().unwrap().fill(0, 4096, 0xff).unwrap();
+        let source = inventory.buf_with_data(&mine, 0, 4096).unwrap();
+        let destination = inventory.buf(&imported, 0, 4096).unwrap();
+        let refused = match a.rdma.write_task(&a.connection, &source, &destination, 1) {
+            Err(_) => true,
+            Ok(task) => task.submit().is_err() || completions(1, &[&a.pe])[0].result.is_err(),
+        };
+        assert!(refused, "a write into read-only memory");
+        let mut bytes = [1; 4096];
+        theirs.region().unwrap().read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    });
+}
+
+#[test]
+fn a_service_lets_the_target_write_the_hosts_memory() {
+    isolated("a_service_lets_the_target_write_the_hosts_memory", || {
+        let devices = devices();
+        // The host exports across PCIe, the service imports and exports again, the target imports that.
+        let (host, _) = memory(&devices.host, 64 * 1024, Access::PCI_READ_WRITE | REMOTE);
+        let service = Mmap::import(&devices.dpu, &host.export_pci(&devices.host).unwrap()).unwrap();
+        let target =
+            Mmap::import(&devices.dpu, &service.export_rdma(&devices.dpu).unwrap()).unwrap();
+        assert_eq!(target.len(), 64 * 1024);
+
+        let (a, _b) = connected(&devices.dpu, REMOTE);
+        let (storage, inventory) = memory(&devices.dpu, 4096, Access::LOCAL_READ_WRITE);
+        let block = pattern(7, 4096);
+        storage.region().unwrap().write(0, &block).unwrap();
+        let source = inventory.buf_with_data(&storage, 0, 4096).unwrap();
+        let destination = inventory.buf(&target, 8192, 4096).unwrap();
+        let task = a
+            .rdma
+            .write_task(&a.connection, &source, &destination, 1)
+            .unwrap();
+        task.submit().unwrap();
+        assert_eq!(completions(1, &[&a.pe])[0].result, Ok(()));
+        let mut bytes = vec![0; 4096];
+        host.region().unwrap().read(8192, &mut bytes).unwrap();
+        assert!(bytes == block);
+    });
+}
+
+#[test]
+fn stopping_flushes_and_disables_tasks() {
+    isolated("stopping_flushes_and_disables_tasks", || {
+        let device = devices().dpu;
+        let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
+        let (mmap, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+        let buf = inventory.buf(&mmap, 0, 64).unwrap();
+        let receive = b.rdma.receive_task(&buf, 9).unwrap();
+        receive.submit().unwrap();
+        assert_eq!(b.rdma.in_flight(), 1);
+        b.rdma.stop().unwrap();
+        let flushed = completions(1, &[&b.pe]);
+        assert_eq!(flushed[0].token, 9);
+        assert!(flushed[0].result.is_err());
+        assert_eq!(receive.submit(), Err(ErrorCode::BAD_STATE));
+        // The buf is not in use any more, and everything can be dropped in any order.
+        buf.set_range(0, 1).unwrap();
+        drop((inventory, mmap, receive));
+        a.rdma.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_has_ended_is_not_alive() {
+    isolated("a_connection_that_has_ended_is_not_alive", || {
+        let device = devices().dpu;
+        // One side disconnects, stops its instance, or drops it.
+        for how in 0..3 {
+            let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
+            assert!(a.connection.is_alive() && b.connection.is_alive());
+            let ended = a.connection.clone();
+            match how {
+                0 => {
+                    a.rdma.disconnect(&a.connection).unwrap();
+                    assert!(!ended.is_alive(), "at once");
+                    let late = a.rdma.disconnect(&a.connection).unwrap_err();
+                    assert_eq!(late.code, ErrorCode::NOT_CONNECTED);
+                }
+                1 => a.rdma.stop().unwrap(),
+                _ => drop(a.rdma),
+            }
+            assert!(!ended.is_alive(), "{how}");
+            let other = || !b.connection.is_alive();
+            assert!(
+                b.pe.progress_until(Duration::from_secs(10), other),
+                "{how}: the other side is not told"
+            );
+            let (mmap, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+            let buf = inventory.buf_with_data(&mmap, 0, 64).unwrap();
+            let late = b.rdma.send_task(&b.connection, &buf, 1).unwrap_err();
+            assert_eq!(late.code, ErrorCode::NOT_CONNECTED);
+            assert_eq!(b.rdma.connection_event(), None, "nobody asks for it");
+        }
+    });
+}
+
+#[test]
+fn objects_of_another_instance_are_refused() {
+    isolated("objects_of_another_instance_are_refused", || {
+        let device = devices().dpu;
+        let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
+        let (mmap, _) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+        let inventory = BufInventory::new(1).unwrap();
+        let buf = inventory.buf(&mmap, 0, 64).unwrap();
+        let error = a.rdma.send_task(&b.connection, &buf, 1).unwrap_err();
+        assert_eq!(error.code, ErrorCode::INVALID_VALUE);
+        let error = a.rdma.connect(&b.connection, &b.description).unwrap_err();
+        assert_eq!(error.code, ErrorCode::INVALID_VALUE);
+        a.rdma
+            .export()
+            .map(|(description, connection)| {
+                a.rdma
+                    .connect(&connection, &description[..description.len() / 2])
+                    .unwrap_err();
+            })
+            .ok();
+    });
+}

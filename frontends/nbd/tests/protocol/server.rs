@@ -1,0 +1,378 @@
+//! The server with real sockets, and clients that behave badly.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+use nbd_frontend::listener::{ListenError, Listener};
+use nbd_frontend::memory::Settings;
+use nbd_frontend::transmission::Limits;
+
+/// Time for anything on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_there() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn writes_are_read_back_by_simple_and_structured_replies() {
+    let bench = Bench::new();
+    let mut simple = bench.client(false);
+    let mut structured = bench.client(true);
+    // In one part, in several, unaligned.
+    for (offset, len) in [
+        (0, 4096),
+        (1 << 20, 3 << 20),
+        (12_345, 700_001),
+        (8_388_607, 1),
+    ] {
+        let data = pattern(len, offset);
+        assert_eq!(simple.write(offset, &data), 0);
+        assert_eq!(
+            structured.read_structured(0, offset, len as u32),
+            (data.clone(), vec![])
+        );
+        assert_eq!(simple.read_simple(offset, len as u32), Ok(data.clone()));
+        let content = bench.disk.content();
+        assert!(content[offset as usize..][..len] == data, "{offset} {len}");
+    }
+}
+
+#[test]
+fn largest_payload_is_written_and_read() {
+    let bench = Bench::with(Options {
+        size: MAX_PAYLOAD as usize + 4096,
+        ..Options::default()
+    });
+    let data = pattern(MAX_PAYLOAD as usize, 3);
+    let mut client = bench.client(true);
+    assert_eq!(client.write(1, &data), 0);
+    assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
+    assert!(bench.client(false).read_simple(1, MAX_PAYLOAD) == Ok(data.clone()));
+    // One byte more is refused, and the connection goes on.
+    assert_eq!(client.write(0, &pattern(data.len() + 1, 3)), EINVAL);
+    assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
+}
+
+#[test]
+fn zeroes_trim_and_flush_reach_the_device() {
+    let bench = Bench::new();
+    bench.disk.fill(&pattern(1 << 20, 1));
+    let mut client = bench.client(true);
+    let cookie = client.send(NO_HOLE, WRITE_ZEROES, 4096, 512 * 1024);
+    assert_eq!(client.result(cookie), 0);
+    assert!(
+        bench.disk.content()[4096..][..512 * 1024]
+            .iter()
+            .all(|it| *it == 0)
+    );
+    assert_eq!(bench.disk.flushes(), 0);
+    let cookie = client.send(0, FLUSH, 0, 0);
+    assert_eq!((client.result(cookie), bench.disk.flushes()), (0, 1));
+    let cookie = client.send_write(FUA, 0, b"durable");
+    assert_eq!((client.result(cookie), bench.disk.flushes()), (0, 2));
+    let cookie = client.send(0, TRIM, 0, 4096);
+    assert_eq!(client.result(cookie), 0);
+}
+
+#[test]
+fn errors_of_the_device_are_io_errors() {
+    let bench = Bench::new();
+    bench.disk.fail(300_000..300_001);
+    let mut client = bench.client(true);
+    let (_, errors) = client.read_structured(0, 0, 1 << 20);
+    assert_eq!(errors, [(EIO, Some(262_144))]);
+    assert_eq!(client.write(299_999, b"ab"), EIO);
+    assert_eq!(bench.client(false).read_simple(0, 1 << 20), Err(EIO));
+    assert_eq!(client.write(0, b"ab"), 0);
+}
+
+#[test]
+fn pipelined_requests_of_many_clients_are_all_replied_to() {
+    // Hardly any memory, and a queue that is full most of the time.
+    let bench = Bench::with(Options {
+        settings: Settings {
+            depth: 3,
+            buffers: 5,
+            delay: 2,
+        },
+        limits: Limits {
+            in_flight: 8,
+            ..Limits::default()
+        },
+        ..Options::default()
+    });
+    let clients: Vec<_> = (0..6_u64)
+        .map(|number| {
+            let mut client = bench.client(number % 2 == 0);
+            std::thread::spawn(move || {
+                let base = number << 20;
+                for round in 0..3 {
+                    let data = pattern(200_000, number + round);
+                    let mut writes = Vec::new();
+                    for piece in data.chunks(10_000) {
+                        let offset = base + writes.len() as u64 * 10_000;
+                        writes.push(client.send_write(0, offset, piece));
+                    }
+                    while !writes.is_empty() {
+                        let cookie = match client.reply() {
+                            Reply::Simple { cookie, error: 0 } => cookie,
+                            other => panic!("{other:?}"),
+                        };
+                        writes.retain(|it| *it != cookie);
+                    }
+                    if number % 2 == 0 {
+                        assert!(client.read_structured(0, base, 200_000).0 == data);
+                    } else {
+                        assert!(client.read_simple(base, 200_000) == Ok(data));
+                    }
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("all replies");
+    }
+}
+
+#[test]
+fn client_that_does_not_read_is_held_back_and_then_disconnected() {
+    let bench = Bench::with(Options {
+        client_timeout: Duration::from_millis(600),
+        queues: 1,
+        settings: Settings {
+            buffers: 16,
+            ..Settings::default()
+        },
+        ..Options::default()
+    });
+    let mut greedy = bench.client(true);
+    greedy
+        .stream
+        .set_write_timeout(Some(Duration::from_millis(100)))
+        .expect("a time-out");
+    // As many requests as the socket takes; each wants 256 KiB.
+    let read = request(0, READ, 1, 0, 256 * 1024);
+    let mut sent = 0;
+    while sent < 1_000_000 && greedy.stream.write(&read).is_ok() {
+        sent += 1;
+    }
+    assert!(sent < 1_000_000, "the server leaves requests in the socket");
+    // Another client gets memory when the first one has lost it.
+    let mut other = bench.client(true);
+    assert_eq!(other.write(0, &vec![1; 256 * 1024]), 0);
+    let mut rest = Vec::new();
+    // The first one has been disconnected.
+    let _ = greedy.stream.read_to_end(&mut rest);
+    assert!(rest.len() < sent * 256 * 1024);
+}
+
+#[test]
+fn client_that_stops_inside_a_payload_is_disconnected() {
+    let bench = Bench::with(Options {
+        client_timeout: Duration::from_millis(500),
+        ..Options::default()
+    });
+    let mut client = bench.client(false);
+    client.send(0, WRITE, 0, 100_000);
+    client.stream.write_all(&[1; 50_000]).expect("sent");
+    assert!(client.is_closed());
+    // An idle one is not.
+    let mut idle = bench.client(false);
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(idle.write(0, b"still there"), 0);
+}
+
+#[test]
+fn silent_client_is_disconnected_before_transmission() {
+    let bench = Bench::with(Options {
+        handshake_timeout: Duration::from_millis(400),
+        ..Options::default()
+    });
+    let mut client = Client::connect(&bench.socket());
+    assert!(client.is_closed());
+}
+
+#[test]
+fn connections_are_limited() {
+    let bench = Bench::with(Options {
+        max_connections: 2,
+        ..Options::default()
+    });
+    let first = bench.client(true);
+    let _second = bench.client(true);
+    let mut stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+    assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
+    drop(first);
+    wait_for("room for another client", || {
+        let stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+        Client::begin(stream).is_ok()
+    });
+}
+
+#[test]
+fn clients_that_vanish_leave_nothing_behind() {
+    let bench = Bench::with(Options {
+        max_connections: 4,
+        settings: Settings {
+            delay: 50,
+            ..Settings::default()
+        },
+        ..Options::default()
+    });
+    for round in 0..20 {
+        wait_for("room for another client", || {
+            let stream =
+                std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+            let Ok(mut client) = Client::begin(stream) else {
+                return false;
+            };
+            client.option(STRUCTURED_REPLY, &[]);
+            client.option(GO, &info_data("", &[]));
+            client.send(0, READ, 0, 1 << 20);
+            client.send_write(0, 0, &[1; 1000]);
+            if round % 2 == 0 {
+                client.send(0, WRITE, 0, 1 << 20);
+            }
+            true
+        });
+    }
+    wait_for("room for a last client", || {
+        let stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+        Client::begin(stream).is_ok_and(|mut client| {
+            client.option(GO, &info_data("", &[]));
+            client.write(0, b"x") == 0
+        })
+    });
+}
+
+#[test]
+fn requests_before_a_disconnect_are_executed() {
+    let bench = Bench::new();
+    let mut client = bench.client(true);
+    client.send_write(0, 0, &[7; 100_000]);
+    client.send(0, DISC, 0, 0);
+    drop(client);
+    wait_for("the write", || {
+        bench.disk.content()[..100_000] == [7; 100_000]
+    });
+}
+
+#[test]
+fn half_closed_client_gets_its_replies() {
+    let bench = Bench::new();
+    let mut client = bench.client(false);
+    let cookie = client.send_write(0, 0, b"last words");
+    client
+        .stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("half closed");
+    assert_eq!(client.result(cookie), 0);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn garbage_ends_only_its_connection() {
+    let bench = Bench::new();
+    let mut good = bench.client(true);
+    for garbage in [
+        &[0xff; 5000][..],
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ] {
+        let mut bad = Client::connect(&bench.socket());
+        let _ = bad.stream.write_all(garbage);
+        assert!(bad.is_closed());
+        let mut bad = bench.client(true);
+        let _ = bad.stream.write_all(garbage);
+        assert!(bad.is_closed());
+    }
+    assert_eq!(good.write(0, b"x"), 0);
+}
+
+#[test]
+fn shutdown_completes_requests_and_removes_the_socket() {
+    let bench = Bench::with(Options {
+        settings: Settings {
+            delay: 200,
+            ..Settings::default()
+        },
+        ..Options::default()
+    });
+    let socket = bench.socket();
+    let mut client = bench.client(false);
+    let _negotiating = Client::connect(&socket);
+    let cookie = client.send_write(0, 0, &[5; 4096]);
+    let disk = bench.disk.clone();
+    wait_for("the request", || disk.content()[0] == 5);
+    let directory = std::thread::spawn(move || bench.stop());
+    assert_eq!(client.result(cookie), 0);
+    assert!(client.is_closed());
+    directory.join().expect("an orderly end");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn unix_socket_is_private_and_a_stale_one_is_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("socket");
+    // Left by a server that was killed.
+    drop(UnixListener::bind(&path).expect("bound"));
+    let listener = Listener::unix(&path).expect("replaced");
+    let mode = std::fs::metadata(&path)
+        .expect("a file")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let second = Listener::unix(&path);
+    assert!(matches!(second, Err(ListenError::InUse(_))), "{second:?}");
+    drop(listener);
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").expect("a file");
+    let result = Listener::unix(&path);
+    assert!(
+        matches!(result, Err(ListenError::NotASocket(_))),
+        "{result:?}"
+    );
+    assert_eq!(std::fs::read(&path).expect("a file"), b"precious");
+}
+
+#[test]
+fn tcp_beyond_loopback_needs_tls() {
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let result = Listener::tcp(address, false);
+        assert!(
+            matches!(result, Err(ListenError::Insecure(_))),
+            "{result:?}"
+        );
+    }
+    assert_eq!(
+        Listener::tcp("0.0.0.0:0", true).expect("a listener").len(),
+        1
+    );
+    assert!(matches!(
+        Listener::tcp("localhost", true),
+        Err(ListenError::Address(..))
+    ));
+    let listeners = Listener::tcp("127.0.0.1:0", false).expect("a listener");
+    let uri = listeners[0].uri("", false);
+    let address = uri
+        .strip_prefix("nbd://")
+        .and_then(|it| it.strip_suffix('/'));
+    let address = address.expect("a URI").to_owned();
+    let directory = tempfile::tempdir().expect("a directory");
+    let _bench = Bench::on(directory, listeners, Options::default());
+    let stream = TcpStream::connect(address).expect("connected");
+    let mut client = Client::begin(stream).expect("a greeting");
+    assert_eq!(client.option(LIST, &[]).len(), 2);
+    assert_eq!(client.option(STARTTLS, &[])[0].0, ERR_POLICY);
+    assert_eq!(client.option(GO, &info_data("", &[])).len(), 2);
+    assert_eq!(client.write(0, b"x"), 0);
+}

@@ -1,0 +1,382 @@
+//! `--degraded on`: targets that fail, and I/O that continues without them.
+
+use std::time::Duration;
+
+use crate::support::{Deployment, End, HALF, Stripes, text};
+use conformance::target::Fault;
+use doca::ErrorCode;
+use role_common::stored_block::Checksum;
+use wire::io_message::IoMessageType::{Read, Write};
+
+const BLOCKS: u64 = 8;
+const STORED: usize = 2 * HALF;
+const NAMES: [&str; 3] = ["data_1", "data_2", "data_p"];
+
+/// `IO_FAILED`, as a target says it.
+const FAILED: u32 = ErrorCode::IO_FAILED.0;
+
+fn empty() -> [Vec<u8>; 3] {
+    [0; 3].map(|_| vec![0; BLOCKS as usize * HALF])
+}
+
+/// Three targets, of which these have faults.
+fn deployment(halves: &[Vec<u8>; 3], args: &str, faults: &[(usize, Fault)]) -> Deployment {
+    let mut all = [Fault::None; 3];
+    for &(target, fault) in faults {
+        all[target] = fault;
+    }
+    Deployment::with(halves, &format!("--degraded on {args}"), all, 1)
+}
+
+/// Writes `content` block by block, and expects these results.
+fn write(deployment: &mut Deployment, content: &[u8], expected: ErrorCode) {
+    let initiator = &mut deployment.initiator;
+    initiator.memory.write(0, content).expect("inside");
+    for block in 0..content.len() / STORED {
+        assert_eq!(
+            initiator.io(Write, block as u64, 1),
+            expected,
+            "block {block}"
+        );
+    }
+}
+
+/// Reads blocks one by one, and compares them.
+fn expect(deployment: &mut Deployment, content: &[u8]) {
+    let initiator = &mut deployment.initiator;
+    initiator
+        .memory
+        .fill(0, content.len(), 0xee)
+        .expect("inside");
+    for (block, expected) in content.chunks(STORED).enumerate() {
+        assert_eq!(
+            initiator.io(Read, block as u64, 1),
+            ErrorCode::SUCCESS,
+            "block {block}"
+        );
+        assert_eq!(initiator.block(block as u64), expected, "block {block}");
+    }
+}
+
+/// Reads blocks one by one: each is an error without data.
+fn expect_errors(deployment: &mut Deployment, blocks: u64) {
+    let initiator = &mut deployment.initiator;
+    initiator
+        .memory
+        .fill(0, blocks as usize * STORED, 0xee)
+        .expect("inside");
+    for block in 0..blocks {
+        assert_eq!(
+            initiator.io(Read, block, 1),
+            ErrorCode::IO_FAILED,
+            "block {block}"
+        );
+        assert_eq!(initiator.block(block), [0xee; STORED], "block {block}");
+    }
+}
+
+/// The state at the end, the number of detachments of this target, and the number of missed stripes.
+fn redundancy(end: &End, target: usize) -> (&str, u64, u64) {
+    let redundancy = &end.statistics["redundancy"];
+    (
+        redundancy["state"].as_str().expect("a state"),
+        redundancy["lost"][target].as_u64().expect("a count"),
+        redundancy["missed_stripes"].as_u64().expect("a count"),
+    )
+}
+
+#[test]
+fn target_that_fails_to_write_is_detached_and_io_continues() {
+    let (old, new) = (
+        text(BLOCKS, STORED),
+        text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec(),
+    );
+    for (target, name) in NAMES.iter().enumerate() {
+        let fault = Fault::FailIo {
+            nth: 5,
+            result: FAILED,
+        };
+        let mut deployment = deployment(&empty(), "", &[(target, fault)]);
+        write(&mut deployment, &old, ErrorCode::SUCCESS);
+        expect(&mut deployment, &old);
+        write(&mut deployment, &new[..2 * STORED], ErrorCode::SUCCESS);
+        let now = [&new[..2 * STORED], &old[2 * STORED..]].concat();
+        expect(&mut deployment, &now);
+        let end = deployment.end();
+        // Blocks 5, 6 and 7 of the first pass, 0 and 1 of the second.
+        assert_eq!(redundancy(&end, target), ("degraded", 1, 5), "{name}");
+        assert_eq!(end.statistics["failed_count"], 0);
+        assert_eq!(end.statistics["degraded"]["writes"], 5);
+        let reads = if target == 2 { 0 } else { 2 * BLOCKS };
+        assert_eq!(end.statistics["degraded"]["reads"], reads, "{name}");
+        let expected = Stripes::of(&now, Checksum::Crc32c);
+        for other in (0..3).filter(|&other| other != target) {
+            assert!(
+                end.halves[other] == expected.0[other],
+                "what {} holds",
+                NAMES[other]
+            );
+        }
+        assert!(
+            end.stderr
+                .contains(&format!("detached storage target {name}")),
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+#[test]
+fn failed_chunk_read_is_recovered_and_its_target_stays() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    for (target, name) in NAMES.iter().enumerate() {
+        let fault = Fault::FailIo {
+            nth: 1,
+            result: FAILED,
+        };
+        // Every read bypasses data_2 or data_1, so all three targets get requests.
+        let mut deployment = deployment(
+            &stripes.0,
+            "--trigger-recovery-read-every-n 1",
+            &[(target, fault)],
+        );
+        expect(&mut deployment, &content);
+        expect(&mut deployment, &content);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, target), ("healthy", 0, 0), "{name}");
+        assert_eq!(
+            end.statistics["degraded"]["failed_reads"][target], 1,
+            "{name}"
+        );
+        assert!(
+            end.stderr
+                .contains(&format!("{name} failed to read its chunk")),
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+/// Each target, beside the others: a deployment waits for time-outs most of the time, which are long enough for a busy machine.
+#[test]
+fn unresponsive_target_is_detached() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let silent = Fault::SwallowIo { nth: 2 };
+    let writes = |target: usize| {
+        let mut writing = deployment(&empty(), "--control-timeout 3", &[(target, silent)]);
+        write(&mut writing, &content, ErrorCode::SUCCESS);
+        expect(&mut writing, &content);
+        let end = writing.end();
+        assert_eq!(
+            redundancy(&end, target),
+            ("degraded", 1, BLOCKS - 2),
+            "{}",
+            NAMES[target]
+        );
+        assert!(end.stderr.contains("does not answer"), "{}", end.stderr);
+    };
+    let reads = |target: usize| {
+        let args = "--control-timeout 3 --trigger-recovery-read-every-n 1";
+        let mut reading = deployment(&stripes.0, args, &[(target, silent)]);
+        expect(&mut reading, &content);
+        let end = reading.end();
+        let name = NAMES[target];
+        assert_eq!(redundancy(&end, target), ("degraded", 1, 0), "{name}");
+    };
+    std::thread::scope(|scope| {
+        for target in 0..NAMES.len() {
+            let (writes, reads) = (&writes, &reads);
+            scope.spawn(move || writes(target));
+            scope.spawn(move || reads(target));
+        }
+    });
+}
+
+#[test]
+fn second_failure_causes_errors_and_no_wrong_data() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    for (one, other) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        let fail = |nth| Fault::FailIo {
+            nth,
+            result: FAILED,
+        };
+        let mut deployment = deployment(&stripes.0, "", &[(one, fail(0)), (other, fail(1))]);
+        write(&mut deployment, &content[..STORED], ErrorCode::SUCCESS);
+        write(&mut deployment, &content[..STORED], ErrorCode::IO_FAILED);
+        write(
+            &mut deployment,
+            &content[..3 * STORED],
+            ErrorCode::IO_FAILED,
+        );
+        expect_errors(&mut deployment, BLOCKS);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, other).0, "failed", "{one} {other}");
+        assert_eq!(end.statistics["failed_count"], 4 + BLOCKS);
+        let third = 3 - one - other;
+        // It stored one write, and perhaps the second one, which has the same content.
+        assert!(end.halves[third] == stripes.0[third]);
+    }
+}
+
+#[test]
+fn two_failed_chunk_reads_are_an_error_of_that_block() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let fail = Fault::FailIo {
+            nth: 0,
+            result: FAILED,
+        };
+        let mut deployment = deployment(&stripes.0, "", &[(one, fail), (other, fail)]);
+        expect_errors(&mut deployment, 1);
+        expect(&mut deployment, &content);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, one), ("healthy", 0, 0));
+        assert_eq!(end.statistics["failed_count"], 1);
+    }
+}
+
+#[test]
+fn blocks_without_checksum_are_read_from_two_chunks_unless_checksums_are_required() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Off);
+    for target in 0..3 {
+        let fail = Fault::FailIo {
+            nth: 1,
+            result: FAILED,
+        };
+        for policy in ["crc32c", "require"] {
+            let args = format!("--checksum {policy}");
+            let mut deployment = deployment(&stripes.0, &args, &[(target, fail)]);
+            // All three chunks of block 0 are read, and the last block is written.
+            deployment.initiator.io(Read, 0, 1);
+            let initiator = &mut deployment.initiator;
+            initiator.memory.write(0, &content).expect("inside");
+            assert_eq!(initiator.io(Write, BLOCKS - 1, 1), ErrorCode::SUCCESS);
+            if policy == "require" {
+                expect_errors(&mut deployment, BLOCKS - 1);
+            } else {
+                expect(&mut deployment, &content);
+            }
+            let end = deployment.end();
+            assert_eq!(redundancy(&end, target), ("degraded", 1, 1));
+        }
+    }
+}
+
+#[test]
+fn wrong_chunk_without_a_third_one_is_an_error() {
+    let content = text(BLOCKS, STORED);
+    for (lost, wrong) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        let stripes = Stripes::of(&content, Checksum::Crc32c).flip(wrong, 3, 30);
+        let fail = Fault::FailIo {
+            nth: 0,
+            result: FAILED,
+        };
+        let mut deployment = deployment(&stripes.0, "", &[(lost, fail)]);
+        write(&mut deployment, &content[..STORED], ErrorCode::SUCCESS);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.fill(0, 8 * STORED, 0xee).expect("inside");
+        assert_eq!(
+            initiator.io(Read, 3, 1),
+            ErrorCode::IO_FAILED,
+            "{lost} {wrong}"
+        );
+        assert_eq!(initiator.block(3), [0xee; STORED]);
+        assert_eq!(
+            initiator.io(Read, 4, 1),
+            ErrorCode::SUCCESS,
+            "the worker goes on"
+        );
+        let end = deployment.end();
+        assert_eq!(end.statistics["uncorrectable"], 1);
+    }
+}
+
+#[test]
+fn without_degraded_mode_the_session_ends_without_redundancy_output() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let fail = Fault::FailIo {
+        nth: 0,
+        result: FAILED,
+    };
+    let mut faults = [Fault::None; 3];
+    faults[0] = fail;
+    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+    assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::IO_FAILED);
+    let end = deployment.end();
+    assert!(end.statistics.get("degraded").is_none() && end.statistics.get("redundancy").is_none());
+    assert!(end.statistics["cores"][0].get("degraded").is_none());
+}
+
+/// Three targets with superblocks: one fails to write, and another one persists only this many superblocks.
+fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
+    let mut faults = [Fault::None; 3];
+    faults[failing] = Fault::FailIo {
+        nth: 0,
+        result: FAILED,
+    };
+    let mut superblocks = [Some(u32::MAX); 3];
+    superblocks[persists.0] = Some(persists.1);
+    // The scrub of a new set would read from its targets.
+    let args = "--degraded on --control-timeout 1 --scrub off";
+    Deployment::keeping(&empty(), args, faults, superblocks, 1)
+}
+
+/// Superblocks of a target until the set is in use; until it continues without a member; until it is closed.
+const OPEN: u32 = 2;
+const DEGRADED: u32 = OPEN + 2;
+const CLOSED: u32 = DEGRADED + 2;
+
+const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+
+#[test]
+fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
+    for (failing, withholding) in PAIRS {
+        for persists in OPEN..DEGRADED {
+            let mut deployment = with_superblocks(failing, (withholding, persists));
+            let initiator = &mut deployment.initiator;
+            initiator.memory.write(0, &text(1, STORED)).expect("inside");
+            initiator.begin(Write, 0);
+            // A second target is not given up for its silence.
+            deployment.wait_for_log("is unresponsive, and another one is not current");
+            let initiator = &mut deployment.initiator;
+            assert!(
+                !initiator.is_answered(Duration::from_millis(200)),
+                "acknowledged with {persists} superblocks of {}",
+                NAMES[withholding]
+            );
+            let logged = deployment.abandon();
+            assert_eq!(logged.matches("detached storage target").count(), 1);
+            let detached = format!("detached storage target {}, going on", NAMES[failing]);
+            assert!(logged.contains(&detached), "{logged}");
+        }
+        let mut deployment = with_superblocks(failing, (withholding, CLOSED));
+        write(&mut deployment, &text(1, STORED), ErrorCode::SUCCESS);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, failing), ("degraded", 1, 1));
+    }
+}
+
+/// No I/O starts before all targets have persisted that the set is in use.
+fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
+    let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
+    let args = "--degraded on --control-timeout 1";
+    Deployment::keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
+}
+
+#[test]
+#[should_panic(expected = "its answer that it has persisted its superblock")]
+fn no_io_begins_before_all_targets_have_prepared_for_it() {
+    begins_with_so_many_superblocks_of_data_2(0);
+}
+
+#[test]
+#[should_panic(expected = "its answer that it has persisted its superblock")]
+fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
+    begins_with_so_many_superblocks_of_data_2(1);
+}

@@ -1,0 +1,474 @@
+//! Reads and writes of a running service, message by message.
+
+use std::collections::HashSet;
+
+use crate::support::{Deployment, HALF, Stripes, TAIL, noise, text};
+use conformance::target::Fault;
+use doca::ErrorCode;
+use role_common::stored_block::Checksum;
+use wire::io_message::IoMessageType::{self, Read, Write};
+use wire::io_message::Repr;
+
+const STORED: usize = 2 * HALF;
+
+/// Targets of this many blocks that were never written.
+fn empty(blocks: usize) -> [Vec<u8>; 3] {
+    [0; 3].map(|_| vec![0; blocks * HALF])
+}
+
+#[test]
+fn writes_are_striped_over_three_targets_and_read_back() {
+    let content = text(8, STORED);
+    for (args, checksum) in [("", Checksum::Crc32c), ("--checksum off", Checksum::Off)] {
+        let mut deployment = Deployment::start(&empty(8), args);
+        let initiator = &mut deployment.initiator;
+        assert_eq!(
+            (initiator.details.block_size, initiator.details.total_size),
+            (1024, 8192)
+        );
+        initiator.memory.write(0, &content).expect("inside");
+        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::SUCCESS);
+        assert_eq!(
+            initiator.io(Write, 1, 7),
+            ErrorCode::SUCCESS,
+            "several blocks"
+        );
+        initiator
+            .memory
+            .fill(0, content.len(), 0xee)
+            .expect("inside");
+        assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, content.len()), content);
+        let end = deployment.end();
+        assert_eq!(
+            Stripes(end.halves),
+            Stripes::of(&content, checksum),
+            "byte by byte"
+        );
+        assert_eq!(end.statistics["operation_count"], 3);
+        assert_eq!(end.statistics["failed_count"], 0);
+    }
+}
+
+/// Every second read does without a data chunk, data_2 and data_1 in turn.
+#[test]
+fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
+    let content = text(8, STORED);
+    for checksum in [Checksum::Off, Checksum::Crc32c] {
+        let stripes = Stripes::of(&content, checksum);
+        let whole = stripes.whole_blocks();
+        let flags = "--placement whole-blocks --trigger-recovery-read-every-n 2";
+        let mut deployment = Deployment::start(&whole, flags);
+        let initiator = &mut deployment.initiator;
+        assert_eq!(
+            (initiator.details.block_size, initiator.details.total_size),
+            (1024, 8192)
+        );
+        for _ in 0..4 {
+            initiator.memory.fill(0, content.len(), 0).expect("inside");
+            assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+            assert_eq!(initiator.bytes(0, content.len()), content);
+            assert_eq!(initiator.io(Read, 3, 1), ErrorCode::SUCCESS);
+        }
+        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::INVALID_VALUE);
+        let end = deployment.end();
+        assert_eq!(end.halves, whole, "as it was");
+        assert_eq!(end.statistics["failed_count"], 1);
+    }
+}
+
+#[test]
+fn a_wrong_chunk_of_whole_blocks_is_corrected_and_not_repaired() {
+    let content = text(8, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c).flip(0, 2, 20);
+    let whole = stripes.whole_blocks();
+    let mut deployment = Deployment::start(&whole, "--placement whole-blocks --scrub once");
+    let initiator = &mut deployment.initiator;
+    for _ in 0..3 {
+        assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, content.len()), content);
+    }
+    assert_eq!(deployment.end().halves, whole, "as it was");
+}
+
+#[test]
+fn up_to_255_blocks_are_one_io_and_256_an_error() {
+    let content = text(255, STORED);
+    let mut deployment = Deployment::start(&empty(300), "");
+    let initiator = &mut deployment.initiator;
+    initiator.memory.write(0, &content).expect("inside");
+    assert_eq!(initiator.io(Write, 0, 256), ErrorCode::INVALID_VALUE);
+    assert_eq!(initiator.io(Write, 0, 255), ErrorCode::SUCCESS);
+    initiator.memory.fill(0, content.len(), 0).expect("inside");
+    assert_eq!(initiator.io(Read, 0, 256), ErrorCode::INVALID_VALUE);
+    assert_eq!(initiator.io(Read, 0, 255), ErrorCode::SUCCESS);
+    assert_eq!(initiator.bytes(0, content.len()), content);
+    let end = deployment.end();
+    assert_eq!(end.statistics["failed_count"], 2);
+    assert!(
+        end.stderr.contains("expected 1 to 255 blocks"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn requests_outside_of_the_memories_are_errors_and_the_worker_goes_on() {
+    let content = text(8, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let mut deployment = Deployment::start(&stripes.0, "");
+    let initiator = &mut deployment.initiator;
+    let memory = initiator.memory.len() as u64;
+    for (size, requester, storage) in [
+        (1024, 0, 8 * 1024),
+        (2048, 0, 7 * 1024),
+        (1024, 0, u64::MAX - 1023),
+        (1024, memory - 1023, 0),
+        (1024, u64::MAX, 0),
+        (1023, 0, 0),
+        (0, 0, 0),
+        (1024, 0, 512),
+    ] {
+        for kind in [Read, Write] {
+            let code = initiator.io_at(kind, size, requester, storage);
+            assert_eq!(
+                code,
+                ErrorCode::INVALID_VALUE,
+                "{kind:?} {size} {requester} {storage}"
+            );
+        }
+    }
+    for (kind, length) in [(7, 64), (0, 64), (1, 63), (1, 0)] {
+        let mut request = Repr {
+            message_type: Read,
+            user_data: 9,
+            result: 0,
+            size: 1024,
+            requester_offset: 0,
+            storage_offset: 0,
+        }
+        .to_bytes();
+        request[3] = kind;
+        let answers = initiator.exchange_lengths(&[(&request, length)]);
+        assert_eq!(
+            answers[0].result,
+            ErrorCode::INVALID_VALUE.0,
+            "{kind} {length}"
+        );
+    }
+    assert_eq!(
+        initiator.io_at(Read, 1024, memory - 1024, 7 * 1024),
+        ErrorCode::SUCCESS
+    );
+    assert_eq!(
+        initiator.bytes(memory as usize - 1024, 1024),
+        content[7 * 1024..]
+    );
+    let end = deployment.end();
+    assert_eq!(end.statistics["failed_count"], 20);
+    assert_eq!(Stripes(end.halves), stripes, "nothing was written");
+}
+
+#[test]
+fn an_error_of_any_target_is_the_error_of_its_io_only() {
+    let content = text(4, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    for target in 0..3 {
+        let fault = |nth| Fault::FailIo {
+            nth,
+            result: ErrorCode::NOT_PERMITTED.0,
+        };
+        let mut faults = [Fault::None; 3];
+        faults[target] = fault(0);
+        let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(0, &content).expect("inside");
+        assert_eq!(
+            initiator.io(Write, 0, 4),
+            ErrorCode::NOT_PERMITTED,
+            "the first of its blocks"
+        );
+        assert_eq!(initiator.io(Write, 0, 4), ErrorCode::SUCCESS);
+        assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
+        assert_eq!(deployment.end().statistics["failed_count"], 1);
+    }
+}
+
+#[test]
+fn content_that_does_not_compress_names_the_flag_that_helps() {
+    let mut deployment = Deployment::start(&empty(4), "");
+    let initiator = &mut deployment.initiator;
+    initiator
+        .memory
+        .write(0, &noise(STORED, 1))
+        .expect("inside");
+    initiator
+        .memory
+        .write(STORED, &text(1, STORED))
+        .expect("inside");
+    assert_eq!(initiator.io(Write, 0, 1), ErrorCode::IO_FAILED);
+    assert_eq!(
+        initiator.io(Write, 1, 1),
+        ErrorCode::SUCCESS,
+        "the worker goes on"
+    );
+    let end = deployment.end();
+    assert!(
+        end.stderr
+            .contains("compresses to 1028 bytes, 16 more than the 1012"),
+        "{}",
+        end.stderr
+    );
+    assert!(
+        end.stderr.contains("--logical-block-size 1024"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn a_logical_block_size_holds_noise() {
+    // 2 * 512 bytes hold any 960 bytes.
+    let content = noise(960 * 8, 2);
+    let mut deployment = Deployment::start(&empty(8), "--logical-block-size 960");
+    let initiator = &mut deployment.initiator;
+    assert_eq!(
+        (initiator.details.block_size, initiator.details.total_size),
+        (960, 7680)
+    );
+    initiator.memory.write(0, &content).expect("inside");
+    assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
+    initiator
+        .memory
+        .fill(0, content.len() + 100, 0xee)
+        .expect("inside");
+    for block in 0..8 {
+        assert_eq!(initiator.io(Read, block, 1), ErrorCode::SUCCESS);
+    }
+    assert_eq!(initiator.bytes(0, content.len()), content);
+    assert_eq!(
+        initiator.bytes(content.len(), 100),
+        [0xee; 100],
+        "not a byte more"
+    );
+    deployment.end();
+}
+
+#[test]
+fn reads_of_blocks_that_were_never_written_are_errors() {
+    let mut deployment = Deployment::start(&empty(4), "");
+    assert_eq!(deployment.initiator.io(Read, 2, 1), ErrorCode::IO_FAILED);
+    let end = deployment.end();
+    assert!(end.stderr.contains("never written"), "{}", end.stderr);
+}
+
+/// Bytes of blocks of any content.
+const LOGICAL: usize = 960;
+const ANY_CONTENT: &str = "--logical-block-size 960";
+
+/// Reads a block into memory that holds something else. Returns its content.
+fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, ErrorCode> {
+    let initiator = &mut deployment.initiator;
+    let offset = block as usize * LOGICAL;
+    initiator
+        .memory
+        .fill(offset, LOGICAL, 0xee)
+        .expect("inside");
+    match initiator.io(Read, block, 1) {
+        ErrorCode::SUCCESS => Ok(initiator.bytes(offset, LOGICAL)),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn blocks_of_any_content_are_zero_until_they_are_written() {
+    for checksum in ["crc32c", "off"] {
+        let args = format!("{ANY_CONTENT} --checksum {checksum}");
+        let mut deployment = Deployment::start(&empty(4), &args);
+        assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
+        let content = noise(LOGICAL, 3);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(LOGICAL, &content).expect("inside");
+        assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
+        assert_eq!(read_logical(&mut deployment, 1), Ok(content));
+        assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
+        // A set without superblocks is left as it is.
+        let end = deployment.end();
+        assert_eq!(end.halves[0][2 * HALF..], [0; 2 * HALF]);
+        assert_eq!(end.statistics["uncorrectable"], 0);
+    }
+}
+
+#[test]
+fn zeroed_chunks_of_a_written_block_are_no_unwritten_block() {
+    for checksum in ["crc32c", "off"] {
+        let args = format!("{ANY_CONTENT} --checksum {checksum}");
+        let mut deployment = Deployment::start(&empty(4), &args);
+        let content = noise(LOGICAL, 4);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(LOGICAL, &content).expect("inside");
+        assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
+        let written = deployment.end().halves;
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let mut halves = written.clone();
+            for target in [one, other] {
+                halves[target][HALF..2 * HALF].fill(0);
+            }
+            let mut deployment = Deployment::start(&halves, &args);
+            let found = read_logical(&mut deployment, 1);
+            assert_eq!(
+                found,
+                Err(ErrorCode::IO_FAILED),
+                "{args}, {one} and {other}"
+            );
+            deployment.end();
+        }
+    }
+}
+
+#[test]
+fn first_scrub_stores_blocks_of_zeros() {
+    let records = [Some(u32::MAX); 3];
+    let args = format!("{ANY_CONTENT} --degraded on");
+    let mut deployment = Deployment::keeping(&empty(4), &args, [Fault::None; 3], records, 1);
+    deployment.wait_for_log("scrub completed");
+    assert_eq!(read_logical(&mut deployment, 3), Ok(vec![0; LOGICAL]));
+    let end = deployment.end();
+    assert_eq!(
+        end.statistics["redundancy"]["scrubbed"]["converted"], 4,
+        "{}",
+        end.statistics
+    );
+    for half in &end.halves {
+        let is_unwritten = |chunk: &[u8]| chunk.iter().all(|&byte| byte == 0);
+        assert!(!half.chunks(HALF).any(is_unwritten));
+    }
+}
+
+#[test]
+fn ios_on_one_block_at_a_time_do_not_tear_it() {
+    const ROUNDS: u64 = 300;
+    // Requests of one worker reach all targets in one order; those of two workers interleave.
+    let args = "--trigger-recovery-read-every-n 2";
+    let mut deployment = Deployment::with(&empty(4), args, [Fault::None; 3], 2);
+    let initiator = &mut deployment.initiator;
+    // Each writer has its own block in memory, and each reader its own range.
+    let versions: Vec<Vec<u8>> = (0..4u8).map(|version| vec![version + 1; STORED]).collect();
+    for (version, bytes) in versions.iter().enumerate() {
+        initiator
+            .memory
+            .write(version * STORED, bytes)
+            .expect("inside");
+    }
+    let request = |kind: IoMessageType, place: u64| {
+        let repr = Repr {
+            message_type: kind,
+            user_data: place,
+            result: 0,
+            size: STORED as u32,
+            requester_offset: place * STORED as u64,
+            storage_offset: STORED as u64,
+        };
+        repr.to_bytes()
+    };
+    let first = initiator.exchange(&[request(Write, 0)]);
+    assert_eq!(first[0].result, 0);
+    let mut seen = HashSet::new();
+    for _ in 0..ROUNDS {
+        let mut requests = Vec::new();
+        for place in 0..4 {
+            requests.push(request(Write, place));
+            requests.push(request(Read, 4 + place));
+        }
+        for answer in initiator.exchange(&requests) {
+            assert_eq!(answer.result, ErrorCode::SUCCESS.0);
+        }
+        for place in 4..8 {
+            let read = initiator.bytes(place * STORED, STORED);
+            assert!(versions.contains(&read), "a torn block: {:?}", &read[..8]);
+            seen.insert(read[0]);
+        }
+    }
+    assert!(seen.len() > 1, "reads see different writes: {seen:?}");
+    let end = deployment.end();
+    assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
+    assert_eq!(end.statistics["uncorrectable"], 0);
+    assert_eq!(end.statistics["operation_count"], 8 * ROUNDS + 1);
+}
+
+#[test]
+fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
+    for workers in [1, 2] {
+        let mut deployment = Deployment::with(&empty(8), "", [Fault::None; 3], workers);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(0, &text(8, STORED)).expect("inside");
+        assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
+        initiator.withdraw_memory();
+        assert_ne!(initiator.io_at(Write, 1024, TAIL, 1024), ErrorCode::SUCCESS);
+        assert_eq!(initiator.io_at(Write, 1024, 0, 2048), ErrorCode::SUCCESS);
+        // Good and bad writes and some reads at once: a DMA task that fails takes others down with it.
+        for round in 0..60 {
+            let fails = |lane: u64| (lane * 7 + round * 3) % 5 < 2;
+            let requests: Vec<_> = (0..8)
+                .map(|lane| {
+                    let repr = Repr {
+                        message_type: if (lane + round) % 7 == 0 && !fails(lane) {
+                            Read
+                        } else {
+                            Write
+                        },
+                        user_data: lane,
+                        result: 0,
+                        size: 1024,
+                        requester_offset: if fails(lane) { TAIL } else { 0 },
+                        storage_offset: 1024 * (lane % 3),
+                    };
+                    repr.to_bytes()
+                })
+                .collect();
+            for answer in initiator.exchange(&requests) {
+                let failed = answer.result != ErrorCode::SUCCESS.0;
+                assert_eq!(failed, fails(answer.user_data), "round {round}: {answer:?}");
+            }
+        }
+        let end = deployment.end();
+        assert_eq!(end.statistics["uncorrectable"], 0, "no target is to blame");
+    }
+}
+
+/// Reads all blocks repeatedly while data_2 sends unexpected messages, which the service has to log without other effect.
+fn disturbs_nobody(fault: Fault, said: &str) {
+    let content = text(4, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let mut deployment = Deployment::with(&stripes.0, "", [Fault::None, fault, Fault::None], 1);
+    let initiator = &mut deployment.initiator;
+    for _ in 0..20 {
+        assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, 4 * STORED), content);
+    }
+    let end = deployment.end();
+    let said = format!("data_2 sent {said}");
+    assert!(end.stderr.contains(&said), "{said}: {}", end.stderr);
+    // Taken for the result of a read, it would show as a corrected chunk.
+    assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
+}
+
+#[test]
+fn second_result_is_ignored() {
+    disturbs_nobody(Fault::AnswerTwice, "a result for transaction");
+}
+
+#[test]
+fn late_second_result_is_not_taken_for_the_next_block() {
+    disturbs_nobody(Fault::AnswerLate, "a result for transaction");
+}
+
+#[test]
+fn echoed_request_is_not_taken_for_a_result() {
+    disturbs_nobody(Fault::Echo, "64 bytes that are no result");
+}
+
+#[test]
+fn truncated_result_is_ignored() {
+    disturbs_nobody(Fault::Truncate, "63 bytes that are no result");
+}

@@ -1,0 +1,147 @@
+//! The model of an accepted schema, and the code generated from it.
+
+use crate::common::{OPTIONS, check, head, write};
+use wire_codegen::model::{ByteOrder, Form, Kind, Prefixed, Span};
+
+const SCHEMA: &str = r#"
+    // The frame.
+    //
+    // More about it.
+    message Frame {
+      option (doca_storage.layout.message) = {
+        form: FORM_FRAME
+        size: 9
+        frame { length { offset: 0 width: 4 } type { offset: 4 width: 1 } max_size: 64 }
+      };
+      #
+      uint32 id = 1 [(doca_storage.layout.field) = { offset: 5 width: 4 byte_order: BYTE_ORDER_LITTLE_ENDIAN }];
+      #
+      oneof payload {
+        #
+        google.protobuf.Empty nothing = 10 [(doca_storage.layout.field) = { message_type: 0 }];
+        #
+        Note note = 11 [(doca_storage.layout.field) = { message_type: 3 }];
+      }
+    }
+    #
+    message Note {
+      option (doca_storage.layout.message) = { form: FORM_PAYLOAD };
+      #
+      Colour colour = 1 [(doca_storage.layout.field) = { offset: 0 width: 2 }];
+      #
+      string text = 2 [(doca_storage.layout.field) = { offset: 2 length_prefix: 1 max_length: 20 }];
+    }
+    #
+    enum Colour {
+      #
+      COLOUR_DARK_RED = 0;
+      #
+      BLUE = 7;
+    }
+    "#;
+
+#[test]
+fn statements_of_the_schema_arrive_in_the_model() {
+    let schema = check(SCHEMA).expect("a sound schema");
+    let [module] = schema.modules.as_slice() else {
+        panic!("one module, not {schema:?}");
+    };
+    assert_eq!(module.name, "test");
+    assert_eq!(module.package, "test");
+    let [frame, note] = module.messages.as_slice() else {
+        panic!("two messages, not {module:?}");
+    };
+
+    assert_eq!(frame.docs, "The frame.\n\nMore about it.");
+    assert_eq!(frame.wire_name, "frame");
+    assert_eq!(frame.size, Some(9));
+    assert_eq!(frame.fields[0].byte_order, ByteOrder::Little);
+    assert_eq!(frame.fields[0].offset, 5);
+    let Form::Frame(form) = &frame.form else {
+        panic!("a frame, not {frame:?}");
+    };
+    assert_eq!(
+        form.length,
+        Span {
+            offset: 0,
+            width: 4
+        }
+    );
+    assert_eq!(
+        form.discriminant,
+        Span {
+            offset: 4,
+            width: 1
+        }
+    );
+    assert_eq!(form.byte_order, ByteOrder::Big);
+    assert_eq!(form.max_size, 64);
+    let variants: Vec<_> = form
+        .variants
+        .iter()
+        .map(|variant| {
+            (
+                variant.name.as_str(),
+                variant.number,
+                variant.payload.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(variants, [("nothing", 0, None), ("note", 3, Some("Note"))]);
+
+    assert_eq!(note.form, Form::Payload);
+    let expected = Kind::Enumeration {
+        width: 2,
+        name: "Colour".into(),
+    };
+    assert_eq!(note.fields[0].kind, expected);
+    assert_eq!(
+        note.fields[1].kind,
+        Kind::Text(Prefixed { prefix: 1, max: 20 })
+    );
+    assert_eq!((note.fixed_width(), note.variable_width()), (3, 20));
+
+    let values: Vec<_> = module.enums[0]
+        .values
+        .iter()
+        .map(|value| (value.name.as_str(), value.number))
+        .collect();
+    assert_eq!(values, [("dark_red", 0), ("blue", 7)]);
+}
+
+#[test]
+fn generated_files_are_those_that_wire_includes() {
+    let proto = tempfile::tempdir().expect("a directory for the schema");
+    let out = tempfile::tempdir().expect("a directory for the code");
+    let text = format!("{}{SCHEMA}", head("BYTE_ORDER_BIG_ENDIAN"));
+    write(proto.path(), &[("test.proto", &text)], OPTIONS);
+    wire_codegen::generate(&[proto.path()], &["test.proto"], &[], out.path())
+        .expect("a sound schema");
+
+    let read = |name: &str| {
+        std::fs::read_to_string(out.path().join(name))
+            .unwrap_or_else(|error| panic!("{name} is included by wire: {error}"))
+    };
+    let code = read("test.rs");
+    assert!(code.contains("pub struct Frame"), "{code}");
+    assert!(code.contains("put_u32_le(self.id)"), "{code}");
+    assert!(code.contains("pub enum Payload"), "{code}");
+    assert!(code.contains("DarkRed = 0"), "{code}");
+    let table = read("layout_table.rs");
+    assert!(table.contains("Kind::Text { max: 20 }"), "{table}");
+    // The note's text follows the header of 9 bytes and the colour of 2.
+    assert!(table.contains("offset: 11"), "{table}");
+    assert!(read("recording.rs").contains("include!(\"prost/test.rs\")"));
+    assert!(read("prost/test.rs").contains("::prost::Message"));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let proto = tempfile::tempdir().expect("a directory for the schema");
+    let text = format!("{}{SCHEMA}", head("BYTE_ORDER_BIG_ENDIAN"));
+    write(proto.path(), &[("test.proto", &text)], OPTIONS);
+    let nowhere = proto.path().join("absent");
+    let error = wire_codegen::generate(&[proto.path()], &["test.proto"], &[], &nowhere)
+        .expect_err("there is no such directory");
+    assert!(error.to_string().contains("absent/test.rs"), "{error}");
+}
