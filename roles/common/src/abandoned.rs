@@ -1,4 +1,4 @@
-//! Threads that are abandoned because a peer holds them, and how many there are.
+//! Threads abandoned because a peer blocks them, and their number.
 //!
 //! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session ends and the thread is
 //! abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it uses, none of which is used for another session,
@@ -20,12 +20,12 @@ const RUNNING: u8 = 0;
 const ABANDONED_STATE: u8 = 1;
 const RETURNED: u8 = 2;
 
-/// Whether a thread runs, was abandoned, or has returned. Clones mean the same thread.
+/// State of a thread: running, abandoned or returned. Clones refer to the same thread.
 #[derive(Debug, Clone, Default)]
 pub struct Attachment(Arc<AtomicU8>);
 
 impl Attachment {
-    /// What the thread itself holds as long as it runs.
+    /// Returns the guard that the thread holds while it runs.
     pub(crate) fn guard(&self) -> Guard {
         Guard(Arc::clone(&self.0))
     }
@@ -62,11 +62,11 @@ impl Drop for Guard {
     }
 }
 
-/// Checks that a further session may be served.
+/// Checks that another session may be served.
 ///
 /// # Errors
 ///
-/// `AGAIN`: as many threads as allowed are held by peers of earlier sessions.
+/// `AGAIN`: the maximum number of threads is blocked by peers of earlier sessions.
 pub fn check() -> Result<(), Failure> {
     let count = ABANDONED.load(Ordering::Acquire);
     if count < ABANDONED_THREADS {

@@ -1,4 +1,4 @@
-//! The frame of every program: flags, banner, logs, signals, exit code.
+//! Common start-up and exit of every program: flags, banner, logs, signals, exit code.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,19 +12,19 @@ use crate::metrics::{Metrics, MetricsAddress};
 use crate::notify;
 use crate::shutdown::Shutdown;
 
-/// What a program needs besides its flags.
+/// Resources of a program besides its flags.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Where it prints.
+    /// Console for the program's output.
     pub console: Console,
-    /// Whether it was asked to end.
+    /// Shutdown request, set by signals.
     pub shutdown: Shutdown,
-    /// The metrics that `--metrics` serves.
+    /// Metrics served with `--metrics`.
     pub metrics: Metrics,
 }
 
 impl Environment {
-    /// Says on the console, and to a service manager, that the program is ready for its peers.
+    /// Announces on the console, and to a service manager, that the program is ready for its peers.
     pub fn announce_ready(&self, line: impl std::fmt::Display) {
         self.console.announce(line);
         notify::ready();
@@ -75,7 +75,7 @@ pub fn run<F: RoleFlags>(
     console::conclude_role(name, code)
 }
 
-/// Levels of `SOFTDOCA_LOG`. softdoca itself, in programs of others, only warns of another one.
+/// Levels of `SOFTDOCA_LOG`. softdoca itself, in programs of others, only warns about an unknown one.
 const SOFTDOCA_LEVELS: [&str; 7] = [
     "critical", "error", "warning", "warn", "info", "debug", "trace",
 ];

@@ -10,8 +10,8 @@ use crate::budget::Deadline;
 use crate::failure::Failure;
 use crate::shutdown::Waker;
 
-/// A call that runs on a thread of its own. Dropped, or past its deadline, the thread is [abandoned](crate::abandoned) with whatever it
-/// uses; its result is dropped there.
+/// A call that runs on a thread of its own. If dropped, or past its deadline, the thread is
+/// [abandoned](crate::abandoned) with everything it uses, and its result is dropped there.
 #[derive(Debug)]
 pub struct Background<T> {
     what: &'static str,
@@ -22,11 +22,11 @@ pub struct Background<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts a call, which may take so long. `waker` is used when there is a result.
+    /// Starts a call that may take until `within` from now. `waker` is used when there is a result.
     ///
     /// # Errors
     ///
-    /// The operating system has no thread.
+    /// The operating system cannot create a thread.
     pub fn start(
         what: &'static str,
         within: Duration,
@@ -60,7 +60,7 @@ impl<T: Send + 'static> Background<T> {
         })
     }
 
-    /// The result, once it is there.
+    /// Returns the result if the call has returned.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Background<T> {
         }
     }
 
-    /// When it has to be done.
+    /// Time by which the call must return.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline.at()
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// One test for all, as the number of abandoned threads is one for the process.
+    /// A single test, because the number of abandoned threads is per process.
     #[test]
     fn calls_that_miss_their_deadline_are_abandoned_and_counted() {
         let waker = Waker::new().expect("a pipe");

@@ -1,4 +1,4 @@
-//! Tells a service manager, systemd for example, that the program is ready: `sd_notify(3)`'s protocol, one datagram.
+//! Readiness notification for a service manager such as systemd: the protocol of `sd_notify(3)`, one datagram.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Once;
 
-/// Says once that the program is ready, to the socket that `NOTIFY_SOCKET` names, if it does.
+/// Notifies the socket named by `NOTIFY_SOCKET`, if set, that the program is ready. Does so once.
 pub(crate) fn ready() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -25,7 +25,7 @@ fn send(socket: &OsStr, message: &[u8]) -> io::Result<()> {
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
     };
     let sender = UnixDatagram::unbound()?;
-    // A manager that does not read is not waited for.
+    // Do not block on a manager that does not read.
     sender.set_nonblocking(true)?;
     sender.send_to_addr(message, &address).map(|_| ())
 }

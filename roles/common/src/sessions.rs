@@ -1,4 +1,4 @@
-//! One session after the other: how many a program serves, and what their ends come to.
+//! Consecutive sessions of a program: their limit and their results.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::control::Waiter;
 use crate::failure::Failure;
 pub use crate::flags::SessionLimit;
 
-/// Time between two attempts to get ready for a session: the first, and the longest.
+/// First and longest interval between attempts to prepare a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The flag of all programs that serve.
+/// Flag of all programs that serve sessions.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SessionFlags {
     /// Sessions to serve, one after the other, before the program ends: a number, or forever
@@ -23,17 +23,17 @@ pub struct SessionFlags {
     pub sessions: SessionLimit,
 }
 
-/// Why a session did not come to a good end.
+/// Reason why a session failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// It had not begun: there was no peer yet to be served, or the user wanted to wait for none.
+    /// Before it began: no peer was connected, or shutdown was requested.
     Before(Failure),
-    /// A peer was there.
+    /// After a peer was connected.
     During(Failure),
 }
 
 impl Broken {
-    /// Why.
+    /// The failure.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
@@ -42,14 +42,14 @@ impl Broken {
     }
 }
 
-/// Calls `session` again and again, until `limit` sessions have begun and ended or the user wants no more.
+/// Calls `session` repeatedly until `limit` sessions have ended or shutdown is requested.
 ///
-/// With a limit of one, the end of the session, or what kept it from beginning, is the result. With more, each end is told on
-/// the console, and what keeps a session from beginning is tried again after a pause.
+/// With a limit of one, the session's result, or the failure that prevented it, is the result. Otherwise each
+/// session's result is printed on the console, and preparing a session is retried after a pause if it fails.
 ///
 /// # Errors
 ///
-/// A session ended badly; the user ended the program before there were `limit` sessions.
+/// A session failed; shutdown was requested before `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -73,7 +73,7 @@ pub fn serve(
         match session() {
             Ok(()) => tally.well += 1,
             Err(Broken::During(failure)) => {
-                // Clients that fail at once, one after the other, do not fill the log.
+                // Limited, because clients that fail at once, one after the other, would fill the log.
                 let now = Instant::now();
                 for ((), count) in lines.take_suppressed(now) {
                     let text = format_args!("{count} more sessions ended badly");
@@ -106,7 +106,7 @@ pub fn serve(
     tally.conclude(limit)
 }
 
-/// Waits for this time, unless the user wants no more.
+/// Waits for this time or a shutdown request.
 fn rest(environment: &Environment, pause: Duration) {
     let end = Instant::now() + pause;
     let mut waiter = Waiter::new(environment.shutdown.clone());
@@ -115,12 +115,12 @@ fn rest(environment: &Environment, pause: Duration) {
     }
 }
 
-/// How the sessions so far have ended.
+/// Results of the sessions so far.
 #[derive(Debug, Default)]
 struct Tally {
     well: u64,
     badly: u64,
-    /// Why the last one did that ended badly.
+    /// Failure of the last session that failed.
     last: Option<Failure>,
 }
 
@@ -167,7 +167,7 @@ mod tests {
         Failure::new(ErrorCode::CONNECTION_RESET, text)
     }
 
-    /// Serves sessions that end like this, in order; how many were served, and the result.
+    /// Serves sessions with these results; returns the number served, and the result.
     fn serve_all(
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,

@@ -1,4 +1,4 @@
-//! A progress engine beside other things that the main thread waits for.
+//! A progress engine among the other event sources of the main thread.
 
 use std::cell::Cell;
 use std::os::fd::AsFd as _;
@@ -9,11 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Interest;
 
-/// A progress engine that is waited for by its descriptor. Polling it does not sleep.
+/// A progress engine that is waited for by its notification descriptor. Polling it does not sleep.
 ///
-/// `doca_pe_progress` waits up to 50 ms when there is nothing to do, and for nothing but this engine. The main thread has workers, sockets and
-/// signals to react to meanwhile: in the init of a session each of a few dozen steps would take that long. So the engine is armed before the
-/// thread waits, and makes progress only when its descriptor is readable, or when something was done with its contexts since.
+/// `doca_pe_progress` sleeps up to 50 ms when it has nothing to do, and for this engine only. The main thread also
+/// waits for workers, sockets and signals: each of the few dozen steps of a session's init would take that long. So
+/// the engine is armed before the thread waits, and progressed only when its descriptor is readable or its contexts
+/// have been used since.
 pub(super) struct Engine {
     pe: Pe,
     armed: Cell<bool>,
@@ -27,16 +28,16 @@ impl Engine {
         })
     }
 
-    /// The engine, for contexts that are started on it or used: what comes of that is polled for.
+    /// Returns the engine, for starting or using its contexts, and polls it afterwards.
     pub(super) fn touch(&self) -> &Pe {
         if self.armed.replace(false) {
-            // It fails for an engine without notifications, which was not armed.
+            // Fails for an engine without notifications, which was not armed.
             let _ = self.pe.disarm();
         }
         &self.pe
     }
 
-    /// The next event, if there is any.
+    /// Returns the next event, if there is one.
     pub(super) fn poll(&self) -> Option<Event> {
         if self.armed.get() && !self.is_readable() {
             return None;
@@ -44,14 +45,14 @@ impl Engine {
         self.touch().poll()
     }
 
-    /// Waits for the next event.
+    /// Registers interest in the next event.
     pub(super) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         if !self.armed.get() {
             match self.pe.arm() {
                 Ok(true) => self.armed.set(true),
-                // Events wait already.
+                // There are pending events.
                 Ok(false) => return interest.until(Instant::now()),
-                // There are some, or the engine has no notifications.
+                // There are pending events, or the engine has no notifications.
                 Err(_) => return interest.polled(),
             }
         }
@@ -60,7 +61,7 @@ impl Engine {
 
     fn is_readable(&self) -> bool {
         let mut fds = [PollFd::new(&self.pe, PollFlags::IN)];
-        // Interrupted by a signal: it is looked at.
+        // Interrupted by a signal: treated as readable.
         poll(&mut fds, Some(&Timespec::default())) != Ok(0)
     }
 }

@@ -1,7 +1,7 @@
 //! Control channels: the same messages over TCP and over Comch, behind one small interface.
 //!
-//! Channels never block. The main thread asks each for its [`ChannelEvent`]s, and when none has any
-//! it sleeps in [`Waiter::wait`] until a channel, a signal or a worker thread has something to say.
+//! Channels never block. The main thread polls each for its [`ChannelEvent`]s, and when there are none it sleeps in
+//! [`Waiter::wait`] until a channel, a signal or a worker thread needs it.
 
 mod comch;
 mod engine;
@@ -22,44 +22,44 @@ use crate::failure::Failure;
 /// Returns `true` for a request that begins a session.
 pub type Opens = fn(&Payload) -> bool;
 
-/// What happened on a control channel.
+/// An event of a control channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelEvent {
-    /// The one peer of this channel is there: of a server, the first client that has sent a request which begins a session.
+    /// The channel's peer is connected: for a server, the first client that has sent a request which begins a session.
     Connected,
     /// The peer sent a message.
     Message(Message),
     /// The peer of a Comch channel created a consumer with this id.
     ConsumerAdded(u32),
-    /// A consumer of the peer is gone.
+    /// A consumer of the peer was destroyed.
     ConsumerExpired(u32),
-    /// The peer is gone. Nothing comes after this.
+    /// The peer has disconnected. No event follows.
     Closed,
 }
 
-/// One end of a control channel, with exactly one peer.
+/// A control channel with one peer.
 pub trait ControlChannel {
-    /// The peer in words, for messages to people.
+    /// Description of the peer, for messages to people.
     fn peer(&self) -> &str;
 
-    /// Sends a message. A peer that is gone is no error here but a [`ChannelEvent::Closed`] later,
-    /// so that what it said last can still be read.
+    /// Sends a message. A peer that has disconnected is not an error but reported by a later [`ChannelEvent::Closed`],
+    /// so that its last messages can still be read.
     ///
     /// # Errors
     ///
     /// There is no peer yet, or the channel is broken.
     fn send(&mut self, message: &Message) -> Result<(), Failure>;
 
-    /// The next event, if there is any.
+    /// Returns the next event, if there is one.
     ///
     /// # Errors
     ///
-    /// The peer broke the protocol, or the channel is broken. It is of no further use then.
+    /// The peer violated the protocol, or the channel is broken. It cannot be used afterwards.
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure>;
 
-    /// Tells what the next event of this channel can be waited for with.
+    /// Registers the descriptors or times to wait for.
     fn interest<'a>(&'a self, interest: &mut Interest<'a>);
 
-    /// Waits, at most `within`, until what was sent has left this process.
+    /// Waits, at most `within`, until sent messages have left this process.
     fn flush(&mut self, within: Duration);
 }

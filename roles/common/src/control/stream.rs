@@ -12,8 +12,8 @@ use super::{ChannelEvent, Interest};
 use crate::budget::Quota;
 use crate::failure::Failure;
 
-/// A peer whose machine is gone says nothing. It is asked for a sign of life after so long, so often, and given up after so many
-/// questions without an answer.
+/// Keepalive: idle time before the first probe, interval between probes, and number of unanswered probes after which
+/// the connection is dropped.
 const ASK_AFTER: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_secs(2);
 const ASK_TIMES: u32 = 3;
@@ -24,7 +24,7 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
     sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
-    // The same for a peer that has something to acknowledge, and does not.
+    // The same limit for a peer that does not acknowledge data.
     let patience = ASK_AFTER + ASK_EVERY * ASK_TIMES;
     sockopt::set_tcp_user_timeout(
         stream,
@@ -39,9 +39,9 @@ pub(super) struct MessageStream {
     peer: String,
     decoder: FrameDecoder,
     unsent: Vec<u8>,
-    /// What `unsent` may come to.
+    /// Limit of `unsent`.
     unsent_quota: Quota,
-    /// The peer no longer takes what is sent.
+    /// The peer no longer receives.
     write_closed: bool,
     /// The peer sends no more.
     read_closed: bool,
@@ -72,11 +72,11 @@ impl MessageStream {
         &self.peer
     }
 
-    /// Sends a message, or queues it until the peer reads what was sent before.
+    /// Sends a message, or queues it until the peer has read earlier ones.
     ///
     /// # Errors
     ///
-    /// Too many bytes are queued already.
+    /// Too many bytes are queued.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), Failure> {
         tracing::debug!(
             peer = self.peer,
@@ -153,7 +153,7 @@ impl MessageStream {
         }
     }
 
-    /// Returns `true` if the peer has closed the connection, even if something that it sent before has not been read.
+    /// Returns `true` if the peer has closed the connection, even if there are unread messages from it.
     pub(super) fn has_hung_up(&self) -> bool {
         let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut descriptors = [PollFd::new(&self.stream, flags)];

@@ -16,20 +16,20 @@ use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
 
-/// Time between two attempts to connect to a server that does not listen yet.
+/// Interval between attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
+/// Pause after `accept` has failed, for example because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most connections accepted in one call of `poll`.
+/// Maximum number of connections accepted per call of `poll`.
 const ACCEPTS_PER_POLL: usize = 64;
 
-/// Listens, and serves one client at a time: the first one that sends a request which begins a session.
+/// Listens, and serves one client at a time: the first that sends a request which begins a session.
 ///
-/// Connections that have sent no such request wait beside each other, so that a port probe or an idle connection keeps no client out; their
-/// number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`] says that one of them has begun a session. The others are refused then, and further
-/// ones as long as it lasts.
+/// Connections that have not sent such a request wait side by side, so that a port probe or an idle connection does
+/// not lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
+/// reports that one of them has begun a session. The others, and further ones while it lasts, are then refused.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
@@ -39,7 +39,7 @@ pub struct TcpServerChannel {
     /// The request that began the session, until it is polled.
     first_request: Option<Message>,
     waiting: Vec<Waiting>,
-    /// The client's messages are not read now.
+    /// The client's messages are not read at present.
     is_paused: bool,
     connections: Connections,
     accept_again_at: Option<Instant>,
@@ -55,7 +55,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The request that begins the session, if it has arrived. Other requests are refused.
+    /// Returns the request that begins the session, if it has arrived. Other requests are refused.
     fn first_request(&mut self, opens: Opens, now: Instant) -> Result<Option<Message>, Failure> {
         loop {
             match self.stream.poll()? {
@@ -88,20 +88,20 @@ impl Waiting {
 }
 
 impl TcpServerChannel {
-    /// Listens on `port` of all IPv4 addresses; port 0 stands for any free one.
+    /// Listens on `port` of all IPv4 addresses; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// The port is in use or reserved.
+    /// The port is in use or privileged.
     pub fn listen(port: u16, opens: Opens) -> Result<Self, Failure> {
         Self::listen_at(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port), opens)
     }
 
-    /// Listens on one address of this machine; port 0 stands for any free one.
+    /// Listens on one address of this machine; port 0 selects a free port.
     ///
     /// # Errors
     ///
-    /// The address is none of this machine's, or the port is in use there, or reserved.
+    /// The address is not one of this machine's, or the port is in use or privileged.
     pub fn listen_at(address: SocketAddrV4, opens: Opens) -> Result<Self, Failure> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -135,19 +135,19 @@ impl TcpServerChannel {
         })
     }
 
-    /// Closes connections that send no first request `within` the time; by default they may wait for any time, as a service does that has
-    /// no initiator yet.
+    /// Closes connections that send no first request `within` the time. By default there is no limit, because a
+    /// service without an initiator sends nothing.
     #[must_use]
     pub fn first_request_within(mut self, within: Option<Duration>) -> Self {
         self.first_request_within = within;
         self
     }
 
-    /// The port that it listens on.
+    /// Port that the socket listens on.
     ///
     /// # Errors
     ///
-    /// The socket has no address, which a listening one always has.
+    /// The socket has no address; a listening socket always has one.
     pub fn port(&self) -> Result<u16, Failure> {
         let address = self.listener.local_addr().map_err(|error| {
             Failure::new(
@@ -158,14 +158,14 @@ impl TcpServerChannel {
         Ok(address.port())
     }
 
-    /// Leaves the client's messages unread while a request of it is processed, or reads them again. Other clients are served in either
-    /// case.
+    /// Stops reading the client's messages while a request of it is processed, or resumes. Other clients are handled
+    /// in either case.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// Disconnects the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
-    /// `within` the time.
+    /// Disconnects the client, if there is one, so that the next can be served. Waits up to `within` for sent messages
+    /// to leave first.
     pub fn next_client(&mut self, within: Duration) {
         self.flush(within);
         self.client = None;
@@ -173,8 +173,8 @@ impl TcpServerChannel {
         self.is_paused = false;
     }
 
-    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served. Returns whether
-    /// there was one.
+    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served.
+    /// Returns `true` if there was one.
     fn accept(&mut self) -> bool {
         let now = Instant::now();
         if self.accept_again_at.is_some_and(|at| now < at) {
@@ -184,7 +184,7 @@ impl TcpServerChannel {
         let (stream, address) = match self.listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
-            // The client was gone before it was accepted, or there is no descriptor for it.
+            // The client has disconnected before it was accepted, or no descriptor is free.
             Err(error) => {
                 tracing::warn!("accept: {error}");
                 self.accept_again_at = Some(now + ACCEPT_PAUSE);
@@ -217,9 +217,9 @@ impl TcpServerChannel {
         true
     }
 
-    /// Closes the connection from this address that has waited longest: a client that has a request sends it as soon as it is connected.
+    /// Closes the oldest waiting connection from this address: a client sends its request as soon as it is connected.
     fn displace(&mut self, address: IpAddr) {
-        // In the order in which they came: see `begin`.
+        // In order of arrival: see `begin`.
         let mut waiting = self.waiting.iter();
         if let Some(index) = waiting.position(|waiting| waiting.address == address) {
             let message = "expected a request that begins a session, got none before too many further connections";
@@ -228,16 +228,16 @@ impl TcpServerChannel {
         }
     }
 
-    /// Tells a connection that waits why it is not served, and closes it.
+    /// Reports to a waiting connection why it is not served, and closes it.
     fn end_waiting(&mut self, index: usize, failure: &Failure) {
-        // Not swapped: those that wait stay in their order.
+        // `remove`, not `swap_remove`: the others stay in order.
         let waiting = self.waiting.remove(index);
         self.connections.release(waiting.address);
         tracing::info!("{}: {failure}", waiting.stream.peer());
         reject(waiting.stream, failure);
     }
 
-    /// Makes the connection the client that is the first to send a request which begins a session.
+    /// Makes the first waiting connection that has sent a session-opening request the client.
     fn begin(&mut self) -> Option<ChannelEvent> {
         let now = Instant::now();
         let mut index = 0;
@@ -262,7 +262,7 @@ impl TcpServerChannel {
     }
 }
 
-/// Tells a further client why it is not served.
+/// Reports to a further client that another one is being served.
 fn refuse(client: MessageStream) {
     let message = "this storage target serves another client and only one at a time";
     tracing::warn!("refused a further client: {}", client.peer());
@@ -303,7 +303,7 @@ impl ControlChannel for TcpServerChannel {
         if let Some(request) = self.first_request.take() {
             return Ok(Some(ChannelEvent::Message(request)));
         }
-        // The client first: one that has left is no reason to refuse the next.
+        // The client first: if it has disconnected, the next one need not be refused.
         if let Some(client) = &mut self.client
             && !self.is_paused
             && let Some(event) = client.poll()?
@@ -311,10 +311,10 @@ impl ControlChannel for TcpServerChannel {
             return Ok(Some(event));
         }
         if self.is_paused && self.client.as_ref().is_some_and(MessageStream::has_hung_up) {
-            // Its session is about to end: the next client is not refused, but waits for that.
+            // The client's session is about to end: the next client waits for that and is not refused.
             return Ok(None);
         }
-        // Those that wait are looked at before each further connection: some may have been closed.
+        // Waiting connections are checked before each further one: some may have been closed.
         for _ in 0..ACCEPTS_PER_POLL {
             if let Some(event) = self.begin() {
                 return Ok(Some(event));
@@ -358,7 +358,7 @@ pub(super) fn not_connected(peer: &str) -> Failure {
     )
 }
 
-/// Connects to a server, and tries again while nobody listens there.
+/// Connects to a server, with retries while nothing listens there.
 #[derive(Debug)]
 pub struct TcpClientChannel {
     address: SocketAddrV4,
@@ -374,7 +374,7 @@ enum Client {
 }
 
 impl TcpClientChannel {
-    /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] says when it is there.
+    /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] reports success.
     #[must_use]
     pub fn connect(address: SocketAddrV4) -> Self {
         Self {
@@ -392,20 +392,20 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
-    /// Returns `true` if nobody listened at the last attempt to connect.
+    /// Returns `true` if nothing listened at the last attempt.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.state, Client::Refused { .. })
     }
 
-    /// Leaves the server. What comes next is another attempt to connect.
+    /// Disconnects from the server. The next poll starts another attempt.
     pub fn disconnect(&mut self) {
         self.state = Client::Refused {
             retry_at: Instant::now(),
         };
     }
 
-    /// Gives up an attempt to connect that has failed for good, and makes another one after a pause.
+    /// Drops an attempt that has failed permanently, and makes another one after a pause.
     pub fn retry_later(&mut self) {
         self.state = Client::Refused {
             retry_at: Instant::now() + RETRY,
@@ -426,12 +426,12 @@ impl TcpClientChannel {
         Ok(())
     }
 
-    /// A refused connection is tried again, the server may be starting; anything else is final.
+    /// A refused connection is retried, because the server may be starting; any other error is final.
     fn failed(&mut self, error: std::io::Error) -> Result<(), Failure> {
         if error.kind() != std::io::ErrorKind::ConnectionRefused {
             return Err(self.failure(error));
         }
-        tracing::debug!("nobody listens at {}, trying again", self.address);
+        tracing::debug!("nothing listens at {}, trying again", self.address);
         self.state = Client::Refused {
             retry_at: Instant::now() + RETRY,
         };
@@ -446,8 +446,8 @@ impl TcpClientChannel {
     }
 }
 
-/// Trying a local port that nobody listens on can, once in some ten thousand times, be given that
-/// very port as the client's own: TCP then connects the socket to itself.
+/// Returns `true` if the socket is connected to itself: a connection attempt to a local port on which nothing listens
+/// can be given that very port as its own (about one in ten thousand).
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }

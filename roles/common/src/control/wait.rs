@@ -1,4 +1,4 @@
-//! Sleeping until something happens.
+//! Sleeping until an event of any source.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::ControlChannel;
 use crate::shutdown::Shutdown;
 
-/// First and longest sleep between two looks at a progress engine, which has no file descriptor to
-/// wait for. The longest costs far below 1 % of a core.
+/// First and longest sleep between two polls of a progress engine without a file descriptor. At the longest, polling
+/// costs far below 1 % of a core.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// What a channel waits for.
+/// Descriptors and times that a channel waits for.
 #[derive(Debug, Default)]
 pub struct Interest<'a> {
     descriptors: Vec<(BorrowedFd<'a>, PollFlags)>,
@@ -37,13 +37,13 @@ impl<'a> Interest<'a> {
         self.until = Some(self.until.map_or(time, |earlier| earlier.min(time)));
     }
 
-    /// Look again soon: what happens cannot be waited for.
+    /// Poll again soon: the event has no descriptor.
     pub fn polled(&mut self) {
         self.polled = true;
     }
 }
 
-/// Puts the main thread to sleep. Between events the sleeps grow, from an event on they are short.
+/// Puts the main thread to sleep. Sleeps grow without events and are short again after one.
 #[derive(Debug)]
 pub struct Waiter {
     shutdown: Shutdown,
@@ -51,7 +51,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter that `shutdown` and its waker interrupt.
+    /// Creates a waiter that `shutdown` and its waker interrupt.
     #[must_use]
     pub fn new(shutdown: Shutdown) -> Self {
         Self {
@@ -60,13 +60,13 @@ impl Waiter {
         }
     }
 
-    /// Something happened: more may follow soon.
+    /// Records an event: more may follow soon.
     pub fn active(&mut self) {
         self.sleep = FIRST_SLEEP;
     }
 
-    /// Returns when one of `channels` may have an event, when the waker was used, when the end was
-    /// requested, at `deadline`, or for no reason at all.
+    /// Returns when one of `channels` may have an event, when the waker was used, when shutdown was requested, at
+    /// `deadline`, or spuriously.
     pub fn wait(&mut self, channels: &[&dyn ControlChannel], deadline: Option<Instant>) {
         let mut interest = Interest::default();
         for channel in channels {
@@ -95,7 +95,7 @@ impl Waiter {
             .until
             .map(|until| timespec(until.saturating_duration_since(now)));
         if !self.shutdown.is_requested() {
-            // A failure (EINTR, for one) is a wake-up without a reason.
+            // A failure (EINTR, for example) is a spurious wake-up.
             let _ = poll(&mut descriptors, timeout.as_ref());
         }
         self.shutdown.waker().clear();

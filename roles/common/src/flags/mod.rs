@@ -1,8 +1,8 @@
-//! Command line flags: DOCA's general flags, the JSON file, and how a role's flags are read.
+//! Command line flags: DOCA's general flags, the JSON file, and the parsing of a role's flags.
 //!
-//! A role describes its own flags as a [`clap::Parser`] struct that flattens [`GeneralFlags`] and
-//! [`OutputFlags`], and hands its arguments to [`read`]. Values come from the command line, then
-//! from the JSON file that `-j` names, then from defaults.
+//! A role describes its own flags as a [`clap::Parser`] struct that flattens [`GeneralFlags`] and [`OutputFlags`], and
+//! passes its arguments to [`read`]. Values come from the command line, then from the JSON file that `-j` names, then
+//! from defaults.
 
 mod json;
 mod usage;
@@ -26,33 +26,32 @@ pub const GENERAL_HEADING: &str = "DOCA Flags";
 /// Heading of a role's own flags in the usage text; [`read`] gives it to all flags without one.
 pub const PROGRAM_HEADING: &str = "Program Flags";
 
-/// The flags that every DOCA program has.
+/// Flags common to all DOCA programs.
 #[derive(Debug, Clone, Args)]
 pub struct GeneralFlags {
-    /// Print a help synopsis
+    /// Print this help and exit
     #[arg(short = 'h', long = "help", action = ArgAction::Help, help_heading = GENERAL_HEADING)]
     help: Option<bool>,
 
-    /// Print program version information
+    /// Print the version and exit
     #[arg(short = 'v', long = "version", action = ArgAction::Version, help_heading = GENERAL_HEADING)]
     version: Option<bool>,
 
-    /// Set the (numeric) log level for the program
-    /// <10=DISABLE, 20=CRITICAL, 30=ERROR, 40=WARNING, 50=INFO, 60=DEBUG, 70=TRACE>
+    /// Log level of the program: 10 = disable, 20 = critical, 30 = error, 40 = warning, 50 = info, 60 = debug, 70 =
+    /// trace
     #[arg(short = 'l', long, value_name = "LEVEL", default_value = "50", value_parser = LogLevel::parse, help_heading = GENERAL_HEADING)]
     pub log_level: LogLevel,
 
-    /// Set the SDK (numeric) log level for the program
-    /// <10=DISABLE, 20=CRITICAL, 30=ERROR, 40=WARNING, 50=INFO, 60=DEBUG, 70=TRACE>
+    /// Log level of the DOCA SDK, with the same numbers
     #[arg(long, value_name = "LEVEL", default_value = "40", value_parser = LogLevel::parse, help_heading = GENERAL_HEADING)]
     pub sdk_log_level: LogLevel,
 
-    /// Parse command line flags from an input json file
+    /// Read further flags from this JSON file
     #[arg(short = 'j', long, value_name = "FILE", help_heading = GENERAL_HEADING)]
     pub json: Option<PathBuf>,
 }
 
-/// How a program prints what it has to say on standard output.
+/// Format of a program's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// The reference's text.
@@ -62,7 +61,7 @@ pub enum OutputFormat {
     Json,
 }
 
-/// How log messages are written.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people
@@ -72,7 +71,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The output flags that all roles have in addition to the reference's.
+/// Output flags of all roles, in addition to the reference's.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputFlags {
     /// Format of the statistics at the end
@@ -89,7 +88,7 @@ pub struct OutputFlags {
     pub metrics: Option<MetricsAddress>,
 }
 
-/// What [`crate::application::run`] needs from the flags of every role.
+/// Access to the common flags of a role, for [`crate::application::run`].
 pub trait RoleFlags: Parser {
     /// The general flags of this role.
     fn general(&self) -> &GeneralFlags;
@@ -97,29 +96,28 @@ pub trait RoleFlags: Parser {
     fn output(&self) -> &OutputFlags;
 }
 
-/// Why the flags gave no configuration.
+/// Reason why parsing gave no configuration.
 #[derive(Debug)]
 pub enum FlagsError {
-    /// `--help` (or, with an empty text, `--version`, which the banner of a program has told already):
-    /// print the text on standard output, exit successfully.
+    /// `--help`, or with an empty text `--version`, which the banner has already printed: print the text on standard
+    /// output, exit successfully.
     Information(String),
-    /// Wrong usage: print the text on standard error, exit with failure.
+    /// Invalid usage: print the text on standard error, exit with failure.
     Usage(String),
 }
 
-/// The flags of a program called `name` as clap knows them: for man pages and completions.
+/// The clap command of the program called `name`: for man pages and completions.
 #[must_use]
 pub fn command<F: Parser>(name: &'static str) -> clap::Command {
     usage::with_layout(F::command(), name)
 }
 
-/// Reads the flags of a program called `name` from `args` (the first is the program's own name, and
-/// is ignored) and from the JSON file that they name.
+/// Parses the flags of the program called `name` from `args` (the first is the program's own name and is ignored) and
+/// from the JSON file that they name.
 ///
 /// # Errors
 ///
-/// The text of a [`FlagsError::Usage`] names the flag, where it was given when that was a file, and
-/// what the flag accepts.
+/// The text of a [`FlagsError::Usage`] names the flag, the file if it was given there, and the accepted values.
 pub fn read<F: Parser>(
     name: &'static str,
     args: impl IntoIterator<Item = OsString>,
@@ -127,8 +125,7 @@ pub fn read<F: Parser>(
     let mut arguments: Vec<OsString> = args.into_iter().skip(1).collect();
     let command = command::<F>(name);
 
-    // The file is known only after a first look at the command line, and may supply the mandatory
-    // flags: in that look nothing is mandatory.
+    // The first pass finds the file, which may supply mandatory flags, so none is mandatory in it.
     let relaxed = command.clone().mut_args(|arg| arg.required(false));
     let first = relaxed
         .clone()
@@ -140,7 +137,7 @@ pub fn read<F: Parser>(
             FlagsError::Usage(format!("error: --json {}: {message}\n", path.display()))
         };
         from_file = json::arguments(path, &relaxed, &first).map_err(explain)?;
-        // Values are checked on their own first, so that the message can name the file.
+        // The file's values are parsed separately first, so that the message can name the file.
         relaxed
             .try_get_matches_from(with_name(name, &from_file, &[]))
             .map_err(|error| explain(usage::first_paragraph(&error)))?;

@@ -11,11 +11,11 @@ use super::{
     State, process,
 };
 
-/// The page that is being written.
+/// The page being written.
 #[derive(Debug)]
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
-/// A label's name and value.
+/// Name and value of a label.
 pub type Label = (&'static str, String);
 
 impl Page<'_> {
@@ -23,7 +23,7 @@ impl Page<'_> {
     ///
     /// # Errors
     ///
-    /// The page cannot be written. As for all functions here, an error ends it.
+    /// The page cannot be written. As for all functions here, an error aborts the page.
     pub fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         let mut encoder = self
             .0
@@ -31,7 +31,7 @@ impl Page<'_> {
         encoder.encode_gauge(&value)
     }
 
-    /// Writes a gauge for each of these labels.
+    /// Writes a gauge with a value for each set of labels.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Writes a counter for each of these labels. `_total` is added to its name.
+    /// Writes a counter with a value for each set of labels. `_total` is appended to its name.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Writes a counter without labels. `_total` is added to its name.
+    /// Writes a counter without labels. `_total` is appended to its name.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Page<'_> {
     }
 }
 
-/// A metric of the workers: its name, its help, and its counts with the value of their label.
+/// A metric of the workers: its name, its help text, and its counts with their label values.
 struct Family {
     name: &'static str,
     help: &'static str,

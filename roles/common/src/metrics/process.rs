@@ -1,4 +1,4 @@
-//! The kernel's figures about this process, under the names that Prometheus' own clients use.
+//! Process metrics from the kernel, under the names that Prometheus' own clients use.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Page;
 
-/// Resident memory, CPU time, descriptors and start of the process. What the kernel does not tell is left out.
+/// Writes resident memory, CPU time, open descriptors and start time of the process. Values that the kernel does not
+/// report are left out.
 pub(super) fn write(page: &mut Page<'_>) -> fmt::Result {
     if let Some(bytes) = resident_bytes() {
         let help = "Resident memory in bytes";
@@ -24,7 +25,7 @@ pub(super) fn write(page: &mut Page<'_>) -> fmt::Result {
     page.gauge("process_start_time_seconds", help, started())
 }
 
-/// Remembers the time of the first call.
+/// Time of the first call, in seconds since 1970.
 pub(super) fn started() -> f64 {
     static STARTED: OnceLock<f64> = OnceLock::new();
     *STARTED.get_or_init(|| {
@@ -41,7 +42,7 @@ fn resident_bytes() -> Option<u64> {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, in parentheses, may have spaces.
+    // The name, in parentheses, may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks =
         |field: usize| -> Option<u64> { fields.split_whitespace().nth(field)?.parse().ok() };

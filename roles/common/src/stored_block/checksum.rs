@@ -6,18 +6,18 @@ use wire::stored_block::Trailer;
 
 use crate::superblock::SetId;
 
-/// What is written into the trailer of a stored block.
+/// Contents of a stored block's trailer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checksum {
-    /// CRC-32C of the bytes before the trailer, bound to the place of the block
+    /// CRC-32C of the bytes before the trailer, bound to the block's place
     #[default]
     Crc32c,
-    /// 0, as the reference writes it
+    /// 0, as in the reference
     Off,
 }
 
-/// The place that a stored block belongs to; its checksum is bound to it, so that a misdirected write shows.
+/// Place of a stored block. Its checksum is bound to it, so that a misdirected write is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The set of targets that the block is stored on; [`SetId::NONE`] where the targets have no superblocks.
@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The same stripe of no set: what a service without superblocks and the generator write.
+    /// The same stripe without a set: used by a service without superblocks and by the generator.
     const fn of_no_set(self) -> Self {
         Self {
             set: SetId::NONE,
@@ -35,7 +35,7 @@ impl Place {
         }
     }
 
-    /// The 32 bits by which the checksum of a block at this place differs from the block's CRC-32C.
+    /// XOR difference between the checksum of a block at this place and the block's CRC-32C.
     ///
     /// With all arithmetic on 32 bits, `^` the exclusive or, and `s3 s2 s1 s0` the 32-bit words of the set's identifier:
     ///
@@ -47,8 +47,8 @@ impl Place {
     /// mask = x ^ (x >> 16)
     /// ```
     ///
-    /// Each step is a bijection, so that of 2^32 consecutive stripes of a set no two have the same mask. The mask is 0 for one of
-    /// them; without a set, for stripe 2^32 - 1.
+    /// Each step is a bijection, so no two of 2^32 consecutive stripes of a set have the same mask. The mask is 0 for
+    /// one of them; without a set, for stripe 2^32 - 1.
     #[must_use]
     #[inline]
     pub const fn mask(self) -> u32 {
@@ -62,36 +62,36 @@ impl Place {
     }
 }
 
-/// The trailer that earlier versions wrote for a stored block whose other bytes are `bytes_before`: their CRC-32C (Castagnoli), or
-/// 1 where that is 0, because 0 says that there is none.
+/// Trailer in the format of earlier versions for a stored block whose other bytes are `bytes_before`: their CRC-32C
+/// (Castagnoli), or 1 if that is 0, because 0 means no checksum.
 #[must_use]
 pub fn checksum_of(bytes_before: &[u8]) -> u32 {
     crc32c_of(bytes_before).max(1)
 }
 
-/// The trailer for a stored block at `place` whose other bytes are `bytes_before`: their CRC-32C (Castagnoli), exclusive or
-/// [`Place::mask`], or 1 where that is 0.
+/// Trailer for a stored block at `place` whose other bytes are `bytes_before`: their CRC-32C (Castagnoli) XOR
+/// [`Place::mask`], or 1 if the result is 0.
 #[must_use]
 pub fn bound_checksum_of(bytes_before: &[u8], place: Place) -> u32 {
     bind(crc32c_of(bytes_before), place)
 }
 
-/// Makes a trailer of a CRC-32C.
+/// Builds the trailer from a CRC-32C.
 #[inline]
 fn bind(crc: u32, place: Place) -> u32 {
     (crc ^ place.mask()).max(1)
 }
 
-/// What the trailer of a stored block says about the bytes before it.
+/// Result of comparing a stored block's trailer with the bytes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// CRC-32C bound to this place: the bytes are as they were written, and where they were to be written.
+    /// CRC-32C bound to this place: the bytes are unchanged and in the right place.
     Bound,
-    /// CRC-32C of an earlier form: not bound to a place, or bound to the place without a set. The bytes are as they were written.
+    /// CRC-32C in an earlier format: not bound to a place, or bound to a place without a set. The bytes are unchanged.
     Unbound,
-    /// No checksum: the block was written without one, or lost it.
+    /// No checksum: the block was written without one, or the checksum was lost.
     Absent,
-    /// The bytes, or the trailer, are not as they were written, or belong to another place.
+    /// The bytes or the trailer are corrupt, or belong to another place.
     Differs {
         /// The checksum in the trailer.
         stored: u32,
@@ -101,7 +101,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Compares a trailer with the bytes before it, of a block at `place`. Calculates one CRC-32C at most.
+    /// Compares the trailer of a block at `place` with the bytes before it. Computes at most one CRC-32C.
     #[must_use]
     #[inline]
     pub fn of(trailer: Trailer, bytes_before: &[u8], place: Place) -> Self {
@@ -109,7 +109,7 @@ impl Verdict {
         if stored == 0 {
             return Self::Absent;
         }
-        // Before the CRC, so that the CPU calculates it meanwhile.
+        // Loaded before the CRC, so that the CPU overlaps them.
         let expected = stored ^ place.mask();
         let crc = crc32c_of(bytes_before);
         if crc == expected {
@@ -122,7 +122,7 @@ impl Verdict {
     fn of_other_crc(stored: u32, crc: u32, place: Place) -> Self {
         let calculated = bind(crc, place);
         if stored == calculated {
-            // 1, because 0 says that there is none.
+            // 1, because 0 means no checksum.
             Self::Bound
         } else if stored == bind(crc, place.of_no_set()) || stored == crc.max(1) {
             Self::Unbound
@@ -132,10 +132,10 @@ impl Verdict {
     }
 }
 
-/// With whichever library is faster on this CPU.
+/// Uses the faster library on this CPU.
 #[inline]
 fn crc32c_of(bytes: &[u8]) -> u32 {
-    // Where polynomials of 512 bits cannot be multiplied, three streams of the CPU's own instruction are ahead.
+    // Without VPCLMULQDQ on 512-bit vectors, three streams of the CPU's CRC instruction are faster.
     #[cfg(target_arch = "x86_64")]
     if !(std::arch::is_x86_feature_detected!("avx512vl")
         && std::arch::is_x86_feature_detected!("vpclmulqdq"))

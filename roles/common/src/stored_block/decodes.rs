@@ -1,14 +1,14 @@
-//! Whether bytes are a stored block, where no checksum says so.
+//! Recognition of stored blocks without a checksum.
 
 use wire::stored_block::{DataBlock, Header, Trailer};
 
 use super::inspect::check_sizes;
 use super::{Geometry, PIECE};
 
-/// Returns `true` if these bytes can be decompressed to as much content as their header says, and hold nothing else. Bytes of two blocks, half
-/// each, hardly ever can; blocks of which nothing was compressed are the exception.
+/// Returns `true` if these bytes decompress to as much data as their header says, and contain nothing else. Two halves
+/// of different blocks rarely do, except blocks that are stored uncompressed.
 ///
-/// `content` is room for a block's content; what it holds afterwards is nothing to rely on.
+/// `content` is scratch space of a logical block's size; its contents are unspecified afterwards.
 #[must_use]
 pub fn decodes(stored: &[u8], geometry: Geometry, content: &mut [u8]) -> bool {
     let Ok(header) = check_sizes(stored, geometry) else {

@@ -1,4 +1,4 @@
-//! Content to stored blocks.
+//! Encodes data as stored blocks.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use wire::stored_block::{DataBlock, Header, Trailer};
 
 use super::{Checksum, Geometry, OVERHEAD, PIECE, Place, bound_checksum_of};
 
-/// Marks an LZ4 data block that is stored as it is.
+/// Marks an LZ4 data block stored uncompressed.
 const RAW: u32 = 1 << 31;
 
-/// Makes stored blocks; keeps its working memory from one to the next.
+/// Encodes stored blocks; reuses its working memory.
 pub struct Encoder {
     geometry: Geometry,
     checksum: Checksum,
-    /// The stored block, and behind it room for what is compressed before it is known whether it fits.
+    /// The stored block, followed by space for compressed data whose size is not known to fit yet.
     buffer: Vec<u8>,
     table: CompressTable,
 }
 
-/// The content of a block has no room in a stored block.
+/// The data of a block does not fit in a stored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incompressible {
-    /// Bytes that its LZ4 data blocks have.
+    /// Size of its LZ4 data blocks in bytes.
     pub needed: usize,
-    /// Bytes that a stored block has for them.
+    /// Space for LZ4 data blocks in a stored block, in bytes.
     pub room: usize,
-    /// The sizes of both.
+    /// Sizes of the block.
     pub geometry: Geometry,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// An encoder for stored blocks of these sizes, with this in their trailers.
+    /// Creates an encoder for stored blocks of these sizes and this kind of trailer.
     #[must_use]
     pub fn new(geometry: Geometry, checksum: Checksum) -> Self {
         Self {
@@ -85,12 +85,12 @@ impl Encoder {
         }
     }
 
-    /// The stored block for `content` at `place`: header, LZ4 data blocks, zeros and trailer. Allocates for the first block only.
+    /// Encodes `content` for `place`: header, LZ4 data blocks, zeros and trailer. Only the first call allocates.
     ///
     /// # Errors
     ///
-    /// The content does not compress enough for the geometry; where that [holds any
-    /// content](Geometry::holds_any_content), never.
+    /// The data does not compress enough for the geometry; never if that [holds any
+    /// content](Geometry::holds_any_content).
     ///
     /// # Panics
     ///
@@ -129,8 +129,8 @@ impl Encoder {
         Ok(&self.buffer[..size])
     }
 
-    /// Replaces the trailer of a stored block, which [`inspect`](super::inspect) has found good, by one that is bound to `place`, or
-    /// by 0 with [`Checksum::Off`].
+    /// Replaces the trailer of a stored block that [`inspect`](super::inspect) has accepted by one bound to `place`,
+    /// or by 0 with [`Checksum::Off`].
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl Encoder {
         end.copy_from_slice(&trailer(self.checksum, before, place).emit());
     }
 
-    /// Puts an LZ4 data block at `begin`: compressed, or raw when that is no longer. Says where it ends.
+    /// Appends an LZ4 data block at `begin`: compressed, or raw if that is not longer. Returns its end.
     fn append(&mut self, begin: usize, content: &[u8]) -> usize {
         let (prefix, bytes) = self.buffer[begin..].split_at_mut(DataBlock::SIZE);
         let compressed = compress_into_with_table(content, bytes, &mut self.table)
@@ -172,8 +172,8 @@ fn trailer(kind: Checksum, bytes_before: &[u8], place: Place) -> Trailer {
     Trailer { checksum }
 }
 
-/// Bytes that are enough while `content` bytes are compressed: all pieces before the last as they are, and for the last
-/// what LZ4 may need before it is known to be longer than raw.
+/// Working memory in bytes for compressing `content` bytes: all pieces before the last stored raw, and for the last
+/// LZ4's worst case.
 fn working_size(content: usize) -> usize {
     let last = get_maximum_output_size(content.min(PIECE));
     Header::SIZE + content + content.div_ceil(PIECE) * DataBlock::SIZE + last

@@ -1,4 +1,4 @@
-//! How large stored blocks and their content are.
+//! Sizes of stored blocks and of their data.
 
 use wire::stored_block::DataBlock;
 
@@ -6,23 +6,23 @@ use crate::flags::size;
 
 use super::{OVERHEAD, PIECE};
 
-/// Bytes that half blocks are a multiple of, for erasure coding.
+/// Alignment of half blocks in bytes, for erasure coding.
 pub const HALF_ALIGNMENT: u32 = 64;
 
-/// Bytes that stored blocks are a multiple of: two halves.
+/// Alignment of stored blocks in bytes: two halves.
 pub const STORED_ALIGNMENT: u32 = 2 * HALF_ALIGNMENT;
 
-/// Sizes of a stored block and of its content, in bytes.
+/// Sizes of a stored block and of its data, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Both halves: the one on data_1 and the one on data_2.
+    /// Total of both halves, on data_1 and data_2.
     pub stored_block_size: u32,
-    /// Content: a block of the initiator.
+    /// Data: a block of the initiator.
     pub logical_block_size: u32,
 }
 
 impl Geometry {
-    /// The reference's geometry: blocks of content are as large as stored blocks, so content must compress.
+    /// The reference's geometry: data blocks are as large as stored blocks, so the data must compress.
     #[must_use]
     pub fn compatible(stored_block_size: u32) -> Self {
         Self {
@@ -31,8 +31,8 @@ impl Geometry {
         }
     }
 
-    /// The smallest stored blocks, a multiple of [`STORED_ALIGNMENT`], that hold any content of `logical_block_size`
-    /// bytes. None when they would be larger than 32 bits can say; [`logical_block_size`] refuses such sizes.
+    /// The smallest stored blocks, a multiple of [`STORED_ALIGNMENT`], that hold any data of `logical_block_size`
+    /// bytes. `None` if their size does not fit in 32 bits; [`logical_block_size`] refuses such sizes.
     #[must_use]
     pub fn for_logical(logical_block_size: u32) -> Option<Self> {
         let needed = worst_case(logical_block_size) + OVERHEAD as u64;
@@ -43,20 +43,20 @@ impl Geometry {
         })
     }
 
-    /// Returns `true` if these are stored blocks of the reference.
+    /// Returns `true` for stored blocks of the reference.
     #[must_use]
     pub fn is_compatible(&self) -> bool {
         self.stored_block_size == self.logical_block_size
     }
 
-    /// Returns `true` if a stored block has room for content that does not compress.
+    /// Returns `true` if incompressible data fits in a stored block.
     #[must_use]
     pub fn holds_any_content(&self) -> bool {
         self.stored_block_size as usize >= OVERHEAD
             && self.room() as u64 >= worst_case(self.logical_block_size)
     }
 
-    /// Bytes of a stored block for its LZ4 data blocks.
+    /// Space for LZ4 data blocks in a stored block, in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         (self.stored_block_size as usize).saturating_sub(OVERHEAD)
@@ -69,17 +69,18 @@ impl Geometry {
     }
 }
 
-/// Bytes of the LZ4 data blocks of content that does not compress: each piece is stored as it is.
+/// Size of the LZ4 data blocks of incompressible data in bytes: each piece is stored raw.
 fn worst_case(logical_block_size: u32) -> u64 {
     let content = u64::from(logical_block_size);
     content + content.div_ceil(PIECE as u64) * DataBlock::SIZE as u64
 }
 
-/// Reads the value of a `--logical-block-size` flag: bytes, for which [`Geometry::for_logical`] has an answer.
+/// Parses the value of `--logical-block-size`: bytes, limited to sizes for which [`Geometry::for_logical`] returns
+/// `Some`.
 ///
 /// # Errors
 ///
-/// What is no number, 0, and what makes stored blocks too large.
+/// Not a number, 0, or too large.
 pub fn logical_block_size(text: &str) -> Result<u32, String> {
     match size(text).map(u32::try_from) {
         Ok(Ok(size @ 1..)) if Geometry::for_logical(size).is_some() => Ok(size),
@@ -92,10 +93,10 @@ pub fn logical_block_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The largest size of content whose stored block has a size of 32 bits.
+/// Largest data size whose stored block's size fits in 32 bits.
 fn largest_logical() -> u32 {
     let stored = u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT;
-    // Each piece of the room is content but for its length, the last one too.
+    // Each piece, including the last, is data plus its length field.
     let room = u64::from(stored) - OVERHEAD as u64;
     let pieces = room.div_ceil((PIECE + DataBlock::SIZE) as u64);
     let content = room - pieces * DataBlock::SIZE as u64;

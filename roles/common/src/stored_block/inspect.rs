@@ -1,23 +1,23 @@
-//! What can be said about a stored block without decompressing it.
+//! Checks of a stored block without decompression.
 
 use wire::stored_block::{DataBlock, Header, Trailer};
 
 use super::{Geometry, OVERHEAD, Place, Verdict};
 
-/// Why bytes are no stored block, whatever their checksum says. Nothing of them may be decompressed.
+/// Reason why bytes are not a stored block, whatever their checksum. They must not be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
-    /// They are not as many as the geometry says, or too few for header and trailer.
+    /// Wrong size for the geometry, or too small for header and trailer.
     #[error(
         "expected a stored block of {expected} bytes (at least {OVERHEAD}), found {found} bytes"
     )]
     Size {
         /// The stored block size.
         expected: u32,
-        /// Bytes there are.
+        /// Actual size.
         found: usize,
     },
-    /// The content of the block has another size.
+    /// The block's data has another size.
     #[error(
         "its header says that it holds {found} bytes of content, expected {expected}: it was never written, written with \
          another block size, or is damaged"
@@ -25,27 +25,27 @@ pub enum Defect {
     OriginalSize {
         /// The logical block size.
         expected: u32,
-        /// What the header says.
+        /// Size in the header.
         found: u32,
     },
-    /// The block has no room for its LZ4 data blocks, or there are none.
+    /// There are no LZ4 data blocks, or they do not fit in the block.
     #[error(
         "its header says that it holds {found} bytes of LZ4 data, expected {} to {room}: it is damaged",
         DataBlock::SIZE
     )]
     CompressedSize {
-        /// Bytes for LZ4 data blocks.
+        /// Space for LZ4 data blocks, in bytes.
         room: usize,
-        /// What the header says.
+        /// Size in the header.
         found: u32,
     },
 }
 
-/// Checks the sizes in the header of a stored block, and its checksum at this place.
+/// Checks the sizes in the header of a stored block, and its checksum for this place.
 ///
 /// # Errors
 ///
-/// The sizes cannot be right. A block that the checksum finds damaged may have right ones.
+/// A size is invalid. A block with a wrong checksum may have valid sizes.
 pub fn inspect(
     stored: &[u8],
     geometry: Geometry,
@@ -57,11 +57,11 @@ pub fn inspect(
     Ok((header, Verdict::of(trailer, before, place)))
 }
 
-/// The header of a stored block, whose sizes are checked.
+/// Returns the header of a stored block after checking its sizes.
 ///
 /// # Errors
 ///
-/// They cannot be right.
+/// A size is invalid.
 pub(super) fn check_sizes(stored: &[u8], geometry: Geometry) -> Result<Header, Defect> {
     let size = geometry.stored_block_size as usize;
     if stored.len() != size || size < OVERHEAD {

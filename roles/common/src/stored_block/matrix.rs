@@ -1,15 +1,15 @@
-//! How the parity is calculated.
+//! Choice of the erasure coding matrix.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// How the factors of the parity are chosen. Who writes a block and who recovers it must choose alike.
+/// Type of the erasure coding matrix. A block must be recovered with the type it was written with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatrixType {
-    /// Factors from a Cauchy matrix
+    /// Cauchy matrix
     Cauchy,
-    /// Factors from a Vandermonde matrix: the parity is the exclusive or of the halves
+    /// Vandermonde matrix: the parity is the XOR of the halves
     #[default]
     Vandermonde,
 }

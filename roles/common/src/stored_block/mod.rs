@@ -1,9 +1,10 @@
-//! Stored blocks: what the gga_offload service keeps on its three targets, and the generator makes.
+//! Stored blocks: the format in which the gga_offload service stores data on its three targets, also written by the
+//! generator.
 //!
-//! A stored block is a header, the LZ4 data blocks of one block of content, zeros, and a trailer: the layout is
-//! [`wire::stored_block`]'s. Its first half lies on data_1, its second half on data_2, and their parity, by a
-//! [`MatrixType`], on data_p. [`Geometry`] says how large it is, [`Encoder`] makes it, and [`inspect`] says what is wrong
-//! with one. All of this is bytes only; compression engines and erasure coding are the device's.
+//! A stored block is a header, the LZ4 data blocks of one block of data, zeros, and a trailer, with the layout of
+//! [`wire::stored_block`]. Its first half is stored on data_1, its second half on data_2, and their parity, by a
+//! [`MatrixType`], on data_p. [`Geometry`] has its sizes, [`Encoder`] creates it, and [`inspect`] checks it. All of
+//! this works on bytes only; compression and erasure coding engines are the device's.
 
 mod checksum;
 mod decodes;
@@ -21,10 +22,10 @@ pub use matrix::MatrixType;
 
 use wire::stored_block::{Header, Trailer};
 
-/// Content of an LZ4 data block at most, as the reference configures its compressor.
+/// Maximum data per LZ4 data block in bytes, as the reference configures its compressor.
 pub const PIECE: usize = 64 << 10;
 
-/// Bytes of a stored block that are not LZ4 data blocks: header and trailer.
+/// Bytes of a stored block other than LZ4 data blocks: header and trailer.
 pub const OVERHEAD: usize = Header::SIZE + Trailer::SIZE;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::superblock::SetId;
 
 mod properties;
 
-/// A set's identifier as they are: random.
+/// A random set identifier, as real ones are.
 const SET: SetId = SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080);
 
 const PLACE: Place = Place {
@@ -13,7 +13,7 @@ const PLACE: Place = Place {
     stripe: 5,
 };
 
-/// Bytes that do not compress: a linear congruential generator's high bytes.
+/// Incompressible bytes: the high bytes of a linear congruential generator.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     std::iter::repeat_with(|| {
@@ -36,7 +36,7 @@ fn logical(size: u32) -> Geometry {
 
 #[test]
 fn what_has_no_room_for_header_and_trailer_holds_nothing() {
-    // Found by fuzzing: no content has room anywhere, but a stored block is more than its content.
+    // Found by fuzzing: in these sizes no data fits, yet a stored block is larger than its data.
     for stored_block_size in [0, 11, 12] {
         let geometry = Geometry {
             stored_block_size,
@@ -115,7 +115,7 @@ fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
     let refused = compatible(4096)
         .encode(&noise(4096), PLACE)
         .expect_err("noise");
-    // Raw: its length and itself; 12 bytes are not for it.
+    // Raw: its length and itself; 12 bytes are used for header and trailer.
     assert_eq!((refused.needed, refused.room), (4100, 4084));
     assert_eq!(
         refused.to_string(),
@@ -175,7 +175,7 @@ fn noise_between_zeros_is_stored_raw() {
 
 #[test]
 fn the_last_byte_of_room_is_used() {
-    // Noise in front, zeros behind: each byte of noise more is about a byte of LZ4 data more.
+    // Noise followed by zeros: each additional byte of noise adds about one byte of LZ4 data.
     let size = 1024;
     let noise = noise(size);
     let outcome = |random: usize| {
@@ -247,7 +247,7 @@ fn the_checksum_is_castagnoli_s_and_never_0() {
     // RFC 3720, B.4.
     assert_eq!(checksum_of(&[0; 32]), 0x8A91_36AA);
     assert_eq!(checksum_of(&[0xFF; 32]), 0x62A8_AB43);
-    // Bytes whose CRC is 0: their last four take the register to all ones, found by running it backwards.
+    // Bytes whose CRC is 0: the last four bytes set the register to all ones; found by running it backwards.
     let mut register = u32::MAX;
     for _ in 0..32 {
         register = match register >> 31 {
@@ -364,7 +364,7 @@ fn sizes_that_cannot_be_right_are_defects() {
     assert!(defect.to_string().contains("found 4096 bytes"), "{defect}");
 }
 
-/// A good block, and its trailer at this place.
+/// A valid block with a trailer for this place.
 fn block_at(place: Place) -> Vec<u8> {
     Encoder::new(Geometry::compatible(128), Checksum::Crc32c)
         .encode(&[7; 128], place)
@@ -403,7 +403,7 @@ fn masks_are_as_documented() {
         assert_eq!(place.mask(), mask, "{place:?}");
         assert_eq!(bound_checksum_of(b"123456789", place), trailer, "{place:?}");
     }
-    // The one place without a set where nothing is bound; a checksum that would be 0 is 1 there, too.
+    // The one place without a set whose mask is 0; a checksum of 0 is replaced by 1 there, too.
     let unmasked = at(SetId::NONE, u64::from(u32::MAX));
     assert_eq!(
         bound_checksum_of(b"123456789", unmasked),
@@ -432,7 +432,7 @@ fn misplaced_block_differs() {
                 );
             }
         }
-        // Of another set, where it belongs by its number.
+        // Of another set, at its own stripe.
         let foreign = verdict(&block_at(at(SET, stripe)), at(sets[2], stripe));
         assert!(matches!(foreign, Verdict::Differs { .. }), "{foreign:?}");
     }
@@ -456,7 +456,7 @@ fn block_of_an_earlier_form_is_unbound() {
     let without_set = block_at(at(SetId::NONE, PLACE.stripe));
     assert_eq!(verdict(&plain, PLACE), Verdict::Unbound);
     assert_eq!(verdict(&without_set, PLACE), Verdict::Unbound);
-    // A service without superblocks reads what one with them has written only as another's.
+    // A service without superblocks reads a block written with superblocks only as another set's.
     let of_set = verdict(&block_at(PLACE), at(SetId::NONE, PLACE.stripe));
     assert!(matches!(of_set, Verdict::Differs { .. }), "{of_set:?}");
     for mut stored in [plain, without_set] {
@@ -480,8 +480,8 @@ fn resealed_block_is_bound_to_its_new_place() {
 #[test]
 fn checksum_that_would_be_0_is_1_and_bound() {
     let mut stored = block_at(PLACE);
-    // The last four bytes before the trailer are padding: they take the register to any value, here to the mask, which is
-    // found by running it backwards.
+    // The last four bytes before the trailer are padding: they set the register to any value, here to the mask; found
+    // by running it backwards.
     let crc = crc32c::crc32c(&stored[..120]);
     let mut register = !PLACE.mask();
     for _ in 0..32 {

@@ -4,7 +4,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A data path with a handle that must not leave its thread, as DOCA's.
+/// A data path with a handle that must not leave its thread, as DOCA's handles.
 struct Echo {
     calls: Rc<u32>,
     dropped: Sender<()>,
@@ -190,7 +190,7 @@ fn dropping_a_running_worker_ends_it() {
     assert_eq!(dropped.try_recv(), Ok(()));
 }
 
-/// The next answer of a worker.
+/// Waits for a worker's next answer.
 fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
     loop {
         if let Some(answer) = worker.answer(Instant::now())? {

@@ -32,7 +32,7 @@ fn next(channel: &mut dyn ControlChannel) -> Result<ChannelEvent, Failure> {
     }
 }
 
-/// Begins a session with this request, and sees the server serve it.
+/// Begins a session with this request, and waits until the server serves it.
 fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_id: u32) {
     assert_eq!(next(client), Ok(ChannelEvent::Connected));
     client.send(&request(message_id)).expect("sent");
@@ -41,7 +41,8 @@ fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_i
     assert_eq!(server.poll(), Ok(Some(first)));
 }
 
-/// What the server sends to a connection, up to its end; the server has no event meanwhile.
+/// Messages that the server sends to a connection until it is closed; asserts that the server reports no event
+/// meanwhile.
 fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload> {
     stream.set_nonblocking(true).expect("non-blocking");
     let deadline = Instant::now() + PATIENCE;
@@ -186,7 +187,7 @@ fn connections_without_a_request_are_limited_in_number_and_time() {
     begin(&mut client, &mut server, 1);
 }
 
-/// They may wait for any time, as a service does that has no initiator yet.
+/// They may wait for any time, because a service without an initiator sends nothing.
 #[test]
 fn connections_without_a_request_do_not_keep_out_a_client_of_their_address() {
     let (mut server, address) = server();
@@ -260,7 +261,7 @@ fn one_client_after_the_other_is_served() {
     let mut first = TcpClientChannel::connect(address);
     begin(&mut first, &mut server, 4);
     drop(first);
-    // It is there before the server has seen that the first has left.
+    // Connected before the server has seen that the first has disconnected.
     let mut second = TcpClientChannel::connect(address);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
@@ -268,7 +269,7 @@ fn one_client_after_the_other_is_served() {
     second.send(&request(5)).expect("sent");
     assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(5))));
-    // One that does not leave is parted with.
+    // A client that does not disconnect is disconnected.
     server.next_client(PATIENCE);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Closed));
 }
@@ -281,7 +282,7 @@ fn one_address_is_listened_on_and_no_other() {
     let port = server.port().expect("port");
     assert!(TcpStream::connect((here, port)).is_ok());
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
-    // 192.0.2.0/24 is for documentation: nobody's.
+    // 192.0.2.0/24 is reserved for documentation.
     let nobodys = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 0);
     let failure = TcpServerChannel::listen_at(nobodys, opens).expect_err("another machine's");
     assert!(

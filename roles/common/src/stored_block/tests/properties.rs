@@ -1,4 +1,4 @@
-//! What holds for any content and any bytes.
+//! Properties of any data and any bytes.
 
 use proptest::prelude::*;
 use wire::stored_block::{Header, Trailer};
@@ -6,7 +6,7 @@ use wire::stored_block::{Header, Trailer};
 use super::{PLACE, logical, noise};
 use crate::stored_block::{Checksum, Encoder, Geometry, PIECE, Verdict, inspect};
 
-/// The content of a stored block, by the LZ4 of single blocks.
+/// Decodes the data of a stored block with an LZ4 block decoder.
 fn decode(stored: &[u8], header: Header) -> Vec<u8> {
     let mut data = &stored[data_range(header)];
     let mut content = Vec::new();
@@ -57,7 +57,7 @@ proptest! {
             }
             .emit();
         }
-        // Neither a panic nor sizes that are out of bounds.
+        // No panic, and no size out of bounds.
         if let Ok((header, _)) = inspect(&bytes, Geometry::compatible(size), PLACE) {
             prop_assert_eq!(header.original_size, size);
             prop_assert!(data_range(header).end <= bytes.len() - Trailer::SIZE);
