@@ -1,4 +1,4 @@
-//! Drives the session of a service over real channels and real workers.
+//! Runs the session of a service over real channels and real workers.
 
 mod jobs;
 
@@ -24,22 +24,22 @@ use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
 
-/// How long the last messages may take to leave.
+/// Time for the last messages to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What distinguishes one service from another.
+/// The parts of a service that differ between services.
 pub trait Service {
-    /// How it makes one storage of its targets.
+    /// Combination of its targets into one storage.
     type Layout: Layout + Clone;
-    /// What its workers do.
+    /// Work of its worker threads.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
-    /// Takes the initiator's memory, which has been imported, prepares what else the I/Os need, and returns the export of
-    /// the memory that the targets are to use.
+    /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the
+    /// memory that the targets are to use.
     ///
     /// # Errors
     ///
-    /// The memory cannot be exported or allocated. The initiator is told, and may try again.
+    /// The memory cannot be exported or allocated. The initiator is informed and may retry.
     fn prepare_memory(
         &mut self,
         device: &Device,
@@ -47,7 +47,7 @@ pub trait Service {
         initiator: Mmap,
     ) -> Result<Bytes, Failure>;
 
-    /// Returns what makes the data path of a worker, on the worker's thread.
+    /// Returns a function that creates a worker's data path on the worker's thread.
     ///
     /// # Errors
     ///
@@ -57,36 +57,36 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
-    /// Returns `true` if the targets are asked for their identities and superblocks. They are where the service [survives](Self::survival) their
-    /// loss.
+    /// Returns `true` if the targets are queried for identities and superblocks: required if the service
+    /// [survives](Self::survival) their loss.
     fn identifies_targets(&self) -> bool {
         false
     }
 
-    /// The session is about to end: from now on, nothing is begun that the initiator has not asked for.
+    /// Called before the end of the session: background work must not be started from now on.
     fn quiesce(&mut self) {}
 
-    /// Returns `true` if nothing is in flight that the initiator has not asked for. Whoever changes that wakes the main thread.
+    /// Returns `true` if no background work is in flight. Completing it wakes the main thread.
     fn is_quiet(&self) -> bool {
         true
     }
 
-    /// What goes on when a target is lost while I/Os are served. Without it, the session ends.
+    /// Redundancy of a service that continues when a target is lost. `None` ends the session instead.
     fn survival(&mut self) -> Option<&mut dyn Survival> {
         None
     }
 }
 
-/// Serves sessions with the targets at `addresses`, one for each of the layout's: as many as the flags say, each by a service of
-/// its own that `service` makes. `report` is told what the workers of a session that ended well report.
+/// Serves sessions with the targets at `addresses`, one for each of the layout's. The flags limit the number of
+/// sessions; `service` creates a service for each. `report` gets the workers' reports of a successful session.
 ///
 /// # Errors
 ///
-/// A device that is not there, a peer or a worker that failed, or the user's wish to end.
+/// A missing device, a failed peer or worker, or a shutdown request.
 ///
 /// # Panics
 ///
-/// There are not as many addresses as targets.
+/// If the number of addresses is not the number of targets.
 pub fn run<S: Service>(
     mut service: impl FnMut() -> S,
     layout: &S::Layout,
@@ -144,18 +144,18 @@ pub fn run<S: Service>(
     })
 }
 
-/// Fields are in the order in which they must be dropped.
+/// Fields are declared in drop order.
 struct App<'a, S: Service> {
     workers: Vec<Worker<S::DataPath>>,
-    /// It may hold memory that the workers and the targets use.
+    /// Dropped after the workers and targets, which may use its memory.
     service: S,
     client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
     refused: Quota,
-    /// By target: `true` once it was said that it refuses connections.
+    /// By target: `true` once a refused connection was reported.
     refused_by: Vec<bool>,
-    /// The job at hand.
+    /// The current job.
     job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
@@ -165,13 +165,13 @@ struct App<'a, S: Service> {
     reports: Vec<<S::DataPath as DataPath>::Report>,
     comeback: Comeback,
     superblocks: Superblocks,
-    /// The state of the superblocks that the session waits for.
+    /// State of the superblocks that the session waits for.
     awaited: Option<Awaited>,
-    /// Until when the session waits for the service to be quiet, if it does.
+    /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
 }
 
-/// A state of the set's superblocks.
+/// State of the set's superblocks.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     Open,
@@ -179,7 +179,7 @@ enum Awaited {
 }
 
 impl<S: Service> App<'_, S> {
-    /// Serves a session from its beginning to its end, and leaves nothing of it.
+    /// Serves one session and releases all its resources.
     fn run(
         mut self,
         environment: &Environment,
@@ -191,7 +191,7 @@ impl<S: Service> App<'_, S> {
             storage.flush(FAREWELL);
         }
         self.client.flush(FAREWELL);
-        // Of a job that is given up.
+        // Cancels an unfinished job.
         self.job.cancel();
         let Self {
             mut workers,
@@ -203,7 +203,7 @@ impl<S: Service> App<'_, S> {
             ..
         } = self;
         let ended = Worker::end_all(&mut workers);
-        // In the order in which they use each other.
+        // In order of use.
         drop((service, storage));
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
@@ -233,7 +233,7 @@ impl<S: Service> App<'_, S> {
             self.detach_lost();
             while let Some(action) = self.session.poll_action() {
                 match action {
-                    // A script that starts an initiator next may wait for this line.
+                    // A script may wait for this line before it starts an initiator.
                     Action::Announce => environment
                         .announce_ready(format_args!("waiting for the {}", self.client.peer())),
                     Action::SendToClient(message) => {
@@ -325,8 +325,8 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Judges what is late at `now`, after which nothing more had arrived: a service that was stopped itself first reads what its peers
-    /// have sent in the meantime. Returns whether anything was late.
+    /// Handles timeouts at `now`, after all available input has been read: a service that was itself stopped must
+    /// first read what its peers have sent meanwhile. Returns `true` if there was a timeout.
     fn judge_late(&mut self, now: Instant, silence: Option<(Instant, Duration)>) -> bool {
         let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_late(self.session.poll_timeout()) {
@@ -368,7 +368,7 @@ impl<S: Service> App<'_, S> {
         self.session.handle(event, Instant::now());
     }
 
-    /// Returns whether the session goes on because the service is quiet, or has not become so in time.
+    /// Returns `true` if the session continues because the service is quiet, or has not become so in time.
     fn has_quiesced(&mut self) -> bool {
         let now = Instant::now();
         let is_late = self.quiet_until.is_some_and(|until| until <= now);
@@ -388,7 +388,7 @@ impl<S: Service> App<'_, S> {
         self.superblocks.await_state(Instant::now());
     }
 
-    /// Gives the session what happened, and returns whether anything did.
+    /// Passes events to the session, and returns `true` if there were any.
     fn take_events(&mut self) -> bool {
         let now = Instant::now();
         let client = if self.session.serves_client() {
@@ -397,7 +397,7 @@ impl<S: Service> App<'_, S> {
             Ok(None)
         };
         let mut quiet = matches!(client, Ok(None));
-        // The targets first: what they said last explains what comes after.
+        // Targets first: their last messages explain later failures.
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
                 continue;
@@ -435,7 +435,7 @@ impl<S: Service> App<'_, S> {
             }
             let gone = match &event {
                 Ok(Some(ChannelEvent::Closed)) => Some(left()),
-                // A target that breaks the protocol is of no more use than one that has left.
+                // A target that violates the protocol is treated as disconnected.
                 Ok(Some(ChannelEvent::Message(message))) => self.session.unasked(target, message),
                 Err(failure) => Some(failure.clone()),
                 Ok(_) => None,
@@ -464,7 +464,7 @@ impl<S: Service> App<'_, S> {
             Ok(None) => {}
             Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
-        // A data path ends by itself only when it fails.
+        // A data path ends by itself only if it fails.
         let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();
         for worker in self.workers.iter_mut().filter(running) {
             if let Err(failure) = worker.poll() {
@@ -475,7 +475,7 @@ impl<S: Service> App<'_, S> {
         !quiet
     }
 
-    /// Detaches the targets that the service goes on without.
+    /// Detaches the targets that the service continues without.
     fn detach_lost(&mut self) {
         let Some(survival) = self.service.survival() else {
             return;
@@ -487,8 +487,8 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Has the targets persist the superblocks that they are to have, and returns whether the session goes on because they say what it
-    /// waits for.
+    /// Sends the targets their new superblocks, and returns `true` if the session continues because the superblocks
+    /// have reached the state it waits for.
     fn keep_superblocks(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
         let Some(survival) = self.service.survival() else {

@@ -1,4 +1,4 @@
-//! What the main thread of a service tells its workers.
+//! Commands from the main thread of a service to its workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use wire::release::Release;
 use crate::metrics::WorkerMetrics;
 use crate::turns::Limits;
 
-/// What every worker of a service is made from.
+/// Parameters of a worker.
 #[derive(Debug)]
 pub struct WorkerSetup {
     /// Number of the worker.
@@ -22,68 +22,68 @@ pub struct WorkerSetup {
     pub device: Device,
     /// The connection to the initiator.
     pub client: Connection,
-    /// Transactions that it needs room for.
+    /// Maximum number of transactions.
     pub transaction_count: u32,
-    /// Extensions of the data path that initiator and targets have announced (`FeatureQuery::features`).
+    /// Extensions of the data path announced by initiator and targets (`FeatureQuery::features`).
     pub features: u32,
-    /// The release of the session's I/O messages.
+    /// Release of the session's I/O messages.
     pub release: Release,
-    /// How long nothing may happen.
+    /// Timeouts for lack of progress.
     pub limits: Limits,
-    /// Where the worker publishes its counts, with `--metrics`.
+    /// Metrics to publish to, with `--metrics`.
     pub metrics: Option<Arc<WorkerMetrics>>,
 }
 
-/// What the main thread may ask of a worker.
+/// Command to a worker whose data path does not run.
 #[derive(Debug)]
 pub enum Command {
-    /// Make an RDMA connection, and export it for this target.
+    /// Create an RDMA connection for this target, and export it.
     Export {
         /// Number of the target.
         target: usize,
-        /// Which of the two connections to it.
+        /// Role of the connection.
         role: RdmaConnectionRole,
     },
-    /// Connect it to the target's export.
+    /// Connect to the target's export.
     Connect {
         /// Number of the target.
         target: usize,
-        /// Which of the two connections to it.
+        /// Role of the connection.
         role: RdmaConnectionRole,
         /// The target's export.
         details: Bytes,
     },
-    /// Wait for all contexts to be ready; then wait for requests.
+    /// Wait for all contexts to be ready for requests.
     Prepare {
-        /// The initiator's consumer that is answered to.
+        /// The initiator's consumer that results are sent to.
         consumer: u32,
-        /// How long the contexts may take.
+        /// Time for the contexts to become ready.
         within: Duration,
     },
-    /// Destroy consumer and producer.
+    /// Destroy the consumer and the producer.
     LeaveComch,
 }
 
-/// Command to a worker that serves I/Os, by which a target rejoins.
+/// Command to a worker that serves I/Os, for a target that rejoins.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WorkerCommand {
-    /// Make an RDMA connection, and export it for this target: io_data first, which begins anew.
+    /// Create an RDMA connection for this target, and export it: io_data first, which starts over.
     Export {
         /// Number of the target.
         target: usize,
-        /// Which of the two connections to it.
+        /// Role of the connection.
         role: RdmaConnectionRole,
     },
-    /// Connect it to the target's export.
+    /// Connect to the target's export.
     Connect {
         /// Number of the target.
         target: usize,
-        /// Which of the two connections to it.
+        /// Role of the connection.
         role: RdmaConnectionRole,
         /// The target's export.
         details: Bytes,
     },
-    /// Be ready to exchange messages with the target.
+    /// Get ready to exchange messages with the target.
     Attach {
         /// Number of the target.
         target: usize,
@@ -95,6 +95,6 @@ pub enum WorkerCommand {
 pub enum Reply {
     /// The export of a connection.
     Exported(Vec<u8>),
-    /// Nothing to tell.
+    /// Success, without data.
     Done,
 }

@@ -1,4 +1,4 @@
-//! The flags that all services have.
+//! Flags common to all services.
 
 use std::time::Duration;
 
@@ -10,54 +10,54 @@ use crate::protocol::ProtocolFlags;
 use crate::sessions::SessionFlags;
 use crate::turns::Limits;
 
-/// Where a service runs, and how it talks to its initiator.
+/// Devices, CPUs and timeouts of a service.
 #[derive(Debug, Clone, Args)]
 pub struct ServiceFlags {
-    /// Device identifier: PCI address, RDMA device or network interface name
+    /// DOCA device: PCI address, RDMA device name or network interface name
     #[arg(short, long, value_name = "DEVICE")]
     pub device: String,
 
-    /// Device host side representor identifier: PCI address
+    /// PCI address of the host's representor
     #[arg(short, long, value_name = "PCI")]
     pub representor: String,
 
-    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
+    /// CPU for a worker thread, which is pinned to it; repeat the flag for more workers
     #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
     pub cpu: Vec<u32>,
 
-    /// Name of the channel used by the doca_comch_client
+    /// Name of the Comch server that this service opens; initiators connect with the same name
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
     pub command_channel_name: String,
 
-    /// Time (in seconds) to wait while performing control operations
+    /// Timeout of a control operation, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds, or with units such as 2m) that I/Os may be in flight without any of them coming to its end, before the session is given up;
-    /// 0 for any time
+    /// Time without a completion while I/Os are in flight, in seconds or with a unit such as 2m, before the session is
+    /// given up; 0 is unlimited
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = patience)]
     pub io_timeout: Patience,
 
-    /// Time (in seconds, or with units such as 2m) that an initiator may ask for nothing before its session is given up; 0 for any time. One that is
-    /// stopped cannot be told from one that has nothing to do
+    /// Time without a request of the initiator, in seconds or with a unit such as 2m, before its session is given up; 0 is
+    /// unlimited. A stopped initiator cannot be told from an idle one
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,
 
-    /// What a session may ask for.
+    /// Limits of a session.
     #[command(flatten)]
     pub init_limits: InitLimits,
 
-    /// Which messages it speaks.
+    /// Wire format.
     #[command(flatten)]
     pub protocol: ProtocolFlags,
 
-    /// How many sessions it serves.
+    /// Number of sessions.
     #[command(flatten)]
     pub sessions: SessionFlags,
 }
 
 impl ServiceFlags {
-    /// How long nothing may happen while I/Os can come.
+    /// Timeouts for lack of progress while I/Os are served.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {

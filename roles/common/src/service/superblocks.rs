@@ -1,4 +1,4 @@
-//! Has the targets persist their superblocks whenever these change, beside whatever the session asks of them.
+//! Persists superblocks on the targets when they change, independently of the session's requests.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use crate::failure::Failure;
 use crate::session::MessageIds;
 use crate::superblock::Superblock;
 
-/// The superblocks that the targets were asked to persist and have persisted. Without I/O and without a clock.
+/// Superblocks sent to the targets and confirmed by them. Without I/O and without a clock.
 #[derive(Debug)]
 pub(super) struct Superblocks {
     ids: MessageIds,
     timeout: Duration,
     targets: Vec<Persisted>,
-    /// When the state that the session waits for is late: some time after the last superblock was persisted.
+    /// Deadline for the state that the session waits for: restarted whenever a superblock was persisted.
     awaited_until: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ struct Asked {
 }
 
 impl Superblocks {
-    /// Of so many targets, each of which may take so long for an answer.
+    /// Creates the state for `targets` targets, each of which must answer within `timeout`.
     pub(super) fn new(targets: usize, timeout: Duration) -> Self {
         Self {
             ids: MessageIds::for_superblocks(),
@@ -42,7 +42,7 @@ impl Superblocks {
         }
     }
 
-    /// The request that has this target persist `wanted`, unless it has done so, or owes an answer.
+    /// Returns the request that has this target persist `wanted`, unless it has done so, or a response is outstanding.
     pub(super) fn request(
         &mut self,
         now: Instant,
@@ -65,16 +65,17 @@ impl Superblocks {
         Some(message)
     }
 
-    /// `true` when the target has confirmed this superblock, or none is wanted.
+    /// Returns `true` if the target has confirmed this superblock, or none is wanted.
     pub(super) fn is_persisted(&self, target: usize, wanted: Option<Superblock>) -> bool {
         wanted.is_none() || self.targets[target].confirmed == wanted
     }
 
-    /// Takes a target's answer, if it is one to a request from here, and returns the superblock that the target has persisted.
+    /// Handles a target's response if its request was sent here, and returns the superblock that the target has
+    /// persisted.
     ///
     /// # Errors
     ///
-    /// It has not persisted what it was asked to.
+    /// It has not persisted the requested superblock.
     pub(super) fn answer(
         &mut self,
         now: Instant,
@@ -102,12 +103,12 @@ impl Superblocks {
         Some(Ok(asked.superblock))
     }
 
-    /// Forgets what is known of a target.
+    /// Forgets a target's state.
     pub(super) fn forget(&mut self, target: usize) {
         self.targets[target] = Persisted::default();
     }
 
-    /// Waits once more for an answer that is late.
+    /// Restarts the timeout of a late response.
     pub(super) fn renew(&mut self, now: Instant, target: usize) {
         if let Some(asked) = &mut self.targets[target].asked {
             asked.deadline = now + self.timeout;
@@ -117,25 +118,25 @@ impl Superblocks {
         }
     }
 
-    /// The session waits for the superblocks to say something.
+    /// Starts to wait for a state of the superblocks.
     pub(super) fn await_state(&mut self, now: Instant) {
-        // Longer than for any answer, so that it is the target that is named.
+        // Longer than for a response, so that a late target is reported first.
         self.awaited_until = Some(now + 2 * self.timeout);
     }
 
-    /// They say it.
+    /// The state was reached.
     pub(super) fn reached(&mut self) {
         self.awaited_until = None;
     }
 
-    /// When an answer or the state is late.
+    /// Time of the next timeout.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let asked = self.targets.iter().filter_map(|it| it.asked.as_ref());
         let answers = asked.map(|asked| asked.deadline);
         answers.chain(self.awaited_until).min()
     }
 
-    /// A target whose answer is late, and why.
+    /// A target whose response is late, with the failure.
     pub(super) fn late(&self, now: Instant) -> Option<(usize, Failure)> {
         let is_late = |it: &Persisted| it.asked.as_ref().is_some_and(|it| it.deadline <= now);
         let target = self.targets.iter().position(is_late)?;
@@ -143,7 +144,7 @@ impl Superblocks {
         Some((target, Failure::timed_out(waiting, self.timeout)))
     }
 
-    /// Why the session waits no longer for the superblocks to say something.
+    /// Failure when the awaited state has not been reached in time.
     pub(super) fn gives_up(&self, now: Instant) -> Option<Failure> {
         self.awaited_until
             .filter(|&until| until <= now)

@@ -10,69 +10,70 @@ use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
 use crate::superblock::Superblock;
 
-/// Time between two attempts to bring a target back: the first, and the longest of growing ones.
+/// First and longest interval between attempts to let a target rejoin.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Redundancy of a service that survives the loss of targets, as far as the main thread has to do with it.
+/// Redundancy of a service that survives the loss of targets: the main thread's part.
 pub trait Survival {
-    /// A target is gone, for this reason.
+    /// A target is lost for this reason.
     fn lose(&mut self, target: usize, why: &Failure);
 
-    /// A target has not answered in time. Returns `false` when it is kept because another one is offline already: a second target is
-    /// never detached for a missing answer alone. Then it is waited for once more.
+    /// A target has not answered in time. Returns `false` if it is kept because another one is offline already: a
+    /// second target is never detached only because of a missing answer. The session then waits again.
     fn stalled(&mut self, target: usize, why: &Failure) -> bool;
 
-    /// `true` if I/Os go on without this target, which was missing when the session began, or which the main thread or a worker has
-    /// found to be gone.
+    /// Returns `true` if I/Os continue without this target, which was missing at the start of the session, or was lost
+    /// later.
     fn has_lost(&self, target: usize) -> bool;
 
-    /// A lost target that all workers have detached, and that is to rejoin.
+    /// Returns a lost target that all workers have detached and that is to rejoin.
     fn to_bring_back(&self) -> Option<usize>;
 
-    /// Judges a target that wants to rejoin by what it says of itself, before anything else is asked of it: `true` if it has all that
-    /// it had when it was lost, `false` if it is to be rebuilt whole.
+    /// Decides whether a target may rejoin, from its description and before any further request: `true` if it has all
+    /// that it had when it was lost, `false` if it must be rebuilt completely.
     ///
     /// # Errors
     ///
-    /// It does not belong here.
+    /// It is not a member of the set.
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
-    /// Sends a command to a worker that serves I/Os, as a part of the attempt of this number.
+    /// Sends a command to a worker that serves I/Os, as a part of this attempt.
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand);
 
-    /// The next reply of a worker: its number, that of the attempt, and the reply.
+    /// Next reply of a worker: number of the worker, number of the attempt, and reply.
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// A target is attached to all workers, as it was [admitted](Self::admit).
+    /// A target is attached to all workers, with the state it was [admitted](Self::admit) with.
     fn came_back(&mut self, target: usize, returned: &Returned);
 
-    /// `true` if no target is lost, and each has all that was written.
+    /// Returns `true` if no target is lost and all are up to date.
     fn is_whole(&self) -> bool;
 
-    /// The superblock that a target is to have now; `None` for whatever it has.
+    /// Superblock that a target must have now; `None` for any.
     fn superblock_of(&self, target: usize) -> Option<Superblock>;
 
-    /// A target has persisted this superblock. [`superblock_of`](Self::superblock_of) may be another one from now on.
+    /// A target has persisted this superblock, which may change the result of [`superblock_of`](Self::superblock_of).
     fn persisted(&mut self, target: usize, superblock: Superblock);
 
-    /// All I/Os have completed: the superblocks are to say how.
+    /// All I/Os have completed: the superblocks are to record that.
     fn conclude(&mut self);
 
-    /// `true` when the superblocks say what [`conclude`](Self::conclude) asked for; called until then.
+    /// Returns `true` once the superblocks record what [`conclude`](Self::conclude) asked for; called until then.
     fn is_concluded(&self) -> bool;
 
-    /// `true` when the superblocks say that the set is in use, so that I/Os may be served; called until then.
+    /// Returns `true` once the superblocks record that the set is in use, so that I/Os may be served; called until
+    /// then.
     fn is_open(&self) -> bool;
 }
 
-/// Brings lost targets back, one attempt after the other.
+/// Lets lost targets rejoin, one attempt after the other.
 #[derive(Debug)]
 pub(super) struct Comeback {
     attempt: Option<Rejoin>,
-    /// Of the attempt at hand, or the last one.
+    /// Number of the current or last attempt.
     number: u32,
-    /// When the next attempt may begin.
+    /// Earliest start of the next attempt.
     next_at: Option<Instant>,
     pause: Duration,
 }
@@ -87,12 +88,12 @@ impl Comeback {
         }
     }
 
-    /// The target that is being brought back.
+    /// The target that is rejoining.
     pub(super) fn target(&self) -> Option<usize> {
         self.attempt.as_ref().map(Rejoin::target)
     }
 
-    /// When to look again, whatever happens.
+    /// Time of the next poll.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.attempt {
             Some(rejoin) => rejoin.poll_timeout(),
@@ -100,7 +101,7 @@ impl Comeback {
         }
     }
 
-    /// Does what there is to do, and returns whether there was anything.
+    /// Advances the attempt, and returns `true` if there was anything to do.
     pub(super) fn go_on<L: Layout>(
         &mut self,
         survival: &mut dyn Survival,
@@ -139,7 +140,7 @@ impl Comeback {
             any = true;
             match action {
                 RejoinAction::Send(message) => {
-                    // A channel that cannot send says why when it is polled.
+                    // A channel that cannot send reports the reason when it is polled.
                     if let (Err(failure), Some(rejoin)) =
                         (channel.send(&message), &mut self.attempt)
                     {
@@ -207,7 +208,7 @@ impl Comeback {
         true
     }
 
-    /// Takes the replies of workers, for the attempt at hand.
+    /// Handles the replies of workers to the current attempt.
     fn take_replies(&mut self, now: Instant, survival: &mut dyn Survival) -> bool {
         let mut any = false;
         while let Some((worker, number, reply)) = survival.next_reply() {

@@ -1,4 +1,4 @@
-//! What a session has its workers do. No job waits for a peer on the main thread.
+//! Jobs of a session on its workers. The main thread does not wait for a peer.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,11 @@ use crate::service::command::{Command, Reply, WorkerSetup};
 use crate::service::session::Job;
 use crate::worker::{Answer, Worker};
 
-/// Added to the time that a worker itself has for something, so that it is the worker that says
-/// what it waited for.
+/// Added to a worker's own timeout, so that the worker's more specific error is reported.
 const WORKER_GRACE: Duration = Duration::from_secs(1);
 
 impl<S: Service> App<'_, S> {
-    /// Starts a job. [`finish_job`](Self::finish_job) has its outcome.
+    /// Starts a job. [`finish_job`](Self::finish_job) returns its outcome.
     pub(super) fn start_job(&mut self, job: Job) -> Result<(), Failure> {
         match job {
             Job::PrepareMemory(memory) => {
@@ -72,19 +71,19 @@ impl<S: Service> App<'_, S> {
             Job::DestroyWorkers => {
                 Worker::end_all(&mut self.workers)?;
             }
-            // Done elsewhere: they take more than one step.
+            // Handled elsewhere: they take more than one step.
             Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
         }
         self.job.await_replies();
         Ok(())
     }
 
-    /// When the job at hand fails if nothing happens before.
+    /// Time at which the current job fails.
     pub(super) fn job_deadline(&self) -> Option<Instant> {
         self.job.deadline(&self.workers)
     }
 
-    /// Goes on with the job at hand, and returns its outcome once it has one.
+    /// Advances the current job, and returns its outcome when it has ended.
     pub(super) fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
         let reports = &mut self.reports;
         let polled = self
@@ -122,7 +121,7 @@ impl<S: Service> App<'_, S> {
         let client = self.client.connection();
         let client = client
             .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
-        // The session asked for no more workers than there are CPUs.
+        // The session creates at most as many workers as there are CPUs.
         let core = usize::try_from(index)
             .ok()
             .and_then(|index| self.flags.cpu.get(index).copied());

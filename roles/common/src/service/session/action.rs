@@ -1,4 +1,4 @@
-//! What a session wants done, and what it is told about it.
+//! Events and actions of a session.
 
 use bytes::Bytes;
 use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
@@ -10,94 +10,96 @@ use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::jobs::Outcome;
 
-/// Something that happened to a session.
+/// Input of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// On the channel to the initiator.
+    /// An event of the channel to the initiator.
     Client(ChannelEvent),
-    /// On the channel to a target.
+    /// An event of the channel to a target.
     Storage {
         /// Number of the target.
         target: usize,
-        /// What happened.
+        /// The event.
         event: ChannelEvent,
     },
-    /// Nothing listens where a target is to be. The attempts to connect go on.
+    /// Nothing listens at a target's address. Connecting is retried.
     Refused {
         /// Number of the target.
         target: usize,
     },
-    /// The job at hand is done, or failed.
+    /// The current job has succeeded or failed.
     JobDone(Result<Outcome, Failure>),
-    /// The service goes on without a target. Ignored unless the session [may lose](super::Session::may_lose) it.
+    /// The service continues without a target. Ignored unless the session [may lose](super::Session::may_lose) it.
     Lost {
         /// Number of the target.
         target: usize,
     },
-    /// A lost target has rejoined at its [place](super::Session::place): from now on it is asked what all are asked.
+    /// A lost target has rejoined its [place](super::Session::place): from now on it gets all requests.
     Rejoined {
         /// Number of the target.
         target: usize,
         /// Its storage's identity, if it has one.
         identity: Option<Bytes>,
     },
-    /// The time of [`poll_timeout`](super::Session::poll_timeout) may have come.
+    /// The time of [`poll_timeout`](super::Session::poll_timeout) may have passed.
     Timeout,
-    /// The session cannot go on: a worker, a channel or the user ended it. An initiator that waits for an answer is told why.
+    /// The session cannot continue: a worker or a channel failed, or shutdown was requested. The failure is sent to an
+    /// initiator that waits for a response.
     Failed(Failure),
 }
 
-/// What is to be done next.
+/// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Serve the initiator from now on, and say so: the targets are connected, or enough of them.
+    /// Start serving the initiator, and announce it: all targets are connected, or enough of them.
     Announce,
-    /// Send this to the initiator.
+    /// Send this message to the initiator.
     SendToClient(Message),
-    /// Send this to a target.
+    /// Send this message to a target.
     SendToStorage {
         /// Number of the target.
         target: usize,
         /// The request.
         message: Message,
     },
-    /// Disconnect from a target, which the session goes on without.
+    /// Disconnect from a target that the session continues without.
     Leave {
         /// Number of the target.
         target: usize,
     },
-    /// A target that the session may lose has not answered in time. It is waited for once more, unless it is [lost](Event::Lost).
+    /// A target that the session may lose has not answered in time. The session waits again unless the target is
+    /// reported [lost](Event::Lost).
     Stalled {
         /// Number of the target.
         target: usize,
-        /// The answer that is missing, and since when.
+        /// The missing answer and the time waited.
         why: Failure,
     },
-    /// Do this, and report [`Event::JobDone`].
+    /// Start this job, and report [`Event::JobDone`].
     Do(Job),
-    /// The session is over.
+    /// The session has ended.
     End(Result<(), Failure>),
 }
 
-/// Something that takes more than the state machine.
+/// Work that the state machine cannot do itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Prepare the memory of the I/Os: [`Outcome::Exported`] is what the targets write to and read from.
+    /// Prepare the memory of the I/Os: [`Outcome::Exported`] is the memory for the targets.
     PrepareMemory(Memory),
     /// Create the next worker.
     CreateWorker {
         /// Number of the worker.
         index: u32,
-        /// Transactions that it needs room for.
+        /// Maximum number of transactions.
         transaction_count: u32,
     },
     /// Export an RDMA connection of a worker: [`Outcome::Exported`].
     Export {
         /// Number of the worker.
         index: u32,
-        /// Number of the target that is to use it.
+        /// Number of the target that will use it.
         target: usize,
-        /// Which of the connections to this target.
+        /// Role of the connection.
         role: RdmaConnectionRole,
     },
     /// Connect an RDMA connection of a worker to a target's export.
@@ -107,25 +109,25 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
-    /// Wait until the targets' superblocks say that the set is in use.
+    /// Wait until the targets' superblocks record that the set is in use.
     OpenSuperblocks,
-    /// Wait for all contexts to be ready, and start the data paths; worker `n` answers to the
-    /// initiator's consumer `n`.
+    /// Wait for all contexts to be ready, and start the data paths; worker `n` sends results to the initiator's
+    /// consumer `n`.
     StartWorkers {
         /// Ids of the initiator's consumers.
         consumers: Vec<u32>,
     },
-    /// Begin nothing more that the initiator has not asked for, and wait until none of that is in flight: the targets are going to stop.
+    /// Start no more background work, and wait until none is in flight: the targets are going to stop.
     Quiesce,
     /// Stop the data paths, and destroy their consumers and producers.
     StopWorkers,
-    /// Wait until the targets' superblocks say how the I/Os have ended.
+    /// Wait until the targets' superblocks record the final state.
     CloseSuperblocks,
     /// Destroy the workers.
     DestroyWorkers,
 }
 
-/// What the memory of the I/Os is prepared from.
+/// Inputs for preparing the memory of the I/Os.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// The initiator's memory map.
@@ -134,10 +136,10 @@ pub struct Memory {
     pub core_count: u32,
     /// Transactions of each worker.
     pub transaction_count: u32,
-    /// The release that the session speaks.
+    /// Release of the session.
     pub release: Release,
-    /// What each target said of itself, in their order; `None` for one that is missing.
+    /// Description of each target, in order; `None` for a missing one.
     pub targets: Vec<Option<Described>>,
-    /// What the session may take.
+    /// Limits of the session.
     pub limits: InitLimits,
 }

@@ -25,7 +25,7 @@ impl<L: Layout> Session<L> {
                 self.check_consumers(now);
             }
             ChannelEvent::Closed => {
-                // Nobody is left to be told.
+                // The initiator has disconnected, so the request needs no response.
                 self.request = None;
                 let waiting = self.waiting_for();
                 let message = format!("the initiator left while the service waited for {waiting}");
@@ -86,7 +86,7 @@ impl<L: Layout> Session<L> {
             Phase::Start => self.start_targets(now),
             Phase::Stop => self.begin(Doing::Quiesce, Job::Quiesce),
             Phase::Shutdown => {
-                // A consumer that expires after the targets are gone is one that nobody can serve.
+                // A consumer that is still in use after the targets are gone could not be served.
                 self.wait(now, Step::Expiry);
                 self.check_consumers(now);
             }
@@ -129,7 +129,7 @@ impl<L: Layout> Session<L> {
         Ok(())
     }
 
-    /// Goes on when the consumers of the initiator are what the session waits for.
+    /// Continues if the session waits for the initiator's consumers.
     pub(super) fn check_consumers(&mut self, now: Instant) {
         let count = self.core_count as usize;
         match self.step {

@@ -1,8 +1,8 @@
-//! The order in which RDMA connections are made: for each worker io_data, then io_control.
+//! Order in which RDMA connections are created: for each worker io_data, then io_control.
 
 use wire::control::RdmaConnectionRole;
 
-/// The connection that is being made.
+/// The connection being created.
 #[derive(Debug)]
 pub(super) struct Connections {
     workers: u32,
@@ -29,7 +29,7 @@ impl Connections {
         (self.index, self.role)
     }
 
-    /// Moves on to the next connection, unless this was the last.
+    /// Advances to the next connection; `None` after the last.
     pub(super) fn advance(&mut self) -> Option<(u32, RdmaConnectionRole)> {
         match self.role {
             RdmaConnectionRole::IoData => self.role = RdmaConnectionRole::IoControl,

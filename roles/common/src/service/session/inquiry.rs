@@ -1,63 +1,63 @@
-//! One request to all targets, and their answers.
+//! A request to all targets, and their responses.
 
 use wire::control::{Message, MessageType, Payload};
 
 use crate::failure::Failure;
 use crate::session::expect_response;
 
-/// A request to all targets that are present.
+/// A request sent to all targets that are present.
 #[derive(Debug, Default)]
 pub(super) struct Inquiry {
-    /// The type of the answers that are due, while any request is at hand.
+    /// Expected type of the responses while a request is outstanding.
     expected: Option<MessageType>,
     targets: Vec<Asked>,
 }
 
 #[derive(Debug)]
 enum Asked {
-    /// The answer to the request of this id is due.
+    /// The response to the request with this id is outstanding.
     Pending(u32),
     Answered(Payload),
-    /// The target is missing or was lost.
+    /// The target is missing or lost.
     Absent,
 }
 
 impl Inquiry {
-    /// Begins with a request that is answered by an `expected`.
+    /// Starts a request whose responses have type `expected`.
     pub(super) fn begin(&mut self, expected: MessageType) {
         self.expected = Some(expected);
         self.targets.clear();
     }
 
-    /// The next target was asked by the request with this id.
+    /// Records that the request with this id was sent to the next target.
     pub(super) fn ask(&mut self, message_id: u32) {
         self.targets.push(Asked::Pending(message_id));
     }
 
-    /// The next target is not there to be asked.
+    /// Records that the next target is absent.
     pub(super) fn skip(&mut self) {
         self.targets.push(Asked::Absent);
     }
 
-    /// A target that was lost owes no answer.
+    /// Expects no response from a target that was lost.
     pub(super) fn forgive(&mut self, target: usize) {
         if self.is_pending(target) {
             self.targets[target] = Asked::Absent;
         }
     }
 
-    /// `true` while this target owes an answer.
+    /// Returns `true` while this target's response is outstanding.
     pub(super) fn is_pending(&self, target: usize) -> bool {
         matches!(self.targets.get(target), Some(Asked::Pending(_)))
     }
 
-    /// The first target that owes an answer, and which.
+    /// First target with an outstanding response, and its type.
     pub(super) fn pending(&self) -> Option<(usize, MessageType)> {
         let target = (0..self.targets.len()).find(|&target| self.is_pending(target))?;
         Some((target, self.expected?))
     }
 
-    /// Takes the answer of a target that owes one.
+    /// Accepts the response of a target with an outstanding one.
     pub(super) fn answer(&mut self, target: usize, response: Message) -> Result<(), Failure> {
         let (Some(expected), Some(Asked::Pending(id))) = (self.expected, self.targets.get(target))
         else {
@@ -68,7 +68,8 @@ impl Inquiry {
         Ok(())
     }
 
-    /// The type of the answers, and the answers in the order of the targets, `None` for those that are absent, once none is due.
+    /// Returns the type of the responses and the responses in the order of the targets, `None` for absent ones, once
+    /// none is outstanding.
     pub(super) fn take(&mut self) -> Option<(MessageType, Vec<Option<Payload>>)> {
         if self.pending().is_some() {
             return None;

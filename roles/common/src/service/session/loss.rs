@@ -1,4 +1,4 @@
-//! Sessions that begin or go on without a target.
+//! Sessions that start or continue without a target.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use wire::control::StorageDetails;
 use super::progress::{Doing, Phase, Step};
 use super::{Action, Described, Layout, Place, Session};
 
-/// Time that a last target has at most to connect, once all others are connected.
+/// Maximum time for the last target to connect after all others.
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
 impl<L: Layout> Session<L> {
-    /// Returns `true` if it is possible to go on when this target leaves now: while I/Os are served, and to the end from there, unless it may leave
-    /// anyway.
+    /// Returns `true` if the session can continue when this target disconnects now: while I/Os are served and during
+    /// the stop after that, unless the target is allowed to disconnect anyway.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn may_lose(&self, target: usize) -> bool {
         let serves = match self.phase {
@@ -32,21 +32,21 @@ impl<L: Layout> Session<L> {
         serves && !self.without[target] && !has_left
     }
 
-    /// Returns `true` if the session goes on without this target.
+    /// Returns `true` if the session continues without this target.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn is_without(&self, target: usize) -> bool {
         self.without[target]
     }
 
-    /// The place of a target that is missing or lost, while it may rejoin: as long as I/Os are served.
+    /// Place of a missing or lost target, while it may rejoin: as long as I/Os are served.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn place(&self, target: usize) -> Option<Place> {
         let serves = self.phase == Phase::Stop && self.step == Step::Request;
@@ -64,7 +64,7 @@ impl<L: Layout> Session<L> {
         })
     }
 
-    /// The storage of a target, or, of one that was missing when the session began, that of another one: they are alike.
+    /// Storage of a target. For one that was missing at the start, that of another one: they are alike.
     pub(super) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
         let own = self.targets.get(target)?.as_ref();
         let described = own.or_else(|| self.targets.iter().flatten().next())?;
@@ -84,7 +84,8 @@ impl<L: Layout> Session<L> {
         });
     }
 
-    /// Goes on without a target, when it [may](Self::may_lose): it is asked nothing more, and owes nothing.
+    /// Continues without a target, if it [may be lost](Self::may_lose): no further requests are sent to it, and no
+    /// responses expected.
     pub(super) fn lost(&mut self, now: Instant, target: usize) {
         if !self.may_lose(target) {
             return;
@@ -101,7 +102,7 @@ impl<L: Layout> Session<L> {
         self.actions.push_back(Action::Leave { target });
     }
 
-    /// A target is connected.
+    /// A target has connected.
     pub(super) fn connected(&mut self, now: Instant, target: usize) {
         self.connected[target] = true;
         if self.step != Step::Connection {
@@ -122,14 +123,14 @@ impl<L: Layout> Session<L> {
         self.connected.iter().filter(|&&it| !it).count()
     }
 
-    /// Initiators may come.
+    /// Allows initiators to connect.
     pub(super) fn announce(&mut self) {
         self.step = Step::Request;
         self.deadline = None;
         self.actions.push_back(Action::Announce);
     }
 
-    /// The initiator has come: targets that are not connected by now are missing.
+    /// The initiator has sent its first request: targets that are not connected by now are missing.
     pub(super) fn begin_without_missing(&mut self) {
         for target in 0..self.connected.len() {
             if !self.connected[target] {

@@ -1,8 +1,8 @@
 //! The control state machine of a storage service, without I/O and without a clock.
 //!
-//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the
-//! service's own, with the work in between that the service has to do itself. [`Event`]s go into [`Session::handle`], each with
-//! the time; [`Action`]s come out of [`Session::poll_action`].
+//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the service's own;
+//! the service does its own part of the work in between. [`Event`]s go into [`Session::handle`], each with the time;
+//! [`Action`]s come out of [`Session::poll_action`].
 
 mod action;
 mod client;
@@ -35,27 +35,28 @@ pub use action::{Action, Event, Job, Memory};
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;
 
-/// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
-/// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
-/// many, so that an initiator that is ahead of a completion here still finds a free one.
+/// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
+/// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
+/// an initiator that is ahead of a completion here still finds a free one.
 pub const MAX_TRANSACTIONS: u32 = 4000;
 
-/// How a service makes one storage of its targets.
+/// Combination of targets into one storage.
 pub trait Layout {
-    /// Names of the targets, as errors call them, in the order of their numbers.
+    /// Names of the targets in error messages, in the order of their numbers.
     const TARGETS: &'static [&'static str];
 
-    /// What the initiator is told of the storage, when the targets said this of theirs.
+    /// Returns the storage presented to the initiator, given the targets' storage.
     ///
     /// # Errors
     ///
-    /// The targets do not fit each other, or the service.
+    /// The targets do not match each other, or the service.
     fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure>;
 
-    /// Extensions of the data path that the service can have, if its targets do (`FeatureQuery::features`). Targets are asked for no others.
+    /// Extensions of the data path that the service supports if its targets do (`FeatureQuery::features`). Targets are
+    /// queried for no others.
     const FEATURES: u32 = 0;
 
-    /// Extensions of the data path that the service has with targets that have these.
+    /// Extensions of the data path that the service supports with targets that support these.
     fn features(&self, targets: &[u32]) -> u32 {
         let _ = targets;
         0
@@ -71,55 +72,55 @@ pub struct Session<L> {
     timeout: Duration,
     /// Releases that may be selected.
     protocol: Protocol,
-    /// The release that initiator and targets speak, from the init request on.
+    /// Release used by initiator and targets, from the init request on.
     release: Release,
-    /// The batch size of the initiator, if its release has one.
+    /// Batch size of the initiator, if its release has one.
     batch_size: u32,
-    /// `true` if an initiator is there, or was.
+    /// `true` once an initiator has connected.
     has_client: bool,
     phase: Phase,
     step: Step,
     deadline: Option<Instant>,
-    /// The initiator's request at hand.
+    /// The initiator's request being processed.
     request: Option<Message>,
     ids: MessageIds,
-    /// What the targets were asked.
+    /// Outstanding requests to the targets.
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
     /// By target: `true` once it has refused a connection.
     refused: Vec<bool>,
-    /// What the targets said of themselves; `None` for a missing one.
+    /// Descriptions of the targets; `None` for a missing one.
     targets: Vec<Option<Described>>,
-    /// `true` when the service asks the targets for their identities and superblocks.
+    /// `true` if the service queries the targets for identities and superblocks.
     identifies: bool,
-    /// `true` when it maintains the superblocks, and survives the loss of targets.
+    /// `true` if it maintains the superblocks, and survives the loss of targets.
     maintains: bool,
-    /// Extensions of the data path that the initiator has announced, of those that the service can have.
+    /// Extensions announced by the initiator and supported by the service.
     wanted_features: u32,
-    /// `true` if targets that were asked which storages they are have been asked for extensions, too.
+    /// `true` if targets that were asked for their identity have been asked for extensions, too.
     has_asked_features: bool,
-    /// Extensions that all have announced.
+    /// Extensions announced by all.
     features: u32,
     connections: Connections,
-    /// The service's ends of the connections that are being made, by target; `None` for a missing one.
+    /// The service's exports of the connections being created, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
-    /// The targets' ends that are still to be connected, each with its target's number.
+    /// The targets' exports that are still to be connected, with their target's number.
     imports: VecDeque<(usize, RdmaConnectionDetails)>,
     core_count: u32,
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
-    /// By target: whether the session goes on without it.
+    /// By target: `true` if the session continues without it.
     without: Vec<bool>,
-    /// What the targets were told to prepare.
+    /// The init request sent to the targets.
     init: Option<Payload>,
     actions: VecDeque<Action>,
 }
 
 impl<L: Layout> Session<L> {
-    /// A session at its beginning, with at most `cpu_count` workers, that waits at most `timeout`
-    /// for whatever the initiator or a target owes.
+    /// Creates a session with at most `cpu_count` workers that waits at most `timeout` for each message of the
+    /// initiator or a target.
     #[must_use]
     pub fn new(layout: L, cpu_count: u32, timeout: Duration) -> Self {
         Self {
@@ -157,51 +158,51 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// The same session, with other limits than the default ones.
+    /// Sets limits other than the defaults.
     #[must_use]
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The same session, in which this is spoken.
+    /// Sets the release to use.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// The release that initiator and targets speak, from the init request on.
+    /// Release used by initiator and targets, from the init request on.
     #[must_use]
     pub fn release(&self) -> Release {
         self.release
     }
 
-    /// Has the session ask the targets for their identities and superblocks, which those of the reference do not have. Before its first
-    /// event.
+    /// Queries the targets for their identities and superblocks, which those of the reference do not have. Must be
+    /// called before the first event.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
     }
 
-    /// Makes the session survive the loss of targets, before its first event. Targets are [identified](Self::identify_targets),
-    /// superblocks are opened before I/Os are served, and closed after them; and a target that is not connected within `timeout`, 5 s
-    /// at most, after all others is not waited for.
+    /// Makes the session survive the loss of targets. Must be called before the first event. Targets are
+    /// [identified](Self::identify_targets); superblocks are opened before I/Os are served, and closed afterwards; and
+    /// a target that is not connected within `timeout`, 5 s at most, after all others is missing.
     pub fn maintain_superblocks(&mut self) {
         self.identify_targets();
         self.maintains = true;
     }
 
-    /// Begins to wait for the connections to the targets: all that the session does not go on without are to be there within the timeout.
-    /// Before the first event; otherwise they are waited for without a limit.
+    /// Starts to wait for the connections to the targets: all that the session needs must be connected within the
+    /// timeout. Must be called before the first event; otherwise there is no limit.
     pub fn begin_connecting(&mut self, now: Instant) {
         self.deadline = Some(now + self.timeout);
     }
 
-    /// Takes an event.
+    /// Handles an event.
     ///
     /// # Panics
     ///
-    /// It is about a target that does not exist.
+    /// If it concerns a target that does not exist.
     pub fn handle(&mut self, event: Event, now: Instant) {
         match event {
             Event::Client(event) => self.client_event(now, event),
@@ -215,52 +216,52 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Extensions of the data path that initiator and targets have announced, and the service has.
+    /// Extensions of the data path announced by initiator and targets and supported by the service.
     #[must_use]
     pub fn features(&self) -> u32 {
         self.features
     }
 
-    /// What to do next. Ask again until there is nothing.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When to report [`Event::Timeout`], unless something happens before.
+    /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// `true` while events of the initiator are taken: from [`Action::Announce`] on.
+    /// Returns `true` while events of the initiator are handled: from [`Action::Announce`] on.
     #[must_use]
     pub fn serves_client(&self) -> bool {
         self.step != Step::Connection
     }
 
-    /// `true` once the target is connected.
+    /// Returns `true` once the target has connected.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn is_connected(&self, target: usize) -> bool {
         self.connected[target]
     }
 
-    /// Returns `true` if there is an initiator to be served, or was one: without, there is no session yet.
+    /// Returns `true` once an initiator has connected: before that, there is no session.
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.has_client
     }
 
-    /// Returns `true` if it is up to the initiator to go on, by a request and not by I/Os.
+    /// Returns `true` if a request of the initiator is expected next, and not I/Os.
     #[must_use]
     pub fn waits_for_request(&self) -> bool {
         self.has_client && self.step == Step::Request && self.phase != Phase::Stop
     }
 
-    /// What the session waits for, in words.
+    /// Description of the awaited event.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         match self.step {
@@ -311,7 +312,7 @@ impl<L: Layout> Session<L> {
                 self.init = Some(init.clone());
                 self.ask_all(now, &init, MessageType::InitStorageResponse);
             }
-            // No target was asked yet, and the initiator may try another memory map.
+            // No request was sent to the targets yet, and the initiator may try another memory map.
             (Doing::PrepareMemory, Err(failure)) => self.refuse(failure),
             (Doing::Export, Ok(Outcome::Exported(export))) => {
                 self.exports.push(Some(export));
@@ -393,7 +394,7 @@ impl<L: Layout> Session<L> {
 
     fn begin(&mut self, doing: Doing, job: Job) {
         self.step = Step::Job(doing);
-        // Whoever does the job bounds it.
+        // The job has a deadline of its own.
         self.deadline = None;
         self.actions.push_back(Action::Do(job));
     }
@@ -403,7 +404,7 @@ impl<L: Layout> Session<L> {
         self.deadline = Some(now + self.timeout);
     }
 
-    /// Answers the request at hand, and waits for the one that is due in the next phase.
+    /// Responds to the current request, and waits for the next phase's.
     fn answer(&mut self, payload: Payload, next: Phase) {
         if let Some(request) = self.request.take() {
             self.actions
@@ -414,7 +415,7 @@ impl<L: Layout> Session<L> {
         self.deadline = None;
     }
 
-    /// Answers the request at hand with an error, after which it may be repeated.
+    /// Responds to the current request with an error; it may be repeated.
     fn refuse(&mut self, failure: Failure) {
         tracing::warn!("refused: {failure}");
         if let Some(request) = self.request.take() {

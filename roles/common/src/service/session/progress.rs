@@ -1,8 +1,8 @@
-//! Where a session is: which request is due, and what the one at hand waits for.
+//! Progress of a session: the expected request, and what the current one waits for.
 
 use wire::control::MessageType;
 
-/// How far the session has come.
+/// Phase of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Query,
@@ -13,7 +13,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The request that is due.
+    /// The expected request.
     pub(super) fn request(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageRequest,
@@ -25,26 +25,26 @@ impl Phase {
     }
 }
 
-/// What the session waits for.
+/// Event that the session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The connections to the targets.
     Connection,
     /// The initiator's next request.
     Request,
-    /// The targets' answers to the service's requests.
+    /// The targets' responses to the service's requests.
     Storage,
-    /// As many consumers of the initiator as there are workers.
+    /// One consumer of the initiator per worker.
     Consumers,
-    /// The end of the initiator's consumers.
+    /// The expiry of the initiator's consumers.
     Expiry,
     /// The outcome of a job.
     Job(Doing),
-    /// Nothing more.
+    /// None: the session has ended.
     Ended,
 }
 
-/// A job that is under way.
+/// A job in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     PrepareMemory,

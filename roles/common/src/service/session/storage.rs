@@ -1,4 +1,4 @@
-//! The targets' side of a session: what they are asked and what they answer.
+//! The targets' side of a session: requests to them and their responses.
 
 use std::time::Instant;
 
@@ -16,21 +16,21 @@ use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::superblock::{QUESTION, Superblock};
 
-/// What a target says of itself.
+/// Description of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// Its storage.
     pub storage: StorageDetails,
-    /// Which storage it is. `None` when it does not know; then it has no superblock, either.
+    /// Identity of the storage. `None` if it has none; then it has no superblock, either.
     pub identity: Option<Bytes>,
     /// Its superblock, if it is a member of a set.
     pub superblock: Option<Superblock>,
-    /// Extensions of the data path that it has announced, of those that it was asked for.
+    /// Extensions of the data path announced by the target, of those it was asked for.
     pub features: u32,
 }
 
 impl Described {
-    /// What an answer to a query says.
+    /// Extracts the description from the response to a query.
     pub(super) fn of_answer(answer: Payload) -> Option<Self> {
         match answer {
             Payload::QueryStorageResponse(storage) => Some(Self {
@@ -62,7 +62,7 @@ impl Described {
     }
 }
 
-/// Asks a target which of these extensions of the data path it has.
+/// Query for extensions of the data path.
 pub(super) fn feature_query(features: u32) -> Payload {
     Payload::AnnounceStorageRequest(FeatureQuery { features })
 }
@@ -80,7 +80,7 @@ impl<L: Layout> Session<L> {
                 }
             }
             (ChannelEvent::Message(message), _) => self.fail(Self::nonsense(target, message)),
-            // A target that has answered to its shutdown may leave before the service is done.
+            // After its shutdown response, a target may disconnect before the service has finished.
             (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
             (ChannelEvent::Closed, _) => {
@@ -93,19 +93,19 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// What is wrong with a message of this target that nobody has asked for. `None` when it is one that is waited for.
+    /// Returns the failure in an unsolicited message of this target; `None` if the message is expected.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn unasked(&self, target: usize, message: &Message) -> Option<Failure> {
         let is_asked = self.step == Step::Storage && self.inquiry.is_pending(target);
         (!is_asked).then(|| Self::nonsense(target, message.clone()))
     }
 
-    /// A target that is busy with another service says so without being asked; so does one that was told what it does not
-    /// understand.
+    /// A target that is busy with another service reports that unsolicited, and so does one that has received an
+    /// invalid message.
     fn nonsense(target: usize, message: Message) -> Failure {
         let name = L::TARGETS[target];
         match message.payload {
@@ -117,7 +117,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Goes on when the answers of all targets are there.
+    /// Continues when the responses of all targets have arrived.
     pub(super) fn storage_answered(&mut self, now: Instant) {
         let Some((answered, answers)) = self.inquiry.take() else {
             return;
@@ -145,7 +145,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// What targets are asked for their storage with.
+    /// Query for a target's storage.
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
             Payload::IdentifyStorageRequest(QUESTION)
@@ -160,8 +160,8 @@ impl<L: Layout> Session<L> {
         feature_query(self.wanted_features)
     }
 
-    /// Asks the targets that have an identity for their extensions of the data path. A target that has none is one of the reference, which has
-    /// no extensions either.
+    /// Queries the targets that have an identity for their extensions of the data path. One without is a target of the
+    /// reference, which has no extensions.
     fn ask_for_features(&mut self, now: Instant) {
         self.has_asked_features = true;
         self.inquiry.begin(MessageType::QueryStorageResponse);
@@ -180,7 +180,7 @@ impl<L: Layout> Session<L> {
         self.storage_answered(now);
     }
 
-    /// The targets said what they have.
+    /// Handles the targets' descriptions.
     fn described(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let described = answers
             .into_iter()
@@ -210,7 +210,7 @@ impl<L: Layout> Session<L> {
         let storage: Vec<_> = (0..self.targets.len())
             .filter_map(|target| self.storage_of(target).cloned())
             .collect();
-        // A missing target cannot rejoin without those of the session.
+        // A missing target must support the session's extensions to rejoin.
         let present = self.targets.iter().flatten();
         let features: Vec<_> = present.map(|target| target.features).collect();
         self.features = self.wanted_features & self.layout.features(&features);
@@ -231,7 +231,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Every target made its end of the connections at hand.
+    /// Every target has created its side of the current connections.
     fn connections_created(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let (context_index, role) = self.connections.current();
         self.imports.clear();
@@ -253,13 +253,13 @@ impl<L: Layout> Session<L> {
         self.connect(now);
     }
 
-    /// Begins with the connection at hand.
+    /// Starts the current connection.
     pub(super) fn begin_connection(&mut self, now: Instant) {
         self.exports.clear();
         self.export(now);
     }
 
-    /// Exports the connection at hand for the next target that is present, or asks all for their ends.
+    /// Exports the current connection for the next target that is present, or asks all targets for their exports.
     pub(super) fn export(&mut self, now: Instant) {
         while self.exports.len() < L::TARGETS.len() {
             let target = self.exports.len();
@@ -278,7 +278,7 @@ impl<L: Layout> Session<L> {
         self.ask_for_connections(now);
     }
 
-    /// Asks every target for its end of the connection at hand.
+    /// Asks every target for its export of the current connection.
     fn ask_for_connections(&mut self, now: Instant) {
         let (context_index, role) = self.connections.current();
         self.inquiry
@@ -300,8 +300,8 @@ impl<L: Layout> Session<L> {
         self.storage_answered(now);
     }
 
-    /// Connects to the next target's end, or goes on when there is none left: to the next connection, which may be the first of the
-    /// next worker.
+    /// Connects to the next target's export or, if there is none left, continues with the next connection, which may
+    /// be the next worker's first.
     pub(super) fn connect(&mut self, now: Instant) {
         if let Some((target, details)) = self.imports.pop_front() {
             self.begin(Doing::Connect, Job::Connect { target, details });
@@ -315,7 +315,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Asks every target that is present the same.
+    /// Sends a request to every target that is present.
     pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
         self.inquiry.begin(expected);
         for target in 0..L::TARGETS.len() {

@@ -1,4 +1,4 @@
-//! Sessions that begin or go on without a target, with targets that answer whatever they are asked.
+//! Sessions that start or continue without a target; the other targets answer all requests.
 
 use wire::control::IdentifiedStorage;
 
@@ -44,9 +44,9 @@ struct World {
     now: Instant,
     session: Session<Three>,
     is_announced: bool,
-    /// Targets that answer nothing.
+    /// Targets that do not answer.
     silent: Vec<usize>,
-    /// Requests to targets, with their numbers.
+    /// Requests to targets, with the targets' numbers.
     asked: Vec<(usize, MessageType)>,
     left: Vec<usize>,
     stalled: Vec<usize>,
@@ -181,7 +181,7 @@ impl World {
         assert_eq!(started, Some(Payload::StartStorageResponse));
     }
 
-    /// From I/Os to the end.
+    /// From I/Os to the end of the session.
     fn finish(&mut self) {
         let stopped = self.request(Payload::StopStorageRequest);
         assert_eq!(stopped, Some(Payload::StopStorageResponse));
@@ -192,7 +192,7 @@ impl World {
     }
 }
 
-/// A session that begins without this target.
+/// Creates a session that starts without this target.
 fn without(missing: usize) -> World {
     let mut world = World::new(true);
     (0..3)
@@ -300,7 +300,7 @@ fn missing_target_is_asked_nothing_and_has_a_place() {
         world.begin();
         assert_eq!(world.left, [missing]);
         assert!(world.session.is_without(missing) && !world.session.may_lose(missing));
-        // What its channel still has to say is nothing of this session's.
+        // Events of its channel do not concern this session.
         world.connect(missing);
         let [Job::PrepareMemory(memory), ..] = &world.jobs[..] else {
             panic!("{:?}", world.jobs)
@@ -344,7 +344,7 @@ fn session_without_a_target_ends_like_any_other() {
     world.begin();
     world.finish();
     assert!(world.asked.iter().all(|&(target, _)| target != 0));
-    // I/Os are not even begun without two.
+    // I/Os do not start with only one target.
     let mut world = without(0);
     world.client(ChannelEvent::Connected);
     world.request(Payload::QueryStorageRequest);

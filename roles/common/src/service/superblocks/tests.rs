@@ -17,7 +17,7 @@ fn superblock(number: u64) -> Option<Superblock> {
     })
 }
 
-/// The answer of a target that persists what it is given.
+/// The response of a target that persists the superblock in the request.
 fn persists(request: &Message) -> Message {
     let Payload::IdentifyStorageRequest(query) = &request.payload else {
         panic!("{request:?}")

@@ -13,22 +13,22 @@ const STORAGE: StorageDetails = StorageDetails {
     block_size: 512,
 };
 
-/// An attempt, with a target and workers that do what they are asked.
+/// An attempt with a cooperative target and cooperative workers.
 struct World {
     now: Instant,
     rejoin: Rejoin,
     storage: StorageDetails,
     /// The identity of the target's storage, if it has one.
     identity: Option<Bytes>,
-    /// The judgement of what it says of itself.
+    /// Result of the admission.
     judgement: Result<bool, Failure>,
-    /// What was to be judged.
+    /// Description passed to the admission.
     described: Option<Described>,
-    /// The target does not answer to this.
+    /// Request that the target does not answer.
     silent_at: Option<MessageType>,
     /// Extensions that the target has.
     features: u32,
-    /// What was asked of the target and of workers.
+    /// Requests to the target and commands to workers.
     asked: Vec<String>,
     end: Option<Result<Returned, Failure>>,
 }
@@ -38,7 +38,7 @@ impl World {
         Self::with_features(0)
     }
 
-    /// A session that uses these extensions.
+    /// Creates a session that uses these extensions.
     fn with_features(features: u32) -> Self {
         let now = Instant::now();
         let init = InitStorage {
@@ -211,7 +211,7 @@ fn target_that_does_not_belong_here_is_asked_nothing_more() {
         "{failure}"
     );
     assert_eq!(world.asked, ["query_storage_request", "admit"]);
-    // A judgement that comes once more changes nothing.
+    // A repeated admission changes nothing.
     world.end = None;
     world
         .rejoin
@@ -238,7 +238,7 @@ fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
     for (identity, features, comes_back) in [
         (Some(Bytes::from_static(b"it")), FEATURE_FLUSH, true),
         (Some(Bytes::from_static(b"it")), 0, false),
-        // One of the reference, which has no extensions.
+        // A target of the reference, without extensions.
         (None, FEATURE_FLUSH, false),
     ] {
         let mut world = World::with_features(FEATURE_FLUSH);
@@ -274,7 +274,7 @@ fn a_silent_target_is_given_up() {
         world.run();
         assert!(world.failure().contains("timed out"), "{step}");
         assert_eq!(world.rejoin.poll_timeout(), None);
-        // What comes late changes nothing.
+        // A late response changes nothing.
         world.end = None;
         world.event(ChannelEvent::Closed);
         assert_eq!(world.end, None);
