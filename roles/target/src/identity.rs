@@ -1,19 +1,19 @@
-//! Which storage this is, for services that want to know whether one that comes back is the one that they have lost.
+//! Identity of the storage, by which a service recognises a target that rejoins.
 
 use bytes::Bytes;
 use role_common::{Failure, superblock};
 
 use crate::backing::Identity;
 
-/// The kernel's random name of the time since the machine was started.
+/// The kernel's random identifier of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The time since the machine was started. Not 0.
+/// A boot of the machine. Not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boot(pub u128);
 
 impl Boot {
-    /// That of now. Where nobody knows whether the machine was started since, no two starts of the target are of the same time.
+    /// The current boot. If it cannot be determined, each call returns another one.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ impl Boot {
         }
     }
 
-    /// The kernel writes 32 hexadecimal digits with dashes between.
+    /// Parses the kernel's format: 32 hexadecimal digits with dashes.
     fn of_text(text: &str) -> Option<Self> {
         let digits: String = text.trim().chars().filter(|&sign| sign != '-').collect();
         let number = u128::from_str_radix(&digits, 16).ok()?;
@@ -34,10 +34,10 @@ impl Boot {
     }
 }
 
-/// The identity of blocks in memory, which end with the process, or of those in a file with this identity.
+/// Identity of blocks in memory, which are lost with the process, or in a file with this identity.
 ///
-/// A file keeps what was acknowledged when the process dies, and may lose it when the machine does. So the identity of its blocks
-/// is another one after each start of the machine.
+/// A file keeps acknowledged writes when the process dies, but may lose them when the machine does. So the identity of
+/// its blocks changes with each boot.
 ///
 /// # Errors
 ///

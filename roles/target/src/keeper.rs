@@ -1,4 +1,4 @@
-//! Keeps the superblock of this target as long as its blocks: in memory, or in their file.
+//! Stores the target's superblock with its blocks: in memory, or in the backing file.
 
 use role_common::Failure;
 use role_common::superblock::{Epoch, Superblock};
@@ -6,7 +6,7 @@ use wire::control::RecordState;
 
 use crate::backing::{BackingFile, Boot, Noted};
 
-/// The superblock of this target.
+/// The target's superblock.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     noted: Option<Noted>,
@@ -14,13 +14,13 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// With what the file has, if any. `boot` is that of now.
+    /// Starts with the file's superblock, if any. `boot` is the current boot.
     pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Self {
         let noted = file.and_then(BackingFile::superblock);
         Self { noted, boot }
     }
 
-    /// The superblock that a service is told.
+    /// The superblock reported to a service.
     pub(crate) fn superblock(&self) -> Option<Superblock> {
         self.noted.map(|noted| Superblock {
             state: if self.is_in_doubt() {
@@ -32,14 +32,14 @@ impl Keeper {
         })
     }
 
-    /// Returns `true` if the machine has been started since blocks were written that may not have been on the disk.
+    /// Returns `true` if the machine was restarted since blocks were written that may not have been durable.
     fn is_in_doubt(&self) -> bool {
         let since = self.noted.and_then(|noted| noted.since);
         since.is_some_and(|since| since != self.boot)
     }
 
-    /// Keeps this, whatever was before. It survives the end of the process when this returns, and a power failure. That the set was shut down
-    /// cleanly is not kept of blocks whose medium has failed.
+    /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
+    /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed.
     pub(crate) fn keep(
         &mut self,
         superblock: Superblock,
@@ -55,8 +55,9 @@ impl Keeper {
         self.note(noted, file)
     }
 
-    /// Blocks may be written from now on, by a service that has sent a superblock in this session or, when not `maintained`, one that
-    /// does not maintain superblocks: then the set's members may differ from what their superblocks say, so this one says `Foreign`.
+    /// Called before blocks are written, by a service that has sent a superblock in this session or, when not
+    /// `maintained`, by one that does not maintain superblocks: then the set's members may differ from their
+    /// superblocks, so the state becomes `Foreign`.
     pub(crate) fn begin_use(
         &mut self,
         maintained: bool,
@@ -73,7 +74,7 @@ impl Keeper {
             superblock.next = Epoch::NONE;
             superblock.checksums = false;
         }
-        // Doubt is not dispelled by use.
+        // Use does not resolve doubt.
         let since = if self.is_in_doubt() {
             noted.since
         } else {
@@ -86,7 +87,7 @@ impl Keeper {
         self.note(begun, file)
     }
 
-    /// All blocks are on the disk.
+    /// Records that all blocks are durable.
     pub(crate) fn synced(&mut self, file: &BackingFile) -> Result<(), Failure> {
         match self.noted {
             Some(Noted { superblock, .. }) if !self.is_in_doubt() => {
@@ -129,7 +130,7 @@ mod tests {
         }
     }
 
-    /// As a service leaves it that does not maintain superblocks.
+    /// The state left by a service that does not maintain superblocks.
     fn foreign(number: u64) -> Superblock {
         Superblock {
             next: Epoch::NONE,
@@ -190,7 +191,7 @@ mod tests {
             let keeper = Keeper::new(Some(&blocks), TODAY);
             assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
         }
-        // After the machine was restarted it stays in doubt, and yet no block counts as one with a checksum.
+        // After a restart of the machine it stays in doubt, and blocks no longer count as having checksums.
         let mut later = Keeper::new(Some(&blocks), TODAY);
         later
             .keep(superblock(3, RecordState::InUse), Some(&blocks))
@@ -216,14 +217,14 @@ mod tests {
         let doubtful = Some(superblock(3, RecordState::InDoubt));
         let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
-        // Neither use nor a clean stop takes it away.
+        // Neither use nor a clean shutdown resolves it.
         later.begin_use(true, Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.superblock(), doubtful);
         let later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
-        // Nor that the last use had come to a good end before.
+        // Nor does the fact that the last use ended cleanly.
         keeper
             .keep(superblock(3, RecordState::Clean), Some(&blocks))
             .expect("kept");
@@ -252,7 +253,7 @@ mod tests {
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
         let raw = raw.expect("there");
-        // Its epoch.
+        // The epoch.
         for offset in RECORD_OFFSETS {
             raw.write_all_at(&[9], offset + 32).expect("written");
         }

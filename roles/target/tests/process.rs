@@ -150,7 +150,8 @@ fn a_service_that_leaves_or_sends_malformed_frames_ends_its_session() {
     assert!(exit.stderr.contains("127.0.0.1"), "it says who: {exit:?}");
 }
 
-/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or keeps others out.
+/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or locks
+/// out other clients.
 #[test]
 fn connections_without_a_valid_first_request_are_no_sessions() {
     let target = start("");
@@ -197,7 +198,7 @@ fn a_probed_target_stops_cleanly() {
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
 }
 
-/// A client that sends requests and reads no answers costs neither memory nor log without bound.
+/// A client that sends requests and does not read the answers must not cost unlimited memory or log.
 #[test]
 fn a_client_that_reads_no_answers_is_disconnected() {
     use std::io::Write as _;
@@ -250,7 +251,7 @@ fn a_client_that_reads_no_answers_is_disconnected() {
     );
 }
 
-/// The memory of an init request is checked before any of it is allocated.
+/// The memory of an init request is checked before it is allocated.
 #[test]
 fn an_init_request_over_the_limits_is_refused() {
     let target = start("--max-transactions 100000 --max-session-memory 64");

@@ -11,7 +11,7 @@ fn queues() -> Vec<(Queue, Arc<File>, Arc<MemoryRegion>)> {
         let queue = kind(Arc::clone(&file), Arc::clone(&memory));
         (queue, file, memory)
     };
-    // Where there is no io_uring, that is said, and the rest is tested.
+    // Without io_uring, this is reported and the blocking queue alone is tested.
     let file = Arc::new(tempfile::tempfile().expect("a file"));
     let memory = MemoryRegion::new(4096).expect("memory");
     match Queue::io_uring(file, memory, 1) {

@@ -1,4 +1,4 @@
-//! The superblock of a target in its backing file, and which of its two places counts.
+//! The target's superblock in its backing file, in one of two slots.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +11,16 @@ use wire::control::RecordState;
 
 use super::Boot;
 
-/// A superblock as a file has it.
+/// A superblock as stored in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
     /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
     pub superblock: Superblock,
-    /// The start of the machine since which blocks were written that may not be on the disk. `None` when all are.
+    /// Boot in which blocks were written that may not be durable. `None` if all are durable.
     pub since: Option<Boot>,
 }
 
-/// The bytes of the superblock with this sequence, which is at least 1.
+/// Encodes a superblock with this sequence number, which is at least 1.
 #[must_use]
 pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
     let Superblock {
@@ -42,7 +42,7 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
         next_epoch_id: next.id,
         member,
         state: match state {
-            // Not stored: whatever else is said, blocks were written.
+            // Never stored: these states imply that blocks were written.
             RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
             state => state.number(),
         },
@@ -55,12 +55,12 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
     stored.emit()
 }
 
-/// The superblock in these bytes of a file, of this layout or the first one, and its sequence: 0 in the first layout. `None` for zeros,
-/// which are none.
+/// Decodes a superblock of this layout or the first one, and its sequence number: 0 in the first layout. Returns
+/// `None` for zeros: no superblock.
 ///
 /// # Errors
 ///
-/// The bytes are neither a superblock nor zeros, or a superblock that is damaged.
+/// The bytes are neither a valid superblock nor zeros.
 pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure> {
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
@@ -111,7 +111,8 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure>
     Ok(Some((stored.sequence, noted)))
 }
 
-/// Decodes a superblock of either layout, and says how many bytes that layout has. Fields that the first layout does not have are 0.
+/// Decodes a superblock of either layout, and returns the size of that layout. Fields missing in the first layout are
+/// 0.
 fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
     if !bytes.starts_with(&SetRecord::MAGIC.to_be_bytes()) {
         return Ok((Stored::parse(bytes)?, RECORD_SIZE));
@@ -136,16 +137,16 @@ fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
     Ok((stored, size))
 }
 
-/// Where superblocks are written.
+/// Medium that superblocks are written to.
 pub trait Medium {
-    /// Writes these bytes at this offset.
+    /// Writes bytes at this offset.
     ///
     /// # Errors
     ///
     /// The medium failed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns when what was written is durable.
+    /// Makes written bytes durable.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ pub trait Medium {
 
 impl Medium for File {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // By one call of the system, which no signal ends in the middle.
+        // A single system call, which no signal interrupts.
         self.write_all_at(bytes, offset)
     }
 
@@ -164,15 +165,16 @@ impl Medium for File {
     }
 }
 
-/// What the two places of a file have.
+/// The two superblock slots of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
-    /// The sequence of the superblock that counts, and the superblock.
+    /// The valid superblock with the highest sequence number.
     newest: Option<(u64, Noted)>,
 }
 
 impl Places {
-    /// What counts when the places have these bytes. A place that is damaged counts for nothing: `damaged` is told why.
+    /// Selects the valid superblock from the contents of both slots. A corrupt slot is ignored and its failure passed
+    /// to `damaged`.
     pub fn new(places: &[[u8; RECORD_SIZE]; 2], mut damaged: impl FnMut(Failure)) -> Self {
         let mut found = Self::default();
         for bytes in places {
@@ -189,13 +191,13 @@ impl Places {
         found
     }
 
-    /// The superblock that counts.
+    /// The valid superblock.
     #[must_use]
     pub fn superblock(&self) -> Option<Noted> {
         self.newest.map(|(_, noted)| noted)
     }
 
-    /// Writes the next superblock, and returns when it is durable. Until then, the one before it stays.
+    /// Writes the next superblock durably. The previous one stays valid until then.
     ///
     /// # Errors
     ///
@@ -208,7 +210,7 @@ impl Places {
         Ok(())
     }
 
-    /// The sequence and the place of the next superblock: not the place of the one that counts.
+    /// Sequence number and slot of the next superblock: not the slot of the valid one.
     #[must_use]
     fn next(&self) -> (u64, usize) {
         let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
@@ -216,7 +218,7 @@ impl Places {
     }
 }
 
-/// CRC-32C of what is before the checksum, which comes last.
+/// CRC-32C of the bytes before the checksum, which comes last.
 fn checksum(superblock: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
 }
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
     }
 
-    /// A superblock of the first layout, and what is expected to be read: [`noted`] without what that layout does not have.
+    /// A superblock of the first layout, and the expected result: [`noted`] without the fields that layout lacks.
     fn first() -> ([u8; RECORD_SIZE], Noted) {
         let mut expected = noted();
         expected.superblock.epoch.id = 0;

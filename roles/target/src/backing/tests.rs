@@ -110,7 +110,7 @@ fn other_files_and_geometries_are_left_alone() {
 fn a_file_of_an_older_version_opens_as_it_is() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");
-    // Not in whole sectors, one place for the superblock, holes.
+    // Not in whole sectors, one superblock slot, sparse.
     let length = CONTENT_OFFSET + GEOMETRY.capacity() - 512;
     let geometry = Geometry {
         block_count: 3,

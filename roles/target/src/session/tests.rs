@@ -343,7 +343,7 @@ fn superblock(state: RecordState) -> Superblock {
     }
 }
 
-/// A driver of a target with an identity, whose service has asked for it.
+/// Creates a driver of a target with an identity, whose service has queried it.
 fn identified() -> Driver {
     let mut driver = Driver::new();
     driver.session = driver
@@ -367,7 +367,7 @@ fn only_states_that_a_service_knows_are_persisted() {
         };
         assert_eq!(Superblock::of_answer(&answer), Some(superblock(state)));
     }
-    // A target finds that out by itself.
+    // Detected by the target itself.
     let request = Payload::IdentifyStorageRequest(superblock(InDoubt).request());
     let (code, message) = identified().error(request);
     assert_eq!(code, ErrorCode::INVALID_VALUE);
@@ -397,7 +397,7 @@ fn start_says_whether_the_service_has_sent_a_superblock() {
 
 const IDLE: Duration = Duration::from_secs(3);
 
-/// The failure that the session has ended with, if it has.
+/// The failure that has ended the session, if any.
 fn end(driver: &mut Driver) -> Option<ErrorCode> {
     match driver.session.poll_action()? {
         Action::End(result) => Some(result.expect_err("a failure").code),
@@ -429,7 +429,7 @@ fn service_that_asks_for_nothing_is_given_up_unless_ios_may_come() {
     driver.now += IDLE;
     driver.handle(Event::Timeout);
     assert_eq!(end(&mut driver), Some(ErrorCode::TIME_OUT));
-    // It ends once.
+    // The session ends only once.
     driver.handle(Event::Service(ChannelEvent::Closed));
     driver.handle(Event::Timeout);
     assert_eq!(end(&mut driver), None);
@@ -475,7 +475,7 @@ fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
     assert_eq!(driver.request(announce()), announced);
     assert_eq!(driver.session.announced_features(), FEATURE_FLUSH);
 
-    // Not later.
+    // Not accepted later.
     let mut driver = new();
     driver.request(Payload::QueryStorageRequest);
     assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
@@ -494,7 +494,7 @@ fn service_of_3_0_is_known_by_its_init_request() {
     });
     assert_eq!(answer, Payload::InitStorageResponse);
     assert_eq!(driver.session.release(), Release::V3_0);
-    // Both workers want their connections.
+    // Both workers need their connections.
     assert!(matches!(
         driver.request(connect(1, IoControl)),
         Payload::CreateRdmaConnectionResponse(_)

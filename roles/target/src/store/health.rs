@@ -1,9 +1,9 @@
-//! What is known of a medium: errors of single I/Os, and whether it can be used at all.
+//! Health of a medium: errors of single I/Os, and total failure.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The health of one medium, shared by all that use it. It never gets better.
+/// The health of a medium, shared by its users. It never improves.
 #[derive(Debug)]
 pub struct Health {
     name: String,
@@ -13,7 +13,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of a medium that is called `name` in the log, without errors.
+    /// Health of a medium without errors, called `name` in the log.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Health {
         }
     }
 
-    /// An I/O failed because of the medium. Logs the first one only: a broken disk can fail millions.
+    /// Counts an I/O that failed because of the medium. Only the first one is logged: a broken disk can fail millions.
     #[cold]
     pub fn io_failed(&self, why: impl fmt::Display) {
         self.errors.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,8 @@ impl Health {
         }
     }
 
-    /// The medium is not what it was: no I/O succeeds any more, and nothing that was not durable before will be. Logs why, once.
+    /// Records total failure: all I/Os fail from now on, and data that is not durable is lost. The reason is logged
+    /// once.
     #[cold]
     pub fn fail(&self, why: impl fmt::Display) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
@@ -44,20 +45,20 @@ impl Health {
         }
     }
 
-    /// Returns `true` if no I/O succeeds any more.
+    /// Returns `true` after total failure.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// I/Os that failed because of the medium.
+    /// Number of I/Os that failed because of the medium.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if anything has gone wrong.
+    /// Returns `true` if there were no errors.
     #[must_use]
     pub fn is_good(&self) -> bool {
         !self.has_failed() && self.errors() == 0
