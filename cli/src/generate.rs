@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_and_completions_have_the_flags_of_roles() {
+    fn man_pages_and_completions_have_the_flags_of_roles() {
         let directory = tempfile::tempdir().expect("a directory");
         let files = write(directory.path()).expect("written");
         let read = |path: &str| {

@@ -117,7 +117,7 @@ mod tests {
     };
 
     #[test]
-    fn without_a_width_everything_is_shown_in_one_line() {
+    fn without_a_width_each_row_is_one_line() {
         let text = render_within(rows(), LAYOUT, None);
         assert!(text.contains("words that go on for long"), "{text}");
         assert!(text.contains("│          333 │"), "{text}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_every_width_and_says_what_is_left_out() {
+    fn table_fits_every_width_and_lists_omitted_columns() {
         for width in [40, 60, 80, 100, 120] {
             let text = render_within(rows(), LAYOUT, Some(width));
             for line in text.lines() {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_left_out_is_wrapped() {
+    fn mandatory_columns_are_wrapped() {
         let text = render_within(rows(), Layout::default(), Some(70));
         assert!(
             text.lines().all(|line| line.chars().count() <= 70),

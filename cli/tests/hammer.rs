@@ -44,18 +44,18 @@ fn ours_lose_nothing(arguments: &[&str]) {
 }
 
 #[test]
-fn zero_copy_loses_nothing() {
+fn zero_copy_loses_no_acknowledged_write() {
     ours_lose_nothing(&["--layout", "zero-copy", "--seed", "1", "--duration", "15s"]);
 }
 
 #[test]
-fn gga_loses_nothing() {
+fn gga_loses_no_acknowledged_write() {
     ours_lose_nothing(&["--layout", "gga", "--seed", "2", "--duration", "20s"]);
 }
 
 /// Another run each time: a failure prints the seed.
 #[test]
-fn nothing_is_lost_with_any_seed() {
+fn no_acknowledged_write_is_lost_with_any_seed() {
     ours_lose_nothing(&["--duration", "24s"]);
 }
 
@@ -96,7 +96,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn a_target_that_ignores_writes_is_found_out() {
+fn target_that_ignores_writes_is_detected() {
     // It serves one session, and the first writes are one.
     let script = "\
         trap 'kill $child; exit' TERM\n\
@@ -119,7 +119,7 @@ fn a_target_that_ignores_writes_is_found_out() {
 }
 
 #[test]
-fn a_target_that_loses_an_acknowledged_write_is_found_out() {
+fn target_that_loses_an_acknowledged_write_is_detected() {
     // When it is started for the third time, it has what it had at the second time.
     let script = "\
         if [ -f $blocks.old ]; then cp $blocks.old $blocks; elif [ -f $blocks ]; then cp $blocks $blocks.old; fi\n\
@@ -143,7 +143,7 @@ fn a_target_that_loses_an_acknowledged_write_is_found_out() {
 
 /// What is not about blocks is looked at, too: I/Os that fail, and what is left when all have ended.
 #[test]
-fn failed_ios_processes_and_files_that_are_left_are_found_out() {
+fn failed_ios_and_leftover_processes_and_files_are_detected() {
     let arguments = [
         "--layout",
         "zero-copy",

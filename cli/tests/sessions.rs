@@ -56,7 +56,7 @@ fn ended(mut process: Process, code: i32) -> String {
 }
 
 #[test]
-fn many_sessions_take_no_more_than_a_few() {
+fn many_sessions_leak_no_resources() {
     const SESSIONS: usize = 30;
     let bench = Bench::new();
     let plain = bench.file("content", &content(64));
@@ -103,7 +103,7 @@ fn many_sessions_take_no_more_than_a_few() {
 }
 
 #[test]
-fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
+fn initiator_is_served_after_others_died_under_load() {
     const DEATHS: usize = 4;
     let bench = Bench::new();
     let sessions = ["--sessions", "5"];
@@ -135,7 +135,7 @@ fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
 
 /// Its connection is its own: the service does not end it with the session of the one before, and the targets do not refuse it.
 #[test]
-fn an_initiator_that_comes_right_after_a_killed_one_is_served() {
+fn initiator_is_served_right_after_another_was_killed() {
     const ROUNDS: usize = 10;
     let bench = Bench::new();
     let sessions = ["--sessions", "forever"];
@@ -154,7 +154,7 @@ fn an_initiator_that_comes_right_after_a_killed_one_is_served() {
 }
 
 #[test]
-fn a_service_goes_on_with_a_target_that_died_and_came_back() {
+fn service_continues_with_a_restarted_target() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &["--sessions", "2"]);
@@ -172,7 +172,7 @@ fn a_service_goes_on_with_a_target_that_died_and_came_back() {
 }
 
 #[test]
-fn a_target_that_leaves_before_a_session_began_spoils_none() {
+fn target_restart_between_sessions_fails_no_session() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &["--sessions", "forever"]);
@@ -188,7 +188,7 @@ fn a_target_that_leaves_before_a_session_began_spoils_none() {
 }
 
 #[test]
-fn a_target_outlives_services_that_die_and_peers_that_talk_nonsense() {
+fn target_survives_dying_services_and_malformed_messages() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "forever"]);
     let service = bench.service(port, &[]);
@@ -217,7 +217,7 @@ fn a_target_outlives_services_that_die_and_peers_that_talk_nonsense() {
 }
 
 #[test]
-fn three_targets_keep_their_content_for_the_next_session_of_gga() {
+fn targets_keep_their_content_for_the_next_gga_session() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let plain = bench.path("content");
@@ -245,7 +245,7 @@ fn three_targets_keep_their_content_for_the_next_session_of_gga() {
 }
 
 #[test]
-fn a_target_listens_on_the_address_that_it_was_given() {
+fn target_listens_on_the_given_address() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--listen-address", "127.0.0.2"]);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
@@ -255,7 +255,7 @@ fn a_target_listens_on_the_address_that_it_was_given() {
 }
 
 #[test]
-fn results_that_nobody_waits_for_are_named_and_passed_to_nobody() {
+fn unexpected_results_are_logged_and_not_forwarded() {
     let bench = Bench::new();
     let file = bench.file("content", &content(16));
     let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "answer-twice");
@@ -281,7 +281,7 @@ fn results_that_nobody_waits_for_are_named_and_passed_to_nobody() {
 }
 
 #[test]
-fn a_message_that_is_no_result_ends_its_session_only() {
+fn invalid_result_ends_only_its_session() {
     let bench = Bench::new();
     let file = bench.file("content", &content(16));
     let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "nonsense:5");

@@ -153,7 +153,7 @@ fn a_target() {
 }
 
 #[test]
-fn an_initiator_while_the_next_one_is_served() {
+fn stopped_initiator_is_dropped_and_the_next_one_served() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "2"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
@@ -181,7 +181,7 @@ fn an_initiator_while_the_next_one_is_served() {
 }
 
 #[test]
-fn not_an_initiator_that_is_busy_however_long() {
+fn busy_initiator_is_not_dropped() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "forever"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
@@ -236,7 +236,7 @@ fn a_service() {
 }
 
 #[test]
-fn a_service_that_a_target_does_not_wait_for() {
+fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let bench = Bench::new();
     let flags = ["--sessions", "2", "--idle-timeout", "1"];
     let (target, port) = bench.target(&flags);
@@ -272,7 +272,7 @@ fn a_service_that_a_target_does_not_wait_for() {
 
 /// Of gga, whose targets read and write memory of the service itself: that of a session that was given up is not that of the next one.
 #[test]
-fn a_target_of_gga_that_wakes_up_during_the_next_session() {
+fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let (first, ports) = bench.gga_targets(&files, 1);
@@ -319,7 +319,7 @@ fn a_target_of_gga_that_wakes_up_during_the_next_session() {
 }
 
 #[test]
-fn a_target_of_gga() {
+fn stopped_gga_target_ends_the_session() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let (targets, ports) = bench.gga_targets(&files, 1);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_repeated_to_whole_ios_and_no_two_blocks_are_alike() {
+    fn content_is_repeated_to_whole_ios_with_distinct_blocks() {
         let directory = tempfile::tempdir().expect("a directory");
         let source = directory.path().join("source");
         std::fs::write(&source, [7; 4096]).expect("a file");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn content_with_one_block_that_does_not_compress_is_noticed() {
+    fn single_incompressible_block_is_detected() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("content");
         let mut bytes = vec![b' '; 3 * 1024];

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_that_disagree_fail_the_demo() {
+    fn disagreeing_operation_counts_fail_the_demo() {
         let mut report = Report::default();
         assert!(!report.passed(), "nothing was run");
         report.add(row(u64::MAX));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn something_left_behind_fails_the_demo() {
+    fn leftover_resources_fail_the_demo() {
         let mut report = Report::default();
         report.add(row(u64::MAX));
         report.add_leftovers(vec!["run/a-socket".into()]);

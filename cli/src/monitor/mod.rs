@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_have_units() {
+    fn numbers_are_formatted_with_units() {
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(bytes(1536.0), "1.5 KiB");
         assert_eq!(bytes(300.0 * 1024.0 * 1024.0), "300 MiB");

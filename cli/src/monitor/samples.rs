@@ -287,7 +287,7 @@ process_resident_memory_bytes 1000000.0
 ";
 
     #[test]
-    fn a_page_is_summed_over_the_cores() {
+    fn metrics_are_summed_over_the_cores() {
         let role = Role::parse(PAGE).expect("metrics");
         assert_eq!(role.short_name(), "gga-offload");
         assert_eq!((role.operations(), role.bytes()), (12, 4096));
@@ -302,7 +302,7 @@ process_resident_memory_bytes 1000000.0
     }
 
     #[test]
-    fn other_pages_are_refused() {
+    fn pages_of_other_programs_are_refused() {
         for page in ["", "up 1", "doca_storage_workers", "x{a=1} 2", "x y"] {
             assert!(Role::parse(page).is_err(), "{page}");
         }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_of_a_good_answer_is_returned_and_others_are_errors() {
+    fn body_is_returned_on_success_only() {
         let page = serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na 1");
         assert_eq!(page.as_deref(), Ok("a 1"));
         let missing = serving(b"HTTP/1.1 404 Not Found\r\n\r\n").expect_err("404");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_says_nothing_is_given_up() {
+    fn unresponsive_peer_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let error = metrics(address, Duration::from_millis(50)).expect_err("silence");

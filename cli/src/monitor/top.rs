@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_happened_between_two_looks() {
+    fn rates_are_differences_between_two_samples() {
         let mut view = View::new(&endpoints());
         let begin = Instant::now();
         view.update(observed(1000), begin);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_shows_rates_states_and_what_does_not_answer() {
+    fn every_width_shows_rates_states_and_unreachable_roles() {
         let mut view = View::new(&endpoints());
         let begin = Instant::now();
         view.update(observed(0), begin);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_in_cargos_messages() {
+    fn library_path_is_read_from_cargo_messages() {
         let messages = br#"{"reason":"compiler-artifact","filenames":["/t/libsoftdoca.rlib"]}
             {"reason":"build-script-executed","filenames":["/other/libsoftdoca_shared.so"]}
             {"reason":"compiler-artifact","filenames":["/t/x.d","/t/libsoftdoca_shared.so"]}
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_sources_are_a_workspace_of_the_library_alone() {
+    fn bundled_sources_are_a_workspace_of_the_library_only() {
         let directory = tempfile::tempdir().expect("a directory");
         unpack(directory.path()).expect("unpacked");
         assert_eq!(checkout(directory.path()), Some(directory.path()));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn this_is_a_checkout() {
+    fn checkout_is_detected() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sdk");
         assert_eq!(
             checkout(&here),

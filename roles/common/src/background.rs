@@ -113,7 +113,7 @@ mod tests {
 
     /// A single test, because the number of abandoned threads is per process.
     #[test]
-    fn calls_that_miss_their_deadline_are_abandoned_and_counted() {
+    fn call_past_its_deadline_is_abandoned_and_counted() {
         let waker = Waker::new().expect("a pipe");
         let mut quick = Background::start("it", PATIENCE, waker.clone(), || 7).expect("started");
         assert_eq!(result(&mut quick), Ok(7));

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn init_requests_over_the_limits_are_refused() {
+    fn init_request_over_a_limit_is_refused() {
         let limits = InitLimits {
             max_transactions: 100,
             max_session_memory: 1,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_used_up_and_given_back() {
+    fn quota_is_charged_and_released() {
         let mut quota = Quota::new("bytes", ErrorCode::FULL, 10);
         quota.charge(10).expect("all of it");
         assert_eq!(quota.charge(1).expect_err("over").code, ErrorCode::FULL);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn further_connections_displace_those_of_their_address_or_of_the_one_with_most() {
+    fn new_connection_displaces_one_of_its_own_or_of_the_busiest_address() {
         let address = |last| IpAddr::from([10, 0, 0, last]);
         let mut connections = Connections::new(4, 3);
         for _ in 0..3 {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_passes() {
+    fn expired_deadline_times_out() {
         let start = Instant::now();
         let deadline = Deadline::new(start, Duration::from_secs(2));
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_over_the_limit_are_counted_and_reported_once() {
+    fn suppressed_lines_are_counted_and_reported_once() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut budget = LogBudget::new(2);

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_a_peer_is_one_line_that_does_nothing_to_a_terminal() {
+    fn text_of_peer_is_one_line_without_control_characters() {
         let plain = "Comch server \"ä\" isn't there: C:\\x";
         assert_eq!(text_of_peer(plain), plain);
         assert_eq!(text_of_peer("a\r\n\u{1b}[2Jb"), "a\\r\\n\\u{1b}[2Jb");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_is_told_once() {
+    fn first_failure_is_returned_once() {
         let mut failure = FirstFailure::default();
         assert_eq!(failure.outcome(), Ok(()));
         failure.keep(Failure::invalid("first"));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_kind_are_limited_and_counted() {
+    fn events_per_call_site_are_limited_and_counted() {
         let written = Written::default();
         let writer = written.clone();
         let format = tracing_subscriber::fmt::layer()

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_received_is_copied_and_its_place_can_be_answered_from() {
+    fn received_message_is_copied_and_its_slot_can_be_sent() {
         let device = Device::open("mlx5_0").expect("device");
         let messages = Messages::new(2).expect("memory");
         let region = Arc::clone(messages.region());

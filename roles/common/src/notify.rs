@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_reaches_a_socket_in_the_file_system_and_an_abstract_one() {
+    fn ready_message_reaches_path_and_abstract_sockets() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("notify");
         let name = format!("softdoca notify test {}", std::process::id());

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_is_that_of_the_request_or_the_chosen_one() {
+    fn release_is_detected_from_the_request_unless_chosen() {
         for (protocol, batched, plain) in [
             (Protocol::Auto, Some(Release::V3_0), Some(Release::V3_2)),
             (Protocol::V3_0, Some(Release::V3_0), None),

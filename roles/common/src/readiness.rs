@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_context_that_has_stopped() {
+    fn waiting_for_a_stopped_context_fails_at_once() {
         use CtxState::{Idle, Running, Starting, Stopping};
         assert_eq!(Outlook::of([Running, Running]), Outlook::Running);
         assert_eq!(Outlook::of([Running, Starting]), Outlook::Starting);

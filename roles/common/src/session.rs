@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_differ_and_correlation_stays() {
+    fn message_ids_differ_and_correlation_id_is_kept() {
         let mut ids = MessageIds::default();
         let first = ids.request(9, Payload::QueryStorageRequest);
         let second = ids.request(9, Payload::QueryStorageRequest);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_matched() {
+    fn response_must_match_the_request() {
         let request = MessageIds::default().request(1, Payload::StopStorageRequest);
         let expected = MessageType::StopStorageResponse;
         let check = |response| expect_response(response, request.message_id, expected);

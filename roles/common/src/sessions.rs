@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_session_is_the_reference_s_program() {
+    fn result_of_a_single_session_is_the_result() {
         let one = SessionLimit::Count(1);
         assert_eq!(serve_all(one, vec![Ok(())]), (1, Ok(())));
         for end in [Broken::Before, Broken::During] {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ends_do_not_end_it_but_are_remembered() {
+    fn failed_sessions_do_not_stop_serving_but_fail_the_program() {
         let during = |text| Err(Broken::During(broken(text)));
         let ends = vec![Ok(()), during("first"), Ok(()), during("second"), Ok(())];
         let (count, result) = serve_all(SessionLimit::Count(5), ends);
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_is_no_session() {
+    fn session_that_never_began_is_not_counted() {
         let before = || Err(Broken::Before(broken("nobody is there")));
         let ends = vec![before(), Ok(()), before(), Ok(())];
         assert_eq!(serve_all(SessionLimit::Count(2), ends), (4, Ok(())));
     }
 
     #[test]
-    fn without_a_limit_a_signal_is_a_good_end() {
+    fn without_a_limit_shutdown_is_success() {
         let before = || Err(Broken::Before(Failure::aborted("waiting")));
         let ends = vec![Ok(()), Ok(()), before()];
         assert_eq!(serve_all(SessionLimit::Forever, ends), (3, Ok(())));

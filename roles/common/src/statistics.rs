@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_calls_are_no_division_by_zero() {
+    fn hit_rate_without_calls_is_zero() {
         assert_eq!(CoreStatistics::default().pe_hit_rate().to_string(), "0");
     }
 }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_flight_without_any_progress_times_out() {
+    fn run_times_out_if_ios_in_flight_make_no_progress() {
         let limits = Limits {
             io: Some(Duration::from_secs(3)),
             idle: None,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_that_asks_for_nothing_times_out_if_that_is_wanted() {
+    fn idle_initiator_times_out_if_a_limit_is_set() {
         let limits = Limits {
             io: Some(Duration::from_secs(100)),
             idle: Some(Duration::from_secs(3)),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_sleeps_looks_at_the_clock_in_time() {
+    fn sleeping_worker_reads_the_clock_often_enough() {
         let pe = doca::Pe::new().expect("a progress engine");
         let timed_poll = || {
             let start = Instant::now();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_run_does_not_wait_for_what_is_in_flight() {
+    fn abandoned_run_does_not_wait_for_ios_in_flight() {
         let mut stuck = Path {
             in_flight: 1,
             finished: 0,

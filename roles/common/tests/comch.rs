@@ -59,7 +59,7 @@ fn message(payload: Payload) -> Message {
 }
 
 #[test]
-fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
+fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     let name = name("messages");
     let mut client = client(&name, PATIENCE);
     let request = message(Payload::QueryStorageRequest);
@@ -93,7 +93,7 @@ fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
 }
 
 #[test]
-fn a_client_does_not_wait_for_its_server_forever() {
+fn client_without_a_server_times_out() {
     let within = Duration::from_millis(300);
     let mut client = client(&name("absent"), within);
     let start = Instant::now();
@@ -114,7 +114,7 @@ fn a_client_does_not_wait_for_its_server_forever() {
 }
 
 #[test]
-fn a_name_that_no_server_can_have_is_not_tried_again() {
+fn invalid_server_name_is_a_permanent_error() {
     let mut client = client("", PATIENCE);
     let failure = client.poll().expect_err("no name");
     assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
@@ -122,7 +122,7 @@ fn a_name_that_no_server_can_have_is_not_tried_again() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
+fn second_server_of_the_same_name_is_refused() {
     let name = name("taken");
     let _first = server(&name);
     let device = Device::open("03:00.0").expect("DPU");
@@ -151,7 +151,7 @@ fn begin(client: &mut ComchClientChannel, server: &mut ComchServerChannel) {
 }
 
 #[test]
-fn one_client_after_the_other_is_served() {
+fn clients_are_served_one_after_the_other() {
     let name = name("next");
     let mut server = server(&name);
     let mut nobody = client("nobody", PATIENCE);
@@ -197,7 +197,7 @@ fn next_of(
 }
 
 #[test]
-fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
+fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
     let name = name("further");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
@@ -253,7 +253,7 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
 }
 
 #[test]
-fn clients_without_a_request_begin_no_session_and_keep_nobody_out() {
+fn idle_clients_neither_begin_a_session_nor_block_others() {
     let name = name("silent");
     let mut server = server(&name);
     let mut silent = client(&name, PATIENCE);
@@ -286,7 +286,7 @@ fn clients_without_a_request_begin_no_session_and_keep_nobody_out() {
 
 /// An initiator that connects immediately after another one was killed must not be disconnected with it.
 #[test]
-fn the_end_of_one_client_disconnects_no_other() {
+fn disconnection_of_one_client_leaves_others_connected() {
     let name = name("successor");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
@@ -302,7 +302,7 @@ fn the_end_of_one_client_disconnects_no_other() {
 }
 
 #[test]
-fn who_comes_as_the_other_leaves_is_not_refused() {
+fn client_connecting_while_another_disconnects_is_not_refused() {
     let name = name("change");
     let mut server = server(&name);
     let first = connect(&name, &mut server);
@@ -332,7 +332,7 @@ fn sleeps() -> u64 {
 
 /// A thread that polls a channel waits for other events, too: it must sleep in its waiter only.
 #[test]
-fn polling_a_silent_peer_does_not_sleep() {
+fn polling_an_idle_peer_does_not_sleep() {
     let name = name("silent");
     let mut client = client(&name, PATIENCE);
     let mut server = server(&name);
@@ -363,7 +363,7 @@ fn polling_a_silent_peer_does_not_sleep() {
 
 /// Activity of a peer wakes the waiter at once, before the end of a sleep.
 #[test]
-fn a_message_ends_a_wait_without_a_deadline() {
+fn message_ends_a_wait_without_a_deadline() {
     let name = name("waking");
     let mut client = client(&name, PATIENCE);
     let mut server = server(&name);
@@ -390,7 +390,7 @@ fn a_message_ends_a_wait_without_a_deadline() {
 
 /// Initiators send a request as soon as they are connected: idle connections must not lock them out.
 #[test]
-fn the_oldest_silent_connection_makes_way_for_a_client() {
+fn oldest_idle_connection_is_displaced_by_a_client() {
     let name = name("crowd");
     let mut server = server(&name);
     let mut silent: Vec<_> = (0..WAITING_CONNECTIONS)
@@ -418,7 +418,7 @@ fn the_oldest_silent_connection_makes_way_for_a_client() {
 
 /// Events of a client before its session are stored for it, within limits.
 #[test]
-fn consumers_without_end_before_the_first_request_end_the_connection() {
+fn too_many_consumers_before_the_first_request_end_the_connection() {
     let name = name("early");
     let mut server = server(&name);
     let mut client = client(&name, PATIENCE);

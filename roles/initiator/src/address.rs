@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scattered_places_are_all_places_and_no_neighbours() {
+    fn scattered_order_visits_all_slots_without_neighbours() {
         for count in [1, 2, 3, 4, 12, 97, 1000, 4096] {
             let stride = Stride::scattered(count);
             let places: Vec<u64> = (0..count).map(|number| stride.place(number)).collect();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_place_is_the_last_one_and_never_one_that_is_taken() {
+    fn warm_slot_is_the_last_freed_and_never_one_in_use() {
         let mut pool = Pool::new(4);
         let taken: Vec<_> = (0..3).map_while(|_| pool.take_warm()).collect();
         assert_eq!(taken, [0, 1, 2]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn hands_out_all_places_in_order_then_again() {
+    fn slots_are_allocated_in_order_and_repeatedly() {
         let mut pool = Pool::new(5);
         for _ in 0..3 {
             for expected in 0..5 {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn never_hands_out_what_is_taken() {
+    fn slot_in_use_is_never_allocated() {
         let mut pool = Pool::new(3);
         let taken = [pool.take(), pool.take(), pool.take()];
         assert_eq!(taken, [Some(0), Some(1), Some(2)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_in_the_order_of_completion() {
+    fn slots_are_reused_in_order_of_completion() {
         let mut pool = Pool::new(4);
         let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
         pool.give(b);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_many_places_costs_nothing() {
+    fn allocating_does_not_depend_on_the_number_of_slots() {
         let mut pool = Pool::new(u32::MAX);
         assert_eq!([pool.take(), pool.take()], [Some(0), Some(1)]);
         pool.give(0);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_and_a_session_in_order_pass() {
+    fn successful_run_and_session_pass() {
         assert!(matches!(
             conclude(Ok(()), None, true, true),
             Conclusion::Passed(_)
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_data_is_reported_whatever_happened_to_the_session() {
+    fn wrong_data_is_reported_for_any_session_result() {
         for session in [Ok(()), Err(LOST), Err(SessionError::Interrupted)] {
             for first in [true, false] {
                 let conclusion = conclude(session.clone(), Some(&MISMATCH), first, false);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_io_is_reported_unless_the_service_was_gone_before() {
+    fn unanswered_io_is_reported_unless_the_service_disconnected_first() {
         assert!(matches!(
             conclude(Err(LOST), Some(&TIMEOUT), true, false),
             Conclusion::RunFailed(..)
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_contexts_are_reported_where_the_session_knows_no_reason() {
+    fn failed_contexts_are_reported_if_the_session_has_no_failure() {
         assert!(matches!(
             conclude(Ok(()), Some(&BROKEN), true, false),
             Conclusion::RunFailed(..)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_survive_a_session_that_ends_badly() {
+    fn measurements_are_reported_for_a_failed_session() {
         let conclusion = conclude(Err(LOST), None, true, true);
         assert!(
             matches!(conclusion, Conclusion::SessionFailed(_, Some(_), _)),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_run_is_no_success() {
+    fn session_without_a_run_fails() {
         assert!(
             conclude(Ok(()), None, false, false)
                 .print(Console::default())

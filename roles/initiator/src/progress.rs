@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_and_how_fast() {
+    fn progress_line_has_percentage_and_rate() {
         assert_eq!(
             line(250, 1000, Duration::from_secs(2)),
             "250 of 1000 operations (25 %), 125 per second"
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_scheduled_where_nothing_is_shown() {
+    fn no_updates_are_scheduled_if_progress_is_hidden() {
         assert_eq!(
             Progress::new(ProgressMode::Never, 10, Vec::new()).deadline(Instant::now()),
             None

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_reference_s() {
+    fn defaults_are_those_of_the_reference() {
         let flags = parse(MANDATORY).expect("flags");
         assert_eq!(flags.geometry(), Geometry::compatible(4096));
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mandatory_flag_is_named_when_it_is_missing() {
+    fn errors_name_each_missing_mandatory_flag() {
         for flag in [
             "-d",
             "--original-input-data",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logical_block_size_decides_what_is_stored() {
+    fn logical_block_size_sets_the_stored_block_size() {
         let flags = parse(&format!(
             "{MANDATORY} --logical-block-size 4096 --checksum off"
         ));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_set_leaves_nothing() {
+    fn unfinished_set_leaves_no_files() {
         let place = Place::new();
         let mut set = place.create("a", "b").expect("begun");
         set.append([b"1234", b"5678"]).expect("written");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_written_twice_or_over_the_input() {
+    fn output_paths_must_differ_from_each_other_and_the_input() {
         let place = Place::new();
         std::os::unix::fs::symlink(place.path("in"), place.path("link")).expect("a link");
         for (first, second, flags) in [
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_its_target_is_replaced() {
+    fn symbolic_link_is_kept_and_its_target_replaced() {
         let place = Place::new();
         fs::write(place.path("real"), b"old").expect("written");
         std::os::unix::fs::symlink("real", place.path("link")).expect("a link");

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_guide_is_accepted() {
+    fn command_line_of_the_guide_is_accepted() {
         let flags =
             parse("-d 3b:00.0 --listen-port 12345 --block-size 4096 --block-count 64 --cpu 0")
                 .expect("flags");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_flags_and_ranges_are_named() {
+    fn errors_name_mandatory_flags_and_ranges() {
         let cases = [
             ("--listen-port 1 --cpu 0", "--device"),
             ("-d x --cpu 0", "--listen-port"),

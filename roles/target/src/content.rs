@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_the_flags_count_and_blocks_are_zeros() {
+    fn without_a_file_flags_set_the_geometry_and_blocks_are_zero() {
         let content = Content::open(None, FLAGS).expect("content");
         assert_eq!(content.geometry, FLAGS);
         assert_eq!(read(content), [0; 12]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sbc_file_brings_its_geometry() {
+    fn sbc_file_sets_the_geometry() {
         let content = open(&sbc(2, 2, b"abcd")).expect("content");
         assert_eq!(
             content.geometry,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_file_fits_exactly() {
+    fn plain_file_must_have_the_exact_size() {
         assert_eq!(
             read(open(b"0123456789ab").expect("content")),
             b"0123456789ab"
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_comes_in_pieces() {
+    fn large_file_is_copied_in_pieces() {
         let bytes: Vec<u8> = (0..3 * PIECE as u32 + 5).map(|n| (n % 251) as u8).collect();
         let block_count = u32::try_from(bytes.len()).expect("small");
         assert_eq!(
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_without_a_writer_is_refused_and_not_waited_for() {
+    fn pipe_is_refused_without_blocking() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_none_are_named() {
+    fn error_for_a_missing_file_has_its_path() {
         let failure = Content::open(Some(Path::new("/no/such/file")), FLAGS).expect_err("missing");
         assert_eq!(failure.code, ErrorCode::NOT_FOUND);
         assert!(failure.message.contains("/no/such/file"), "{failure}");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_the_same_storage_until_the_machine_starts_again() {
+    fn identity_of_a_file_changes_with_the_boot() {
         let (one, other) = (Some(Identity([1; 16])), Some(Identity([2; 16])));
         let of = |file, boot| identity_of(file, Boot(boot)).expect("an identity");
         assert_eq!(of(one, 1), of(one, 1));
@@ -64,12 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_another_storage_with_every_start() {
+    fn identity_of_memory_changes_with_every_start() {
         assert_ne!(identity_of(None, Boot(1)), identity_of(None, Boot(1)));
     }
 
     #[test]
-    fn the_kernel_s_name_is_a_number() {
+    fn boot_id_is_parsed() {
         let text = "01234567-89ab-cdef-0123-456789abcdef\n";
         let boot = Boot::of_text(text).expect("a name");
         assert_eq!(boot.0, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);

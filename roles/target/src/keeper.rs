@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_there_after_another_start() {
+    fn superblock_survives_a_restart() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = file(&directory);
         let mut keeper = Keeper::new(Some(&first), TODAY);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_machine_makes_doubt_unless_all_was_on_the_disk() {
+    fn reboot_leaves_doubt_unless_blocks_were_durable() {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
         let mut keeper = Keeper::new(Some(&blocks), TODAY);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_none() {
+    fn corrupt_superblock_is_ignored() {
         use std::os::unix::fs::FileExt as _;
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_in_memory_have_a_record_as_long_as_they() {
+    fn superblock_of_memory_lives_as_long_as_the_blocks() {
         let mut keeper = Keeper::new(None, TODAY);
         let clean = superblock(1, RecordState::Clean);
         keeper.keep(clean, None).expect("kept");

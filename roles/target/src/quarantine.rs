@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_overlap_by_a_byte_or_not() {
+    fn overlap_is_exact_to_the_byte() {
         let writes = Writes::new(2, 1);
         assert!(!writes.overlap(0, u64::MAX));
         writes.begin(1, 4096, 512);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_a_part_of_a_sector_takes_all_of_it() {
+    fn partial_write_covers_its_whole_sector() {
         let writes = Writes::new(1, 512);
         writes.begin(0, 1000, 100);
         for (offset, overlaps) in [(511, false), (512, true), (1535, true), (1536, false)] {

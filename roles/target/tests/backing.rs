@@ -156,7 +156,7 @@ fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
 }
 
 #[test]
-fn writes_that_the_system_refuses_are_error_results() {
+fn writes_refused_by_the_system_are_error_results() {
     let directory = directory();
     let whole = made(&directory);
     let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
@@ -171,7 +171,7 @@ fn writes_that_the_system_refuses_are_error_results() {
 }
 
 #[test]
-fn a_file_that_is_truncated_in_use_fails_its_ios() {
+fn ios_fail_after_the_file_is_truncated() {
     for left in [0, CONTENT, LENGTH / 2, LENGTH - 1] {
         let directory = directory();
         let path = directory.path().join("blocks");
@@ -197,7 +197,7 @@ fn a_file_that_is_truncated_in_use_fails_its_ios() {
 }
 
 #[test]
-fn a_file_that_is_removed_or_replaced_in_use_fails_its_ios() {
+fn ios_fail_after_the_file_is_removed_or_replaced() {
     let remove = |path: &Path| fs::remove_file(path).expect("removed");
     let replace = |path: &Path| {
         let other = path.with_extension("other");
@@ -219,7 +219,7 @@ fn a_file_that_is_removed_or_replaced_in_use_fails_its_ios() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_is_no_clean_end() {
+fn moved_file_prevents_a_clean_shutdown() {
     let directory = directory();
     let path = directory.path().join("blocks");
     let target = start(&flags(&path));
@@ -232,7 +232,7 @@ fn a_file_that_is_moved_away_is_no_clean_end() {
 }
 
 #[test]
-fn a_creation_for_which_the_disk_is_too_small_leaves_no_file() {
+fn failed_creation_on_a_full_disk_leaves_no_file() {
     let directory = directory();
     let disk = directory.path().join("disk");
     fs::create_dir(&disk).expect("a directory");
@@ -318,7 +318,7 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
-fn blocks_that_the_disk_cannot_read_or_write_are_errors_of_their_ios() {
+fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     let directory = directory();
     let path = made(&directory);
     let broken = [
@@ -344,7 +344,7 @@ fn blocks_that_the_disk_cannot_read_or_write_are_errors_of_their_ios() {
 }
 
 #[test]
-fn nothing_is_acknowledged_after_the_disk_has_failed_to_sync() {
+fn no_write_is_acknowledged_after_a_failed_sync() {
     let directory = directory();
     let path = made(&directory);
     // Superblocks are synced by the same call, so none is sent before.
@@ -360,7 +360,7 @@ fn nothing_is_acknowledged_after_the_disk_has_failed_to_sync() {
 }
 
 #[test]
-fn blocks_that_are_not_durable_at_the_end_are_no_clean_end() {
+fn failed_final_sync_prevents_a_clean_shutdown() {
     let directory = directory();
     let path = made(&directory);
     let target = on_broken_disk(&path, vec![(libc::SYS_fsync, Vec::new())]);
@@ -374,7 +374,7 @@ fn blocks_that_are_not_durable_at_the_end_are_no_clean_end() {
 }
 
 #[test]
-fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
+fn empty_or_foreign_file_is_initialised_only_with_the_flag() {
     let letter = "Dear all, this is no backing file, and it must not become one. ".repeat(100);
     for content in ["", "short", &letter, "\0\0\0\0"] {
         let directory = directory();
@@ -405,7 +405,7 @@ fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
 }
 
 #[test]
-fn a_backing_file_is_its_owner_s_alone() {
+fn backing_file_is_accessible_by_its_owner_only() {
     let directory = directory();
     let path = directory.path().join("blocks");
     let mut shell = Command::new("sh");
@@ -428,7 +428,7 @@ fn announcing(target: &Target) -> (Client, u32) {
 }
 
 #[test]
-fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
+fn flush_succeeds_only_if_it_was_announced() {
     let directory = directory();
     let path = made(&directory);
     for io in ["direct", "buffered"] {
@@ -469,7 +469,7 @@ fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
 }
 
 #[test]
-fn a_flush_of_a_file_that_is_gone_fails() {
+fn flush_of_a_removed_file_fails() {
     let directory = directory();
     let path = made(&directory);
     let target = start(&flags(&path));
@@ -487,7 +487,7 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn blocks_of_any_size_and_ranges_of_any_alignment_hold_what_was_written() {
+fn any_block_size_and_alignment_round_trips() {
     for io in ["auto", "buffered"] {
         for (block_size, block_count) in [(512, 64), (520, 61), (4096, 16), (1 << 20, 3)] {
             let directory = directory();

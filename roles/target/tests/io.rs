@@ -80,7 +80,7 @@ fn reads_and_writes_move_the_right_bytes() {
 }
 
 #[test]
-fn bad_requests_get_errors_and_good_ones_still_work() {
+fn invalid_requests_get_errors_and_valid_ones_still_succeed() {
     let (target, _file) = target_with_content();
     let mut client = Client::new(target.connect());
     let good = request(IoMessageType::Read, 0, 0, BLOCK);
@@ -137,7 +137,7 @@ fn bad_requests_get_errors_and_good_ones_still_work() {
 }
 
 #[test]
-fn a_service_that_dies_during_io_ends_the_target() {
+fn target_exits_when_its_service_dies_during_io() {
     let (target, _file) = target_with_content();
     let client = Client::new(target.connect());
     let start = Instant::now();
@@ -152,7 +152,7 @@ fn a_service_that_dies_during_io_ends_the_target() {
 }
 
 #[test]
-fn a_signal_during_io_ends_the_target() {
+fn signal_during_io_stops_the_target() {
     let (target, _file) = target_with_content();
     let client = Client::new(target.connect());
     target.signal(rustix::process::Signal::INT);
@@ -308,7 +308,7 @@ fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
 /// An import waits for the exporter's agent, on a thread of its own: meanwhile, further clients are told that the
 /// target is busy, and a signal ends it.
 #[test]
-fn an_import_that_waits_for_a_peer_holds_up_nobody_else() {
+fn import_blocked_by_a_peer_does_not_block_other_clients() {
     let target = start("");
     let exporter = Exporter::start();
     let mut service = begin_slow_import(&target, &exporter);
@@ -328,7 +328,7 @@ fn an_import_that_waits_for_a_peer_holds_up_nobody_else() {
 
 /// The import has a deadline, after which its client gets an error, and the next session is served.
 #[test]
-fn a_session_whose_import_fails_ends_alone() {
+fn failed_import_ends_only_its_session() {
     let target = start("--sessions forever");
     let exporter = Exporter::start();
     let mut service = begin_slow_import(&target, &exporter);
@@ -346,7 +346,7 @@ fn a_session_whose_import_fails_ends_alone() {
 /// A worker blocked by its peer is abandoned with its session. The target continues, and refuses I/Os that overlap the
 /// abandoned worker's writes until it returns.
 #[test]
-fn a_worker_that_is_held_by_a_peer_is_abandoned() {
+fn worker_blocked_by_a_peer_is_abandoned() {
     // By default, softdoca gives up a copy sooner than a target gives up its workers.
     let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let target = start_with("--sessions forever --block-count 256", &patience);
@@ -372,7 +372,7 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
 /// session: the next one can write next to them at once. A write that shares a sector is refused, because the worker
 /// would undo it.
 #[test]
-fn an_abandoned_worker_holds_up_no_write_to_the_same_file() {
+fn abandoned_worker_does_not_block_writes_to_the_same_file() {
     let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let flags = format!(
@@ -611,7 +611,7 @@ fn service_of_3_0_gets_answers_of_3_0() {
 }
 
 #[test]
-fn service_of_3_1_gets_its_correlation_id_back() {
+fn service_of_3_1_gets_its_correlation_id() {
     let mut file = tempfile::NamedTempFile::new().expect("temporary file");
     file.write_all(&content()).expect("written");
     let target = start(&format!(

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_guide_is_accepted() {
+    fn command_line_of_the_guide_is_accepted() {
         let flags = parse("-d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0")
             .expect("flags");
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_flags_and_ranges_are_named() {
+    fn errors_name_mandatory_flags_and_ranges() {
         let cases = [
             ("-r y --storage-server 1.2.3.4:5 --cpu 0", "--device"),
             ("-d x --storage-server 1.2.3.4:5 --cpu 0", "--representor"),

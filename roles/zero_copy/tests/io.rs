@@ -293,7 +293,7 @@ fn requests_and_results_pass_unchanged() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_here() {
+fn invalid_requests_are_answered_by_the_service() {
     let mut deployment = Deployment::new();
     let mut unknown = READ.to_bytes();
     unknown[3] = 7;
@@ -322,7 +322,7 @@ fn what_is_no_request_is_answered_here() {
 }
 
 #[test]
-fn a_result_that_nobody_asked_for_is_not_passed_on() {
+fn unsolicited_result_is_not_forwarded() {
     let mut deployment = Deployment::new();
     let stray = Repr {
         user_data: 7,
@@ -354,7 +354,7 @@ fn a_result_that_nobody_asked_for_is_not_passed_on() {
 }
 
 #[test]
-fn a_session_to_its_end_has_statistics() {
+fn complete_session_prints_statistics() {
     let mut deployment = Deployment::new();
     deployment.initiator.send(&READ.to_bytes());
     assert_eq!(deployment.target.receive(), READ.to_bytes());
@@ -398,7 +398,7 @@ fn a_session_to_its_end_has_statistics() {
 }
 
 #[test]
-fn a_target_that_sends_no_result_ends_the_service() {
+fn missing_result_of_the_target_ends_the_service() {
     let mut deployment = Deployment::new();
     deployment.initiator.send(&READ.to_bytes());
     assert_eq!(deployment.target.receive(), READ.to_bytes());

@@ -24,7 +24,7 @@ fn details() -> StorageDetails {
 const UNUSED_PORT: u16 = 1;
 
 #[test]
-fn usage_decides_about_the_exit_code() {
+fn exit_code_reflects_usage_errors() {
     let cpu = cpu();
     let valid = format!("-d 03:00.0 -r 3b:00.0 --storage-server 127.0.0.1:1 --cpu {cpu}");
     for (args, code, part) in [
@@ -58,7 +58,7 @@ fn usage_decides_about_the_exit_code() {
 }
 
 #[test]
-fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
+fn signal_stops_a_service_that_waits_for_its_peers() {
     let service = start(UNUSED_PORT, "");
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
@@ -77,7 +77,7 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
 
 /// A target that refuses connections is announced once, and given up after the control timeout.
 #[test]
-fn a_refused_connection_obeys_the_control_timeout() {
+fn refused_connection_is_retried_until_the_control_timeout() {
     let begin = Instant::now();
     let service = start(UNUSED_PORT, "--control-timeout 1");
     let exit = service.wait();
@@ -121,7 +121,7 @@ fn requests_are_forwarded_and_answered() {
 }
 
 #[test]
-fn the_words_of_the_target_reach_the_initiator() {
+fn error_text_of_the_target_reaches_the_initiator() {
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     let refusal = ErrorResponse {
@@ -136,7 +136,7 @@ fn the_words_of_the_target_reach_the_initiator() {
 }
 
 #[test]
-fn a_silent_target_is_a_timeout() {
+fn unresponsive_target_times_out() {
     let mut world = World::new("--control-timeout 1");
     let start = Instant::now();
     world.send(Payload::QueryStorageRequest);
@@ -153,7 +153,7 @@ fn a_silent_target_is_a_timeout() {
 
 /// What arrives while the service itself is stopped is read before anything is judged late.
 #[test]
-fn a_service_that_was_stopped_does_not_blame_its_target() {
+fn service_that_was_stopped_reads_pending_answers_before_timing_out() {
     let mut world = World::new("--control-timeout 1");
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);
@@ -166,7 +166,7 @@ fn a_service_that_was_stopped_does_not_blame_its_target() {
 }
 
 #[test]
-fn peers_that_leave_end_it() {
+fn disconnection_of_a_peer_ends_the_service() {
     // One that leaves before it was looked at is as good as none.
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
@@ -214,7 +214,7 @@ fn peers_that_leave_end_it() {
 }
 
 #[test]
-fn nonsense_from_the_target_ends_it_and_is_told() {
+fn malformed_message_of_the_target_ends_the_service_and_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let service = start(listener.local_addr().expect("address").port(), "");
     let (mut target, _): (TcpStream, _) = listener.accept().expect("connected");
@@ -234,7 +234,7 @@ fn nonsense_from_the_target_ends_it_and_is_told() {
 }
 
 #[test]
-fn a_second_initiator_is_refused_and_the_first_is_served() {
+fn second_initiator_is_refused_while_the_first_is_served() {
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodes_and_checks() {
+    fn address_round_trips_and_is_validated() {
         let local = AgentAddress::local().unwrap();
         assert_eq!(AgentAddress::local(), Ok(local));
         let mut bytes = local.encode();

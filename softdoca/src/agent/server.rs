@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_over_which_nothing_was_granted_is_closed() {
+    fn idle_connection_without_a_grant_is_closed() {
         let agent = Agent::start(8, 1500);
         let (idle, refused, used) = (agent.connect(), agent.connect(), agent.connect());
         assert_eq!(agent.describe(&used), Ok(()));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_ends_with_the_export_that_it_was_used_for() {
+    fn connection_ends_with_its_export() {
         let agent = Agent::start(8, 60_000);
         let used = agent.connect();
         assert_eq!(agent.describe(&used), Ok(()));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_scope_share_one_deadline() {
+    fn copies_in_a_scope_share_a_deadline() {
         let progress = WaitScope::of_progress();
         let first = deadline();
         assert_eq!(deadline(), first);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_copy_ends_the_work_of_its_call_alone() {
+    fn slow_copy_fails_only_its_own_call() {
         let progress = WaitScope::of_progress();
         let slow = |_: Deadline| {
             std::thread::sleep(ENOUGH);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn large_copies_have_more_time() {
+    fn deadline_grows_with_the_size_of_a_copy() {
         let _progress = WaitScope::of_progress();
         let first = deadline();
         let large = within_scope(COPY_RATE as usize, Ok).unwrap();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_exporter_could_take_away_is_not_mapped() {
+    fn shrinkable_memory_is_not_mapped() {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         for (offset, len) in [(0, 4 * PAGE), (PAGE, PAGE), (PAGE + 8, 3 * PAGE - 8)] {
             let mapping = map(segment(sealed, offset, len), RIGHTS).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_behind_the_end_is_not_mapped() {
+    fn memory_beyond_the_end_is_not_mapped() {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         for (offset, len) in [
             (0, 4 * PAGE + 1),

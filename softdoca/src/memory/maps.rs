@@ -111,7 +111,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 ";
 
     #[test]
-    fn every_kind_of_line() {
+    fn every_kind_of_maps_line_is_parsed() {
         let areas = parse(TEXT).unwrap();
         assert_eq!(areas.len(), 8);
         assert_eq!(areas[0].name, "/usr/bin/some name with blanks");
@@ -132,7 +132,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn other_forms_are_errors() {
+    fn malformed_maps_lines_are_errors() {
         for line in [
             "",
             "x",
@@ -146,7 +146,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn this_process_can_be_read() {
+    fn maps_of_this_process_are_parsed() {
         let local = 0_u8;
         let addr = (&raw const local).addr() as u64;
         let text = read().unwrap();

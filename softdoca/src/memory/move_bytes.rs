@@ -44,7 +44,7 @@ mod tests {
     const ROOM: usize = 5 * PAGE;
 
     #[test]
-    fn all_bytes_arrive_wherever_the_ranges_are() {
+    fn all_bytes_are_moved_for_any_ranges() {
         let original: Vec<u8> = (0..ROOM).map(|at| (at % 251) as u8).collect();
         for len in [
             0,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_destinations_right_behind_in_their_page_and_apart_are_slow() {
+    fn slow_destinations_are_those_just_behind_in_their_page() {
         for (to, slow) in [
             (0, false),
             (1, true),

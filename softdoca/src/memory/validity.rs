@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_used_again_with_other_values() {
+    fn validity_words_are_reused_with_new_values() {
         // More than two pages of them.
         let count = 2 * rustix::param::page_size() / WORD + 1;
         let words: Vec<_> = (0..count)

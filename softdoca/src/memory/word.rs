@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_can_be_loaded() {
+    fn read_only_words_can_be_loaded() {
         let words = [7_u64];
         let addr = words.as_ptr().expose_provenance() as u64;
         let mmap = Mmap::new();

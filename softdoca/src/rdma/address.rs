@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_of_their_kind() {
+    fn address_kind_must_match() {
         let (v4, v6, gid) = (
             DOCA_RDMA_ADDR_TYPE_IPv4,
             DOCA_RDMA_ADDR_TYPE_IPv6,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_leads_to_the_device_that_has_it() {
+    fn address_selects_its_device() {
         let devices = Topology::built_in().devices;
         let address = |kind, text: &CStr| {
             let address = Address::new(kind, text, 7).expect("an address");

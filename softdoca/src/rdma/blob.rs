@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn details_round_trip_and_fit_into_programs_buffers() {
+    fn connection_details_round_trip_within_512_bytes() {
         let bytes = details().encode();
         assert_eq!(ConnectionDetails::decode(&bytes), Ok(details()));
         const { assert!(ConnectionDetails::LONGEST <= 512) };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_details_are_told_apart() {
+    fn errors_distinguish_kinds_of_wrong_details() {
         let bytes = details().encode();
         let changed = |at: usize| {
             let mut bytes = bytes.clone();

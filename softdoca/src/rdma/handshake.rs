@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_over_a_socket() {
+    fn handshake_messages_pass_over_a_socket() {
         let (a, b) = Socket::pair().expect("sockets");
         assert_eq!(hear(&b), Heard::Nothing);
         for private_data in [vec![], vec![1, 2, 3], vec![9; 255]] {

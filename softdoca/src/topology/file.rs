@@ -158,12 +158,12 @@ iface = "enp59s0f0np0"
 "#;
 
     #[test]
-    fn the_built_in_topology_can_be_written_as_a_file() {
+    fn built_in_topology_can_be_expressed_as_a_file() {
         assert_eq!(parse(FULL), Ok(Topology::built_in()));
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_read() {
+    fn documented_example_is_parsed() {
         let topology = parse(include_str!("../../examples/topology.toml")).unwrap();
         let [first, second, host, virtual_function] = &topology.devices[..] else {
             panic!("expected four devices: {topology:?}");
@@ -178,7 +178,7 @@ iface = "enp59s0f0np0"
     }
 
     #[test]
-    fn everything_can_be_set() {
+    fn every_property_can_be_set() {
         let topology = parse(
             r#"
 version = 1
@@ -206,7 +206,7 @@ function = "vf"
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         let replaced = |from: &str, to: &str| parse(&FULL.replace(from, to)).unwrap_err();
         assert!(replaced("version = 1", "version = 2").contains("expected 1"));
         assert!(replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("ifaec"));

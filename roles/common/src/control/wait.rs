@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_ends_the_wait_and_a_wake_up_counts_once() {
+    fn shutdown_ends_the_wait_and_a_wake_up_is_consumed_once() {
         let shutdown = Shutdown::new().expect("pipe");
         let mut waiter = Waiter::new(shutdown.clone());
         shutdown.waker().wake();

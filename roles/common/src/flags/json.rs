@@ -331,7 +331,7 @@ mod tests {
     use super::{NoDuplicates, without_comments};
 
     #[test]
-    fn comments_go_and_strings_stay() {
+    fn comments_are_removed_and_strings_kept() {
         let text = "{ // one \"x\"\n \"a//b\": \"c\\\"//\" // end\n}";
         let clean = without_comments(text);
         assert_eq!(clean.lines().count(), 3);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(value["a//b"], "c\"//");
     }
     #[test]
-    fn keys_are_given_once_in_each_object() {
+    fn duplicate_keys_are_refused() {
         let check = |text| serde_json::from_str::<NoDuplicates>(text).map(|_| ());
         check(r#"{"a": {"x": [1, -1, 1.5, "s", true, null]}, "b": {"x": {}}}"#).expect("once each");
         for twice in [
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn block_comments_go_and_keep_the_lines() {
+    fn block_comments_are_removed_and_lines_kept() {
         let text = "/* a \"\n */{/**/\"a\": /* // */ \"/* b */\", // c */\n\"d\": 1/***/}";
         let clean = without_comments(text);
         assert_eq!(clean.len(), text.len());

@@ -303,13 +303,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_cpus_are_shortened() {
+    fn consecutive_cpus_are_shown_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
         assert_eq!(ranges(&[3]), "3");
     }
 
     #[test]
-    fn a_cpu_must_be_usable() {
+    fn cpu_outside_the_affinity_mask_is_refused() {
         let usable = allowed_cpus().expect("affinity is readable")[0];
         assert_eq!(cpu(&usable.to_string()), Ok(usable));
         for wrong in ["1000000", "-1", "", "0x1", "one"] {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_need_four_numbers_and_a_port() {
+    fn socket_address_needs_ipv4_address_and_port() {
         assert_eq!(socket_address("127.0.0.1:80").map(|a| a.port()), Ok(80));
         for wrong in [
             "127.0.0.1",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_seconds_are_not_zero() {
+    fn zero_counts_and_seconds_are_refused() {
         assert_eq!(nonzero_u32("4294967295"), Ok(u32::MAX));
         assert!(nonzero_u32("0").is_err());
         assert!(nonzero_u32("4294967296").is_err());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_have_units_besides_plain_numbers() {
+    fn times_and_sizes_accept_units() {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_ports_say_their_range() {
+    fn errors_for_numbers_and_ports_give_the_range() {
         assert_eq!(number_u32("0"), Ok(0));
         assert_eq!(listen_port("65535"), Ok(u16::MAX));
         for wrong in ["", "x", "-1", "1.5", "0x10", "4294967296"] {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_names_have_a_length() {
+    fn channel_name_length_is_limited() {
         assert_eq!(channel_name("x"), Ok("x".to_owned()));
         assert!(channel_name(&"x".repeat(119)).is_ok());
         for wrong in [String::new(), "x".repeat(120)] {

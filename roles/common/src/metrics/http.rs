@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_with_their_status() {
+    fn requests_get_the_right_status() {
         let address = server();
         let many = "x: y\r\n".repeat(HEADERS + 1);
         let long = format!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_keep_no_scraper_out_for_longer_than_the_deadline() {
+    fn idle_connections_block_scrapers_at_most_until_the_deadline() {
         let address = server();
         let begin = Instant::now();
         let idle: Vec<_> = (0..CONNECTIONS)

@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_loopback_unless_one_is_given() {
+    fn default_address_is_loopback() {
         let parse = |text: &str| text.parse::<MetricsAddress>().map(|it| it.0.to_string());
         assert_eq!(parse("9100"), Ok("127.0.0.1:9100".to_owned()));
         assert_eq!(parse("0.0.0.0:1"), Ok("0.0.0.0:1".to_owned()));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+    fn latency_is_in_the_first_bucket_with_a_bound_not_below_it() {
         for nanos in [0, 1, 1000, 1001, 2000, 2001, 4000, 33_554_432_000, u64::MAX] {
             let buckets = LatencyBuckets::default();
             buckets.record(nanos);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_ended_workers_are_kept_and_their_requests_in_flight_are_not() {
+    fn finished_workers_keep_their_counts_but_not_requests_in_flight() {
         let metrics = shared();
         let counts = |number| {
             Counts::default()

@@ -148,7 +148,7 @@ fn crc32c_of(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn both_libraries_agree_whichever_this_cpu_is_given() {
+    fn both_crc_libraries_agree() {
         let bytes: Vec<u8> = (0..4200_u32)
             .map(|byte| ((byte * byte) >> 3) as u8)
             .collect();

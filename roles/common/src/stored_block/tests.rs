@@ -35,7 +35,7 @@ fn logical(size: u32) -> Geometry {
 }
 
 #[test]
-fn what_has_no_room_for_header_and_trailer_holds_nothing() {
+fn geometry_too_small_for_header_and_trailer_holds_no_data() {
     // Found by fuzzing: in these sizes no data fits, yet a stored block is larger than its data.
     for stored_block_size in [0, 11, 12] {
         let geometry = Geometry {
@@ -50,7 +50,7 @@ fn what_has_no_room_for_header_and_trailer_holds_nothing() {
 }
 
 #[test]
-fn a_geometry_for_any_content_is_the_smallest() {
+fn geometry_for_any_content_is_the_smallest_possible() {
     assert_eq!(logical(4096).stored_block_size, 4224);
     assert_eq!(logical(4096).half_block_size(), 2112);
     assert_eq!(logical(4096).room(), 4212);
@@ -111,7 +111,7 @@ fn zeros_make_a_block_of_mostly_padding() {
 }
 
 #[test]
-fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
+fn incompressible_error_has_missing_bytes_and_flag() {
     let refused = compatible(4096)
         .encode(&noise(4096), PLACE)
         .expect_err("noise");
@@ -135,7 +135,7 @@ fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
 }
 
 #[test]
-fn noise_has_room_in_a_logical_geometry() {
+fn noise_fits_in_a_logical_geometry() {
     for size in [1, 112, 4096, 65536, 65537, 200_000] {
         let content = noise(size as usize);
         let geometry = logical(size);
@@ -174,7 +174,7 @@ fn noise_between_zeros_is_stored_raw() {
 }
 
 #[test]
-fn the_last_byte_of_room_is_used() {
+fn last_byte_of_the_block_is_used() {
     // Noise followed by zeros: each additional byte of noise adds about one byte of LZ4 data.
     let size = 1024;
     let noise = noise(size);
@@ -195,7 +195,7 @@ fn the_last_byte_of_room_is_used() {
 }
 
 #[test]
-fn nothing_of_a_block_is_left_in_the_next() {
+fn encoder_leaves_no_data_of_the_previous_block() {
     let text: Vec<u8> = b"a stored block "
         .iter()
         .copied()
@@ -213,7 +213,7 @@ fn nothing_of_a_block_is_left_in_the_next() {
 }
 
 #[test]
-fn sizes_that_no_stored_block_has_are_no_panic() {
+fn invalid_sizes_do_not_panic() {
     for geometry in [
         Geometry::compatible(0),
         Geometry::compatible(8),
@@ -242,7 +242,7 @@ fn sizes_that_no_stored_block_has_are_no_panic() {
 }
 
 #[test]
-fn the_checksum_is_castagnoli_s_and_never_0() {
+fn checksum_is_crc32c_and_never_0() {
     assert_eq!(checksum_of(b"123456789"), 0xE306_9283);
     // RFC 3720, B.4.
     assert_eq!(checksum_of(&[0; 32]), 0x8A91_36AA);
@@ -262,7 +262,7 @@ fn the_checksum_is_castagnoli_s_and_never_0() {
 }
 
 #[test]
-fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
+fn checksum_changes_only_the_trailer() {
     let with = Encoder::new(Geometry::compatible(512), Checksum::Crc32c)
         .encode(&[7; 512], PLACE)
         .expect("compresses")
@@ -281,7 +281,7 @@ fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
 }
 
 #[test]
-fn every_flipped_bit_is_seen() {
+fn every_flipped_bit_is_detected() {
     let geometry = Geometry::compatible(128);
     let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
     let stored = encoder
@@ -312,7 +312,7 @@ fn every_flipped_bit_is_seen() {
 }
 
 #[test]
-fn sizes_that_cannot_be_right_are_defects() {
+fn impossible_sizes_are_defects() {
     let geometry = logical(4096);
     let with = |original_size, compressed_size| {
         let mut stored = vec![0; 4224];

@@ -162,7 +162,7 @@ fn no_service_is_an_error_after_the_control_timeout() {
 }
 
 #[test]
-fn storages_that_do_not_fit_are_refused_with_the_flag() {
+fn mismatched_storage_is_refused_with_the_flag() {
     let details = StorageDetails {
         total_size: 8192,
         block_size: 4096,
@@ -199,7 +199,7 @@ fn storages_that_do_not_fit_are_refused_with_the_flag() {
 }
 
 #[test]
-fn a_storage_that_transfers_nothing_fails_every_validation() {
+fn storage_that_transfers_nothing_fails_every_validation() {
     let mut content = tempfile::NamedTempFile::new().expect("a file");
     content.write_all(&[0; 64 * 4096]).expect("written");
     let path = content.path().to_str().expect("UTF-8");
@@ -233,7 +233,7 @@ fn a_storage_that_transfers_nothing_fails_every_validation() {
 }
 
 #[test]
-fn missing_files_and_devices_are_named() {
+fn errors_name_missing_files_and_devices() {
     let args = [
         "--storage-plain-content",
         "/nonexistent/file",

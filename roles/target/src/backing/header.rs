@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_emitted_is_accepted() {
+    fn emitted_header_is_accepted() {
         let bytes = emit(GEOMETRY, identity());
         assert_eq!(check(&bytes, LENGTH, GEOMETRY), Ok(identity()));
         assert_eq!(identity().to_string(), "30313233343536373839616263646566");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_bit_is_found() {
+    fn every_flipped_bit_of_the_header_is_found() {
         let bytes = emit(GEOMETRY, identity());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn another_geometry_is_told_with_both() {
+    fn geometry_error_has_expected_and_found_geometry() {
         let bytes = emit(GEOMETRY, identity());
         let expected = Geometry {
             block_size: 4096,

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_reads_what_emit_wrote() {
+    fn superblock_round_trips() {
         for state in STATES {
             for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
                 let mut noted = noted();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_bit_is_found_in_both_layouts() {
+    fn every_flipped_bit_is_found_in_both_layouts() {
         let first = (first().0, SetRecord::SIZE);
         let current = (emit(1, &noted()), RECORD_SIZE);
         for (bytes, size) in [first, current] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_sequence_counts_and_a_damaged_place_does_not() {
+    fn higher_sequence_wins_and_corrupt_slot_is_ignored() {
         let mut later = noted();
         later.superblock.epoch.number += 1;
         let (one, two) = (emit(1, &noted()), emit(2, &later));

@@ -151,7 +151,7 @@ fn a_session_in_order() {
 }
 
 #[test]
-fn what_is_not_due_is_refused_and_changes_nothing() {
+fn unexpected_request_is_refused_and_leaves_the_state_unchanged() {
     let any = || {
         [
             Payload::QueryStorageRequest,
@@ -213,7 +213,7 @@ fn counts_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_refused_memory_map_is_told_and_may_be_sent_again() {
+fn memory_map_may_be_sent_again_after_a_refusal() {
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);
     let answer = driver.request_with(init(1, 1), |_| Err(Failure::invalid("not a blob")));
@@ -255,7 +255,7 @@ fn contexts_and_roles_are_checked() {
 }
 
 #[test]
-fn a_request_during_a_job_is_refused() {
+fn request_during_a_job_is_refused() {
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);
     let request = |payload| Message {
@@ -291,7 +291,7 @@ fn a_request_during_a_job_is_refused() {
 }
 
 #[test]
-fn who_asks_for_the_identity_is_told_and_nobody_else() {
+fn identity_is_sent_only_when_queried() {
     use role_common::superblock::QUESTION;
     use wire::control::{IdentifiedStorage, RecordState};
 
@@ -354,7 +354,7 @@ fn identified() -> Driver {
 }
 
 #[test]
-fn only_states_that_a_service_knows_are_persisted() {
+fn superblock_in_doubt_is_not_accepted_from_a_service() {
     use RecordState::{Clean, Closing, Foreign, InDoubt, InUse};
     for state in [Clean, InUse, Closing, Foreign] {
         let request = superblock(state).request();
@@ -377,7 +377,7 @@ fn only_states_that_a_service_knows_are_persisted() {
 }
 
 #[test]
-fn start_says_whether_the_service_has_sent_a_superblock() {
+fn start_job_tells_if_the_service_maintains_superblocks() {
     for maintains in [false, true] {
         let mut driver = identified();
         driver.request(init(1, 1));
@@ -406,7 +406,7 @@ fn end(driver: &mut Driver) -> Option<ErrorCode> {
 }
 
 #[test]
-fn service_that_asks_for_nothing_is_given_up_unless_ios_may_come() {
+fn idle_service_times_out_unless_ios_are_served() {
     let mut driver = Driver::new();
     driver.session = driver.session.with_idle_timeout(Some(IDLE));
     assert_eq!(driver.session.poll_timeout(), None, "there is no service");
@@ -484,7 +484,7 @@ fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
 }
 
 #[test]
-fn service_of_3_0_is_known_by_its_init_request() {
+fn service_of_3_0_is_detected_by_its_init_request() {
     let batched = || Payload::init_storage_of(Release::V3_0, plain_init(2, 4), 4);
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);

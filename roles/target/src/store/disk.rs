@@ -147,7 +147,7 @@ mod tests {
 
     /// For systems without io_uring.
     #[test]
-    fn one_operation_after_the_other_does_as_well() {
+    fn file_disk_works_without_io_uring() {
         let directory = tempfile::tempdir().expect("a directory");
         let geometry = Geometry {
             block_size: 520,

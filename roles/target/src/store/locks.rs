@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_locks_are_held_together_and_exclusive_ones_alone() {
+    fn shared_locks_coexist_and_exclusive_locks_do_not() {
         let locks = SectorLocks::default();
         let one = locks.try_lock(Mode::Shared, 0, 4096).expect("free");
         let two = locks.try_lock(Mode::Shared, 512, GRANULE).expect("shared");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_not_free_as_a_whole_is_not_locked_in_part() {
+    fn partly_locked_range_is_not_locked_at_all() {
         let locks = SectorLocks::default();
         let last = locks
             .try_lock(Mode::Exclusive, 3 * GRANULE, 1)

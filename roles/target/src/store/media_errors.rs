@@ -212,7 +212,7 @@ fn is_write(operation: DiskOperation) -> bool {
 }
 
 #[test]
-fn a_failed_read_or_write_is_an_error_of_its_io_and_of_no_other() {
+fn failed_disk_operation_fails_only_its_own_io() {
     type Fails = fn(DiskOperation) -> bool;
     let write = |durable| Operation::Write { durable };
     // A block is a sector and a part of one: writing it reads, modifies and writes both.
@@ -258,7 +258,7 @@ fn a_failed_read_or_write_is_an_error_of_its_io_and_of_no_other() {
 
 /// The kernel reports a failed sync once, and treats the unwritten data as written.
 #[test]
-fn nothing_succeeds_after_a_failed_sync() {
+fn all_ios_fail_after_a_failed_sync() {
     let mut medium = Medium::new();
     let is_sync = |operation| operation == DiskOperation::Sync;
     let lines = errors_logged(|| {

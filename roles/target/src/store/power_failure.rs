@@ -691,7 +691,7 @@ const ODD_BLOCKS: Geometry = Geometry {
 };
 
 #[test]
-fn every_crash_state_of_a_session_has_what_was_flushed() {
+fn every_crash_state_contains_the_flushed_data() {
     let mut all = 0;
     for (geometry, sector) in [
         (BLOCKS_OF_SECTORS, 1),
@@ -716,7 +716,7 @@ fn every_crash_state_of_a_session_has_what_was_flushed() {
 }
 
 #[test]
-fn what_is_left_out_is_found() {
+fn omitted_steps_are_detected() {
     for omission in [
         Omission::Sync,
         Omission::Fua,

@@ -24,7 +24,7 @@ fn init(core_count: u32, transaction_count: u32) -> Payload {
 }
 
 #[test]
-fn the_target_s_extensions_are_announced_to_an_initiator_that_announces_its_own() {
+fn target_extensions_are_announced_to_an_initiator_that_announces_its_own() {
     use wire::control::{AnnouncedStorage, FEATURE_FLUSH, FeatureQuery};
     let details = StorageDetails {
         total_size: 4096,
@@ -156,7 +156,7 @@ fn a_session_from_query_to_shutdown() {
 }
 
 #[test]
-fn requests_that_are_not_due_are_refused_and_change_nothing() {
+fn unexpected_requests_are_refused_and_leave_the_state_unchanged() {
     let mut world = World::new(1, 1);
     let error = world.error(Payload::StartStorageRequest);
     assert_eq!(error.error_code, ErrorCode::UNEXPECTED.0);
@@ -184,7 +184,7 @@ fn requests_that_are_not_due_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn counts_out_of_range_are_refused_here() {
+fn counts_out_of_range_are_refused_by_the_service() {
     let mut world = World::new(1, 8);
     world.request(Payload::QueryStorageRequest);
     for (cores, transactions, part) in [
@@ -206,7 +206,7 @@ fn counts_out_of_range_are_refused_here() {
 }
 
 #[test]
-fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
+fn memory_map_may_be_replaced_after_a_failed_import() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     world.failing_job = "PrepareMemory";
@@ -220,7 +220,7 @@ fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
 }
 
 #[test]
-fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
+fn error_of_the_target_is_forwarded_and_ends_the_session() {
     let mut world = World::new(4, 1);
     world.request(Payload::QueryStorageRequest);
     let error = world.error(init(4, 1));
@@ -236,7 +236,7 @@ fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
 }
 
 #[test]
-fn a_failed_job_is_told_and_ends_the_session() {
+fn failed_job_is_reported_and_ends_the_session() {
     for job in ["CreateWorker", "Export", "Connect"] {
         let mut world = World::new(1, 1);
         world.request(Payload::QueryStorageRequest);
@@ -247,7 +247,7 @@ fn a_failed_job_is_told_and_ends_the_session() {
 }
 
 #[test]
-fn a_silent_target_is_a_timeout_for_the_initiator_too() {
+fn unresponsive_target_is_reported_to_the_initiator_as_timeout() {
     let mut world = World::new(1, 1);
     assert_eq!(
         world.service.poll_timeout(),
@@ -277,7 +277,7 @@ fn a_silent_target_is_a_timeout_for_the_initiator_too() {
 }
 
 #[test]
-fn missing_and_lingering_consumers_are_timeouts() {
+fn missing_and_lingering_consumers_time_out() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     world.request(init(1, 1));
@@ -306,7 +306,7 @@ fn missing_and_lingering_consumers_are_timeouts() {
 }
 
 #[test]
-fn a_request_while_another_is_processed_is_refused() {
+fn request_while_another_is_processed_is_refused() {
     let mut world = World::new(1, 1);
     world.target_is_silent = true;
     assert_eq!(world.request(Payload::QueryStorageRequest), None);
@@ -322,7 +322,7 @@ fn a_request_while_another_is_processed_is_refused() {
 }
 
 #[test]
-fn peers_that_leave_end_the_session() {
+fn disconnection_of_a_peer_ends_the_session() {
     let mut world = World::running();
     world.client(ChannelEvent::Closed);
     assert!(
@@ -361,7 +361,7 @@ fn peers_that_leave_end_the_session() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_end_the_session() {
+fn unsolicited_answers_end_the_session() {
     let mut world = World::new(1, 1);
     let busy = ErrorResponse {
         error_code: ErrorCode::IN_USE.0,
@@ -407,7 +407,7 @@ fn answers_that_nobody_asked_for_end_the_session() {
 }
 
 #[test]
-fn a_connection_for_another_context_is_refused() {
+fn connection_for_another_context_is_refused() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     // The target's init is answered, its connections are not.
@@ -439,7 +439,7 @@ fn a_connection_for_another_context_is_refused() {
 }
 
 #[test]
-fn a_failing_worker_or_a_signal_ends_the_session_once() {
+fn failed_worker_or_signal_ends_the_session_once() {
     let mut world = World::running();
     world
         .service
@@ -456,7 +456,7 @@ fn a_failing_worker_or_a_signal_ends_the_session_once() {
 }
 
 #[test]
-fn target_is_asked_in_the_release_of_the_initiator() {
+fn requests_to_the_target_use_the_release_of_the_initiator() {
     let mut world = World::new(2, 2);
     world.request(Payload::QueryStorageRequest);
     let (init, _) = init(1, 16).as_init_storage().expect("an init request");

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_then_control_worker_by_worker() {
+    fn order_is_data_then_control_for_each_worker() {
         use RdmaConnectionRole::{IoControl, IoData};
         let mut connections = Connections::of_workers(2);
         assert_eq!(connections.current(), (0, IoData));

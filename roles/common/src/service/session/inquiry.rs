@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_any_order_and_leave_in_the_targets_order() {
+    fn answers_are_returned_in_the_order_of_the_targets() {
         let mut inquiry = Inquiry::default();
         inquiry.begin(MessageType::StopStorageResponse);
         inquiry.ask(7);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_target_owes_no_answer() {
+    fn no_answer_is_expected_from_a_lost_target() {
         let mut inquiry = Inquiry::default();
         assert_eq!(inquiry.take(), None, "nothing was asked");
         inquiry.begin(MessageType::ShutdownResponse);

@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn any_content_comes_back(content in any_content()) {
+    fn any_content_round_trips(content in any_content()) {
         let geometry = logical(u32::try_from(content.len()).expect("small"));
         let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
         let stored = encoder.encode(&content, PLACE).expect("any content");
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_can_be_inspected(
+    fn inspection_of_any_bytes_does_not_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
         plausible in any::<Option<u16>>(),
     ) {

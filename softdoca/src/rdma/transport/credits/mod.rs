@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn each_receive_is_taken_once_by_whoever_comes_first() {
+    fn each_receive_is_taken_once() {
         let pool = pool(3);
         let slots: Vec<_> = (0..3).map(|_| pool.slot().expect("a slot")).collect();
         let taken: u64 = std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_of_a_dead_sender_are_given_back_and_it_takes_no_more() {
+    fn receives_of_a_dead_sender_are_returned_and_it_takes_no_more() {
         let pool = pool(2);
         let (mut dying, other) = (pool.slot().expect("a slot"), pool.slot().expect("a slot"));
         assert_eq!(pool.slot().expect_err("two slots"), Error::Full);

@@ -155,7 +155,7 @@ impl World {
 }
 
 #[test]
-fn the_steps_of_a_session_in_their_order() {
+fn rejoin_repeats_the_steps_of_a_session_in_order() {
     let mut world = World::new();
     world.event(ChannelEvent::Connected);
     let unknown = Returned {
@@ -183,7 +183,7 @@ fn the_steps_of_a_session_in_their_order() {
 }
 
 #[test]
-fn target_rejoins_as_it_was_admitted() {
+fn rejoined_target_has_the_admitted_state() {
     for has_kept in [true, false] {
         for identity in [Some(Bytes::from_static(b"the one")), None] {
             let mut world = World::new();
@@ -201,7 +201,7 @@ fn target_rejoins_as_it_was_admitted() {
 }
 
 #[test]
-fn target_that_does_not_belong_here_is_asked_nothing_more() {
+fn target_of_another_set_gets_no_further_requests() {
     let mut world = World::new();
     world.judgement = Err(Failure::invalid("it is of another set"));
     world.event(ChannelEvent::Connected);
@@ -221,7 +221,7 @@ fn target_that_does_not_belong_here_is_asked_nothing_more() {
 }
 
 #[test]
-fn a_target_of_another_size_does_not_come_back() {
+fn target_of_another_size_does_not_rejoin() {
     let mut world = World::new();
     world.storage.total_size *= 2;
     world.event(ChannelEvent::Connected);
@@ -234,7 +234,7 @@ fn a_target_of_another_size_does_not_come_back() {
 }
 
 #[test]
-fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
+fn target_without_the_sessions_extensions_does_not_rejoin() {
     for (identity, features, comes_back) in [
         (Some(Bytes::from_static(b"it")), FEATURE_FLUSH, true),
         (Some(Bytes::from_static(b"it")), 0, false),
@@ -254,7 +254,7 @@ fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
 }
 
 #[test]
-fn a_silent_target_is_given_up() {
+fn rejoin_of_an_unresponsive_target_times_out() {
     for step in [
         MessageType::QueryStorageRequest,
         MessageType::InitStorageRequest,
@@ -282,7 +282,7 @@ fn a_silent_target_is_given_up() {
 }
 
 #[test]
-fn who_leaves_refuses_or_confuses_does_not_come_back() {
+fn target_that_disconnects_refuses_or_sends_wrong_messages_does_not_rejoin() {
     let error = Payload::ErrorResponse(ErrorResponse {
         error_code: ErrorCode::IN_USE.0,
         message: "busy".to_owned(),
@@ -323,7 +323,7 @@ fn who_leaves_refuses_or_confuses_does_not_come_back() {
 }
 
 #[test]
-fn a_worker_that_cannot_is_named() {
+fn error_of_a_worker_names_it() {
     let mut world = World::new();
     world.silent_at = Some(MessageType::QueryStorageRequest);
     world.event(ChannelEvent::Connected);
