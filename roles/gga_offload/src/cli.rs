@@ -23,11 +23,11 @@ Examples:
 
 // Help that is no documentation: to rustdoc, these are tags of HTML.
 const DATA_1_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: first half blocks";
+    "Address of target data_1 (first half blocks), <IPv4 address>:<port>";
 const DATA_2_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: second half blocks";
+    "Address of target data_2 (second half blocks), <IPv4 address>:<port>";
 const DATA_P_STORAGE: &str =
-    "Storage server addresses in <ip_addr>:<port> format: parity of the half blocks";
+    "Address of target data_p (parity), <IPv4 address>:<port>";
 
 /// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
 #[derive(Debug, Clone, Parser)]

@@ -1,7 +1,7 @@
-//! How storage and local memory are divided into I/Os, and the I/Os among workers.
+//! Division of storage and local memory into I/Os, and of the I/Os among workers.
 //!
-//! The division is the reference's (equal shares, the first workers take the remainder), with one difference: the last I/O of the
-//! storage may be shorter than the others, where the reference leaves the blocks behind the last whole I/O alone.
+//! The division is the reference's (equal shares, the first workers take the remainder) with one difference: the last
+//! I/O of the storage may be shorter, where the reference ignores the blocks after the last whole I/O.
 
 mod error;
 #[cfg(test)]
@@ -11,19 +11,19 @@ use wire::control::StorageDetails;
 
 pub use error::LayoutError;
 
-/// Most bytes of local memory that are allocated because the storage is so large; more must be asked for.
+/// Maximum size of local memory chosen by default, in bytes; larger sizes must be requested.
 pub const LARGEST_DEFAULT_REGION: u64 = 1 << 30;
 
-/// What the flags say about sizes and counts.
+/// Sizes and counts selected by the flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Number of worker threads, at least 1.
     pub workers: u32,
     /// Blocks in one I/O, at least 1.
     pub blocks_per_io: u16,
-    /// Bytes of local memory; 0 for the size of the storage, or [`LARGEST_DEFAULT_REGION`] if that is less.
+    /// Size of local memory in bytes; 0 for the size of the storage, at most [`LARGEST_DEFAULT_REGION`].
     pub local_region_size: u64,
-    /// `true` if each I/O has the same place in local memory as in the storage, so that these are of one size.
+    /// `true` if each I/O has the same offset in local memory as in the storage, so that both have the same size.
     pub is_mirrored: bool,
     /// Transactions that each worker may have in flight, at least 1.
     pub transactions: u32,
@@ -31,33 +31,33 @@ pub struct Request {
     pub operations: u32,
 }
 
-/// The division of one storage.
+/// Division of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Capacity of the storage, bytes.
     pub capacity: u64,
     /// Block size of the storage, bytes.
     pub block_size: u32,
-    /// Bytes of an I/O; the last one of the storage may have less.
+    /// Size of an I/O in bytes; the last one of the storage may be smaller.
     pub io_size: u32,
-    /// Bytes of local memory to allocate.
+    /// Size of local memory in bytes.
     pub region_size: u64,
-    /// Transactions per worker, as the service is told.
+    /// Transactions per worker, as sent to the service.
     pub transactions: u32,
     /// One share per worker, in order.
     pub shares: Vec<Share>,
 }
 
-/// What one worker works on.
+/// A worker's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Where its part of the storage begins, bytes.
+    /// Offset of its part of the storage in bytes.
     pub storage_offset: u64,
-    /// Bytes of its part of the storage.
+    /// Size of its part of the storage in bytes.
     pub storage_size: u64,
     /// I/Os in its part of the storage, the last of them possibly short.
     pub ios: u32,
-    /// Where its part of the local region begins, bytes.
+    /// Offset of its part of the local region in bytes.
     pub local_offset: u64,
     /// I/Os that fit in its part of the local region.
     pub local_slots: u32,
@@ -66,10 +66,10 @@ pub struct Share {
 }
 
 impl Layout {
-    /// Divides the storage that the service reports as the flags request.
+    /// Divides the storage reported by the service as requested by the flags.
     ///
     /// # Errors
-    /// [`LayoutError`] when the reported geometry is impossible or does not fit the flags.
+    /// [`LayoutError`] if the reported geometry is impossible or does not match the flags.
     pub fn new(storage: &StorageDetails, request: Request) -> Result<Self, LayoutError> {
         let &StorageDetails {
             total_size: capacity,
@@ -96,8 +96,8 @@ impl Layout {
                 workers: request.workers,
             });
         }
-        // The default is the storage's size, with room for a whole I/O where the last one is short. That is what the service says:
-        // memory is not allocated for whatever it says.
+        // The default is the size of the storage, rounded up to a whole I/O. The size is the service's claim, which is
+        // not trusted for allocation.
         let most = LARGEST_DEFAULT_REGION / u64::from(io_size);
         let region_size = match request.local_region_size {
             0 => u64::from(ios).min(most) * u64::from(io_size),
@@ -131,7 +131,7 @@ impl Layout {
     /// Checks that `content` bytes of expected content cover exactly the storage.
     ///
     /// # Errors
-    /// [`LayoutError::ContentSize`] when they do not.
+    /// [`LayoutError::ContentSize`] if they do not.
     pub fn check_content(&self, content: u64) -> Result<(), LayoutError> {
         if content == self.capacity {
             Ok(())

@@ -1,4 +1,4 @@
-//! What was measured: the reference's statistics block, with percentiles, as text and as JSON.
+//! Measurements: the reference's statistics block, with percentiles, as text and as JSON.
 
 mod failure;
 mod latencies;
@@ -17,33 +17,33 @@ pub use latencies::{Latencies, LatencySummary};
 
 const RULE: &str = "+================================================+";
 
-/// What one worker measured.
+/// Measurements of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerStatistics {
     /// Completed transactions.
     pub operation_count: u64,
-    /// Bytes of the blocks of these transactions, counted once per transaction as the reference does.
+    /// Bytes of the transactions' blocks, counted once per transaction as in the reference.
     pub bytes: u64,
-    /// Calls of the progress engine that found something.
+    /// Calls of the progress engine that found work.
     pub pe_hit_count: u64,
-    /// Calls of the progress engine that found nothing.
+    /// Calls of the progress engine that found no work.
     pub pe_miss_count: u64,
     /// Latencies of the transactions.
     pub latencies: Latencies,
     /// Latencies of the flushes.
     pub flushes: Latencies,
-    /// When the last transaction completed.
+    /// Completion time of the last transaction.
     pub end: Instant,
 }
 
-/// The statistics of a run that passed.
+/// Statistics of a successful run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Name of the program.
     pub application: &'static str,
-    /// "passed", to tell it from a [`FailureReport`].
+    /// "passed", to distinguish it from a [`FailureReport`].
     pub result: &'static str,
-    /// What was run.
+    /// Test that was run.
     pub execution_strategy: Strategy,
     /// From the start of the data path to the last completed transaction.
     pub duration_seconds: f64,
@@ -55,26 +55,26 @@ pub struct Report {
     pub data_rate_gib_per_second: f64,
     /// Millions of transactions per second.
     pub io_rate_miops: f64,
-    /// Percent of the calls of the progress engines that found something.
+    /// Percentage of calls of the progress engines that found work.
     pub pe_hit_rate_percent: f64,
-    /// Calls of the progress engines that found something.
+    /// Calls of the progress engines that found work.
     pub pe_hit_count: u64,
-    /// Calls of the progress engines that found nothing.
+    /// Calls of the progress engines that found no work.
     pub pe_miss_count: u64,
     /// Latencies in microseconds.
     pub latency_us: LatencySummary,
-    /// Latencies of the flushes in microseconds, where there were any.
+    /// Latencies of the flushes in microseconds, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_latency_us: Option<LatencySummary>,
-    /// Flushes of all workers, where there were any.
+    /// Flushes of all workers, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_count: Option<u64>,
-    /// Seed of the validation pattern, where one was written.
+    /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
 }
 
 impl Report {
-    /// Sums up what the workers measured since `start`.
+    /// Sums the workers' measurements since `start`.
     #[must_use]
     pub fn new(
         strategy: Strategy,
@@ -123,7 +123,7 @@ impl Report {
     }
 }
 
-/// A quotient that is 0 where there is nothing to divide by: JSON knows no infinity.
+/// A quotient, 0 for a zero divisor: JSON has no infinity.
 fn ratio(amount: f64, per: f64) -> f64 {
     if per > 0.0 { amount / per } else { 0.0 }
 }

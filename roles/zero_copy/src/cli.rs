@@ -1,4 +1,4 @@
-//! The flags of the zero copy service.
+//! Flags of the zero copy service.
 
 use std::net::SocketAddrV4;
 
@@ -11,8 +11,8 @@ Examples:
   A service for the host function 3b:00.0, with the storage of a target:
     doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
 
-// Help that is no documentation: to rustdoc, these are tags of HTML.
-const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> format";
+// Not a doc comment: rustdoc would take the placeholders for HTML tags.
+const STORAGE_SERVER: &str = "Address of the storage target, <IPv4 address>:<port>";
 
 /// A storage service that forwards the I/O of an initiator to a storage target
 #[derive(Debug, Clone, Parser)]
@@ -22,7 +22,7 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Where it runs, and how it talks to its initiator.
+    /// Flags common to all services.
     #[command(flatten)]
     pub service: ServiceFlags,
 
@@ -30,7 +30,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address, help = STORAGE_SERVER)]
     pub storage_server: SocketAddrV4,
 
-    /// Flags of output, log and metrics.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -20,7 +20,7 @@ fn details() -> StorageDetails {
     }
 }
 
-/// A port that nobody listens on: tcpmux, which is below those that tests get.
+/// A port on which nothing listens: tcpmux, which is below the ports used by tests.
 const UNUSED_PORT: u16 = 1;
 
 #[test]
@@ -67,7 +67,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     let target = TcpListener::bind("127.0.0.1:0").expect("bound");
     let service = start(target.local_addr().expect("address").port(), "");
     let (mut target, _) = target.accept().expect("connected");
-    // Connected to its target, it begins to wait for an initiator.
+    // Connected to its target, it starts to wait for an initiator.
     drop(connect(&service));
     service.signal(Signal::TERM);
     service.fails_saying("query_storage_request of the initiator");
@@ -75,7 +75,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
-/// A target that refuses connections is announced once, and given up after the control timeout.
+/// A target that refuses connections is reported once, and given up after the control timeout.
 #[test]
 fn refused_connection_is_retried_until_the_control_timeout() {
     let begin = Instant::now();
@@ -96,7 +96,7 @@ fn requests_are_forwarded_and_answered() {
     assert_eq!(asked, Payload::QueryStorageRequest);
     assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
 
-    // Refused here, and the target does not hear of them.
+    // Refused by the service, without a request to the target.
     world.send(Payload::StartStorageRequest);
     assert!(
         error(world.answer())
@@ -151,7 +151,7 @@ fn unresponsive_target_times_out() {
     world.service.fails_saying("query_storage_response");
 }
 
-/// What arrives while the service itself is stopped is read before anything is judged late.
+/// Messages that arrive while the service itself is stopped are read before timeouts are handled.
 #[test]
 fn service_that_was_stopped_reads_pending_answers_before_timing_out() {
     let mut world = World::new("--control-timeout 1");
@@ -167,7 +167,7 @@ fn service_that_was_stopped_reads_pending_answers_before_timing_out() {
 
 #[test]
 fn disconnection_of_a_peer_ends_the_service() {
-    // One that leaves before it was looked at is as good as none.
+    // A client that disconnects before it was polled is ignored.
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     assert_eq!(
@@ -225,7 +225,7 @@ fn malformed_message_of_the_target_ends_the_service_and_is_reported() {
         payload: Payload::QueryStorageRequest,
     };
     initiator.send(&request).expect("sent");
-    // Once the request is there, the initiator waits for an answer.
+    // Once the request has arrived, the initiator waits for a response.
     target.read_exact(&mut [0; 16]).expect("a request");
     target.write_all(&[0xff; 64]).expect("written");
     let told = error(message(&mut initiator).payload);

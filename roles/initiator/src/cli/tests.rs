@@ -13,7 +13,7 @@ fn parse(args: &[&str]) -> Result<Flags, FlagsError> {
     )
 }
 
-/// A CPU that this process may use, as the flag takes it.
+/// A CPU that this process may use, as a flag's value.
 fn cpu() -> String {
     (0..4096)
         .map(|index: u32| index.to_string())

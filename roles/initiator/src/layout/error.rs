@@ -1,12 +1,12 @@
-//! Why a storage and the flags do not fit together.
+//! Mismatch between a storage and the flags.
 
 use role_common::Failure;
 use thiserror::Error;
 
-/// Why a storage and the flags do not fit together.
+/// Mismatch between a storage and the flags.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LayoutError {
-    /// The service reports a geometry that no storage can have.
+    /// The service reports an impossible geometry.
     #[error(
         "the service reports a capacity of {total_size} bytes in blocks of {block_size} bytes; expected a whole, non-zero number of blocks"
     )]
@@ -16,7 +16,7 @@ pub enum LayoutError {
         /// Block size, bytes.
         block_size: u32,
     },
-    /// The size of one I/O does not fit the protocol's field.
+    /// The size of an I/O does not fit the protocol's field.
     #[error(
         "--blocks-per-io {blocks_per_io} makes I/Os of {blocks_per_io} * {block_size} bytes; expected at most {} bytes",
         u32::MAX
@@ -27,7 +27,7 @@ pub enum LayoutError {
         /// Block size, bytes.
         block_size: u32,
     },
-    /// More I/Os than the address pools count.
+    /// More I/Os than the address pools support.
     #[error(
         "the storage holds {count} I/Os of {io_size} bytes; expected at most {}; raise --blocks-per-io",
         u32::MAX
@@ -58,14 +58,14 @@ pub enum LayoutError {
     RegionTooSmall {
         /// Value of the flag, bytes.
         size: u64,
-        /// How many I/Os fit.
+        /// Number of I/Os that fit.
         slots: u32,
         /// Bytes per I/O.
         io_size: u32,
         /// Number of workers.
         workers: u32,
     },
-    /// Expected content and storage differ in size.
+    /// Expected data and storage differ in size.
     #[error(
         "--storage-plain-content has {content} bytes and the storage {capacity}; a validity test expects the same size"
     )]

@@ -214,7 +214,7 @@ fn huge_reported_capacity_does_not_cause_a_huge_allocation() {
     };
     let layout = Layout::new(&storage(1 << 31, 1 << 20), asked).expect("fits");
     assert_eq!(layout.region_size, 4 << 30, "who asks for it gets it");
-    // Not even room for one.
+    // Not even one fits.
     let error = Layout::new(&storage(1 << 10, 1 << 31), REQUEST).expect_err("too large");
     assert!(
         matches!(error, LayoutError::RegionTooSmall { .. }),

@@ -8,7 +8,7 @@ fn block(pattern: Pattern, pass: u32, block: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns `true` if every whole 8-byte word differs: what makes a torn mixture of the two visible, too.
+/// Returns `true` if every whole 8-byte word differs, so that torn mixtures are detected, too.
 fn differ_in_every_word(a: &[u8], b: &[u8]) -> bool {
     a.as_chunks::<8>()
         .0

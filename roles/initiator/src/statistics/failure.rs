@@ -1,4 +1,4 @@
-//! What is printed for a run that failed.
+//! Output of a failed run.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use super::RULE;
 use crate::cli::{NAME, Strategy};
 use crate::data_path::Mismatch;
 
-/// A run that failed: the block that the reference prints, with the reason.
+/// A failed run: the reference's block, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
     /// Name of the program.
     pub application: &'static str,
-    /// "failed", to tell it from a [`Report`](super::Report).
+    /// "failed", to distinguish it from a [`Report`](super::Report).
     pub result: &'static str,
-    /// What was run.
+    /// Test that was run.
     pub execution_strategy: Strategy,
-    /// Why it failed.
+    /// Reason of the failure.
     pub error: String,
-    /// The first byte that was not as expected, where that is why.
+    /// The first wrong byte, for a validation failure.
     pub mismatch: Option<Mismatch>,
-    /// Seed of the validation pattern, where one was written.
+    /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
 }
 
 impl FailureReport {
-    /// The report of a failure.
+    /// Creates the report of a failure.
     #[must_use]
     pub const fn new(
         strategy: Strategy,

@@ -6,15 +6,15 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Longest latency that is told apart from longer ones. Far more than any `--io-timeout` in use.
+/// Maximum latency that is recorded exactly. Far above any practical `--io-timeout`.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Percentiles that make up the distribution in the JSON document.
+/// Percentiles of the distribution in the JSON document.
 const DISTRIBUTION: [f64; 12] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0,
 ];
 
-/// Latencies of transactions, from the begin of the first I/O to the end of the validation.
+/// Latencies of transactions, from the start of the first I/O to the end of validation.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     /// Nanoseconds, with three significant digits.
@@ -25,7 +25,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// No latencies. All memory that recording takes is allocated here.
+    /// Creates an empty histogram. All memory for recording is allocated here.
     #[must_use]
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3)
@@ -38,7 +38,7 @@ impl Latencies {
         }
     }
 
-    /// Takes note of one transaction.
+    /// Records a transaction.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
@@ -92,7 +92,7 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// Latencies in microseconds. Minimum, maximum and mean are whole, as the reference prints them.
+/// Latencies in microseconds. Minimum, maximum and mean are integers, as in the reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
     /// Shortest.
@@ -101,18 +101,18 @@ pub struct LatencySummary {
     pub max: u64,
     /// Arithmetic mean.
     pub mean: u64,
-    /// Half of the transactions took at most this.
+    /// Median.
     pub p50: f64,
-    /// 99 % of the transactions took at most this.
+    /// 99th percentile.
     pub p99: f64,
-    /// 99.9 % of the transactions took at most this.
+    /// 99.9th percentile.
     pub p99_9: f64,
-    /// Percentages, and what so many transactions took at most.
+    /// Percentages with their percentiles.
     pub distribution: [(f64, f64); DISTRIBUTION.len()],
 }
 
 impl fmt::Display for LatencySummary {
-    /// As the reference prints them, and percentiles.
+    /// The reference's format, with percentiles.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| \tMin: {}us", self.min)?;
         writeln!(f, "| \tMax: {}us", self.max)?;

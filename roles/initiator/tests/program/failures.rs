@@ -1,4 +1,4 @@
-//! What goes wrong, and how the program says so: bounded, with exit code 1, naming what happened.
+//! Failures and their reports: bounded in time, with exit code 1 and the reason.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -152,7 +152,7 @@ fn no_service_is_an_error_after_the_control_timeout() {
     let ended = Initiator::start("initiator-test-nobody", &["--control-timeout", "1"])
         .end()
         .failed_with(&["storage service on Comch \"initiator-test-nobody\""]);
-    // The attempts, of which there are several, are announced once and not logged one by one.
+    // The attempts, of which there are several, are announced once and not logged individually.
     assert_eq!(ended.stderr.matches("trying again").count(), 1, "{ended:?}");
     assert!(
         ended.stderr.matches("no server called").count() <= 1,

@@ -1,4 +1,4 @@
-//! Ctrl-C at several moments: a bounded end, the service led to its end too, an exit code that is not 0.
+//! Ctrl-C in several states: a bounded exit, a shutdown of the service, and a non-zero exit code.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn interrupted_run_with_an_unresponsive_service_ends() {
 #[test]
 fn interruption_without_a_service_ends_at_once() {
     let initiator = Initiator::start("initiator-test-never", &["--control-timeout", "50"]);
-    // Whenever it comes: before the handlers are installed it is the default action, which is bounded too.
+    // Before the handlers are installed, the default action applies, which is bounded, too.
     std::thread::sleep(Duration::from_millis(700));
     initiator.interrupt();
     let ended = initiator.end();

@@ -1,4 +1,4 @@
-//! Whole runs of the program against a scripted service.
+//! Complete runs of the program against a scripted service.
 
 use std::collections::HashSet;
 
@@ -117,7 +117,7 @@ fn two_workers_share_the_storage() {
         details,
         ..Script::default()
     });
-    // Both on one CPU: machines with a single one are used for tests, too.
+    // Both on one CPU, for machines with a single one.
     let cpu = usable_cpu();
     let args = [
         "--cpu",
@@ -198,7 +198,7 @@ fn progress_is_shown_if_requested() {
     assert!(!shown("auto"), "standard error is no terminal here");
 }
 
-/// The bytes of the messages are looked at where they lie, from the documented layout.
+/// The bytes of the messages are read at their documented offsets.
 #[test]
 fn messages_are_those_of_the_chosen_release() {
     for (release, batch_size) in [(Release::V3_0, Some(1)), (Release::V3_1, None)] {

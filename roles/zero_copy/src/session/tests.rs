@@ -349,7 +349,7 @@ fn disconnection_of_a_peer_ends_the_session() {
     };
     assert_eq!(error.error_code, ErrorCode::CONNECTION_RESET.0);
 
-    // After the end, a peer may leave.
+    // After the end, a peer may disconnect.
     let mut world = World::running();
     world.request(Payload::StopStorageRequest);
     world.client(ChannelEvent::ConsumerExpired(11));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest time that any test waits for the initiator to end.
+/// Maximum time for the initiator to exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running initiator.
@@ -14,7 +14,7 @@ pub struct Initiator {
     start: Instant,
 }
 
-/// An initiator that has ended.
+/// Exit status and output of an initiator.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -23,7 +23,7 @@ pub struct Ended {
     pub after: Duration,
 }
 
-/// A CPU that this process may use, as the flag takes it.
+/// A CPU that this process may use, as a flag's value.
 pub fn usable_cpu() -> String {
     let usable = |index: &String| role_common::flags::cpu(index).is_ok();
     (0..4096_u32)
@@ -33,7 +33,7 @@ pub fn usable_cpu() -> String {
 }
 
 impl Initiator {
-    /// Starts it on the channel, with one worker and a read test of 100 operations but for what `args` say.
+    /// Starts it on the channel, with one worker and a read test of 100 operations unless `args` override that.
     pub fn start(channel: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_doca_storage_initiator_comch"));
         command.args(["-d", "3b:00.0", "--command-channel-name", channel]);
@@ -66,7 +66,7 @@ impl Initiator {
         kill_process(pid, Signal::INT).expect("the process is there");
     }
 
-    /// Waits for the end.
+    /// Waits for the process to exit.
     pub fn end(mut self) -> Ended {
         while self.child.try_wait().expect("a child").is_none() {
             if self.start.elapsed() > PATIENCE {
@@ -91,7 +91,7 @@ impl Initiator {
 }
 
 impl Ended {
-    /// Fails the test, with everything that the initiator said, unless it ended well.
+    /// Fails the test, with the initiator's output, unless it succeeded.
     pub fn passed(self) -> Self {
         assert_eq!(
             self.code,
@@ -103,7 +103,7 @@ impl Ended {
         self
     }
 
-    /// Fails the test unless the initiator exited with 1 and said all of `parts` on standard error.
+    /// Fails the test unless the initiator exited with 1 and printed all of `parts` on standard error.
     pub fn failed_with(self, parts: &[&str]) -> Self {
         assert_eq!(
             self.code,

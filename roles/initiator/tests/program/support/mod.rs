@@ -1,7 +1,7 @@
-//! A storage service that is scripted, in the test's process, and the real initiator as a process beside it.
+//! A scripted storage service in the test's process, and the real initiator as a process.
 //!
-//! It speaks control messages and I/O messages as a service does, and transfers no data: what happens to data is tested with
-//! the real service and faulty targets elsewhere.
+//! The service handles control messages and I/O messages as a real one does, but transfers no data: data is tested
+//! with the real service and faulty targets elsewhere.
 
 mod initiator;
 mod service;

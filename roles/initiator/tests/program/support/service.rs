@@ -15,37 +15,37 @@ use wire::control::{ErrorResponse, Message, MessageType, Payload, StorageDetails
 use wire::io_message::{IoMessage, Repr, SIZE};
 use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 
-/// Longest time that a service waits for its initiator.
+/// Maximum time for the service to wait for its initiator.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the service does with an I/O.
+/// Reaction of the service to an I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Io {
-    /// Answers it.
+    /// Responds.
     Answer,
-    /// Answers it with this code, and the others well.
+    /// Responds with this code, and to other I/Os with success.
     Fail(ErrorCode),
-    /// Answers it twice.
+    /// Responds twice.
     Twice,
-    /// Answers it with the offset of another one.
+    /// Responds with the offset of another I/O.
     WrongOffset,
-    /// Does not answer it, nor any later one.
+    /// Does not respond to it, nor to later ones.
     Ignore,
-    /// Leaves, with all its contexts.
+    /// Disconnects, with all contexts.
     Leave,
 }
 
-/// What the service does.
+/// Behaviour of the service.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub details: StorageDetails,
-    /// What it does with the I/O of this number and, where that is lasting, the later ones.
+    /// Reaction to the I/O with this number and, for lasting reactions, to later ones.
     pub io: (u32, Io),
-    /// A request that it refuses.
+    /// Request that is refused.
     pub refuse: Option<MessageType>,
-    /// A request that it does not answer.
+    /// Request that is not answered.
     pub ignore: Option<MessageType>,
-    /// The release that it speaks.
+    /// Release of the service.
     pub release: Release,
 }
 
@@ -65,24 +65,24 @@ impl Default for Script {
     }
 }
 
-/// What the service saw.
+/// Observations of the service.
 #[derive(Debug, Default)]
 pub struct Record {
     /// The requests, in order.
     pub requests: Vec<Message>,
-    /// Number of the initiator's consumers when each request came.
+    /// Number of the initiator's consumers at each request.
     pub consumers: Vec<usize>,
-    /// All I/O requests, each with the index of the worker that got it.
+    /// All I/O requests, with the index of the worker that received each.
     pub ios: Vec<(usize, Repr)>,
     /// Their bytes.
     pub messages: Vec<[u8; SIZE]>,
-    /// Where the initiator's memory begins.
+    /// Address of the initiator's memory.
     pub memory_address: u64,
-    /// `true` if the initiator was seen to leave.
+    /// `true` if the initiator was seen to disconnect.
     pub left: bool,
 }
 
-/// A service in a thread of its own, for one session.
+/// A service on a thread of its own, for one session.
 pub struct Service {
     pub channel: String,
     thread: Option<JoinHandle<Record>>,
@@ -92,7 +92,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service under a name that nobody else uses.
+    /// Starts a service with a unique name.
     pub fn start(script: Script) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let channel_name = format!(
@@ -120,7 +120,7 @@ impl Service {
         }
     }
 
-    /// Waits until the data path was started and `count` I/Os have come.
+    /// Waits until the data path has started and `count` I/Os have arrived.
     pub fn wait_for_ios(&self, count: u32) {
         self.started
             .lock()
@@ -134,7 +134,7 @@ impl Service {
         }
     }
 
-    /// Ends the service and hands out what it saw.
+    /// Stops the service and returns its observations.
     pub fn record(mut self) -> Record {
         self.end.store(true, Ordering::Relaxed);
         self.thread
@@ -145,7 +145,7 @@ impl Service {
     }
 }
 
-/// One worker of the service: receives requests and sends answers.
+/// A worker of the service: receives requests and sends responses.
 struct Worker {
     // Dropped in this order.
     receives: Vec<(Task, Buf)>,
@@ -158,7 +158,7 @@ struct Worker {
     pe: Pe,
     tasks: u32,
     release: Release,
-    /// Where the initiator's memory begins.
+    /// Address of the initiator's memory.
     memory_address: u64,
 }
 
@@ -231,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// A request that came, and its bytes; `None` when there is none.
+    /// Next request and its bytes; `None` if there is none.
     fn poll(&mut self) -> Option<(Repr, [u8; SIZE])> {
         loop {
             let Event::Task(completion) = self.pe.poll()? else {
@@ -264,7 +264,8 @@ impl Worker {
         }
     }
 
-    /// The bytes of an answer. Those of 3.0 and 3.1 repeat the transaction in the correlation id, and not in the user data.
+    /// Bytes of a response. In 3.0 and 3.1, the transaction is repeated in the correlation id, and not in the user
+    /// data.
     fn bytes_of(&self, answer: &Repr) -> [u8; SIZE] {
         let id = u32::try_from(answer.user_data).expect("the number of a transaction");
         let anonymous = Repr {
@@ -328,7 +329,7 @@ fn serve(
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-    // Everything the initiator still says, up to its leaving.
+    // Remaining messages of the initiator, until it disconnects.
     let grace = Instant::now() + Duration::from_secs(5);
     while !server.record.left && Instant::now() < grace && !matches!(server.script.io.1, Io::Leave)
     {

@@ -1,4 +1,4 @@
-//! A session of the service between a test that plays the initiator and the session of a target.
+//! A session of the service between the test, as initiator, and the session of a target.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::init;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The session of a service between a test that plays the initiator and the session of a target.
+/// A session of a service between the test, as initiator, and the session of a target.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) service: Session,
@@ -29,9 +29,9 @@ pub(super) struct World {
     /// Correlation and message ids that reached the target.
     pub(super) forwarded: Vec<(u32, u32)>,
     pub(super) end: Option<Result<(), Failure>>,
-    /// `true` if the target's answers are held back.
+    /// `true` if the target's responses are held back.
     pub(super) target_is_silent: bool,
-    /// Job of the service that is to fail, by the beginning of its name.
+    /// Job of the service that must fail, by the start of its name.
     pub(super) failing_job: &'static str,
     pub(super) next_id: u32,
 }
@@ -138,7 +138,7 @@ impl World {
         self.run();
     }
 
-    /// Sends a request and returns the answer, if one came at once.
+    /// Sends a request and returns the response, if it was immediate.
     pub(super) fn request(&mut self, payload: Payload) -> Option<Payload> {
         self.next_id += 1;
         let request = Message {
@@ -176,7 +176,7 @@ impl World {
             .expect_err("a failure")
     }
 
-    /// A session whose data path runs, with two workers.
+    /// Creates a session with two workers whose data path is running.
     pub(super) fn running() -> Self {
         let mut world = Self::new(2, 2);
         world.request(Payload::QueryStorageRequest);
