@@ -1,22 +1,23 @@
 //! Every role, at every place of a session, killed, stopped, and asked to end.
 
-mod table;
-
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::faults::{Case, Settings, Tried, run};
+use ::conformance::faults::{Case, Part, Phase, Settings, Tried, run};
 use ::conformance::implementation::{Implementation, Role};
 use ::conformance::report::{self, Outcome, Report};
 use clap::{Args, value_parser};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
+use serde::Serialize;
+use tabled::builder::Builder;
 
 use super::Result;
 use super::report::ReportOptions;
-use super::sweep::try_all;
-use table::Table;
+use super::try_all;
+use crate::table::{self, Layout};
 
 const HELP: &str = "\
 A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting
@@ -150,5 +151,104 @@ fn left(before: &[PathBuf]) -> report::Case {
     report::Case {
         meaning: "no named shared memory is left behind".to_owned(),
         ..report::Case::new("faults", "/dev/shm", outcome)
+    }
+}
+
+// One row for each phase, one column for each role.
+
+/// What was tried, for people and as JSON.
+#[derive(Serialize)]
+struct Table<'a> {
+    injected: usize,
+    survived: usize,
+    lost_or_wrong: usize,
+    cases: &'a [Tried],
+}
+
+/// Faults of one kind.
+#[derive(Default)]
+struct Count {
+    injected: usize,
+    survived: usize,
+    lost_or_wrong: usize,
+    /// The longest time until the last of the others had noticed, seconds.
+    noticed: f64,
+}
+
+impl Count {
+    fn of<'a>(tried: impl Iterator<Item = &'a Tried>) -> Self {
+        let mut count = Self::default();
+        for one in tried {
+            count.injected += 1;
+            count.survived += usize::from(one.report.outcome == Outcome::Passed);
+            count.lost_or_wrong += one.lost_or_wrong;
+            let noticed = one.noticed.unwrap_or_default().as_secs_f64();
+            count.noticed = count.noticed.max(noticed);
+        }
+        count
+    }
+
+    fn cell(&self) -> String {
+        match self.injected {
+            0 => String::new(),
+            injected => format!("{}/{injected}", self.survived),
+        }
+    }
+}
+
+impl<'a> Table<'a> {
+    fn new(cases: &'a [Tried]) -> Self {
+        let count = Count::of(cases.iter());
+        Self {
+            injected: count.injected,
+            survived: count.survived,
+            lost_or_wrong: count.lost_or_wrong,
+            cases,
+        }
+    }
+
+    /// One deployment; its cases are beside each other.
+    fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
+        let Case { layout, .. } = cases[0].case;
+        let parts: Vec<Part> = Part::of(layout)
+            .filter(|part| cases.iter().any(|tried| tried.case.victim == *part))
+            .collect();
+        let mut table = Builder::new();
+        let labels = parts.iter().map(|part| part.label(layout));
+        table.push_record(
+            [cases[0].case.suite()]
+                .into_iter()
+                .chain(labels)
+                .chain(["I/Os lost or wrong", "noticed within (s)"]),
+        );
+        for phase in Phase::ALL {
+            let row = || cases.iter().filter(|tried| tried.case.phase == phase);
+            let total = Count::of(row());
+            if total.injected == 0 {
+                continue;
+            }
+            let cells = parts
+                .iter()
+                .map(|part| Count::of(row().filter(|tried| tried.case.victim == *part)).cell());
+            table.push_record([phase.to_string()].into_iter().chain(cells).chain([
+                total.lost_or_wrong.to_string(),
+                format!("{:.1}", total.noticed),
+            ]));
+        }
+        writeln!(f, "{}", render(table, Layout::default()))
+    }
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_beside = |a: &Tried, b: &Tried| a.case.suite() == b.case.suite();
+        for cases in self.cases.chunk_by(is_beside) {
+            Self::write_suite(f, cases)?;
+        }
+        write!(
+            f,
+            "Faults survived / injected: {} / {}. I/Os lost or wrong: {}",
+            self.survived, self.injected, self.lost_or_wrong
+        )
     }
 }

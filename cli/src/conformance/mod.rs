@@ -5,7 +5,6 @@ mod faulty_target;
 mod hammer;
 mod hostile;
 mod layout;
-mod layout_choice;
 mod matrix;
 mod record;
 mod replay;
@@ -14,13 +13,12 @@ mod role;
 mod samples;
 mod show;
 mod simulate;
-mod sweep;
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clap::{Args, Subcommand};
-use role_common::errln;
-
+use clap::{Args, Subcommand, ValueEnum};
 use faults::Faults;
 use faulty_target::FaultyTarget;
 use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
@@ -29,7 +27,10 @@ use layout::Layout;
 use matrix::Matrix;
 use record::Record;
 use replay::Replay;
+use report::progress;
 use role::RoleOptions;
+use role_common::errln;
+use role_common::shutdown::Shutdown;
 use samples::Samples;
 use show::Show;
 use simulate::Simulate;
@@ -123,3 +124,62 @@ pub fn run(options: &Options) -> ExitCode {
 }
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Runs all cases, `jobs` at a time, with a progress bar, and returns the results in the order of the cases. `run` gets the index of a
+/// case, the case, and a function that returns `true` once a shutdown was requested.
+///
+/// # Errors
+///
+/// A shutdown was requested.
+fn try_all<C: Sync, T: Send + Sync>(
+    cases: &[C],
+    jobs: u16,
+    shutdown: &Shutdown,
+    name: impl Fn(&C) -> String + Sync,
+    run: impl Fn(usize, &C, &(dyn Fn() -> bool + Sync)) -> T + Sync,
+) -> Result<Vec<T>> {
+    let progress = progress(cases.len());
+    let next = AtomicUsize::new(0);
+    let tried: Vec<OnceLock<T>> = cases.iter().map(|_| OnceLock::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while !shutdown.is_requested() {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(index) else { break };
+                    progress.set_message(name(case));
+                    // Each index is taken once.
+                    let _ = tried[index].set(run(index, case, &|| shutdown.is_requested()));
+                    progress.inc(1);
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    if shutdown.is_requested() {
+        return Err("interrupted".into());
+    }
+    Ok(tried.into_iter().filter_map(OnceLock::into_inner).collect())
+}
+
+/// Deployments selected by a command's `--layout`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayoutChoice {
+    /// The zero-copy service and one target
+    ZeroCopy,
+    /// The gga_offload service and three targets
+    Gga,
+    /// Both
+    All,
+}
+
+impl LayoutChoice {
+    /// The selected deployments.
+    fn layouts(self) -> &'static [::conformance::matrix::Layout] {
+        match self {
+            Self::ZeroCopy => &[::conformance::matrix::Layout::ZeroCopy],
+            Self::Gga => &[::conformance::matrix::Layout::Gga],
+            Self::All => &::conformance::matrix::Layout::ALL,
+        }
+    }
+}

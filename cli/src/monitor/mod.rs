@@ -1,7 +1,6 @@
 //! `doca-storage status` and `doca-storage top`: what the metrics of roles say.
 
 mod samples;
-mod scrape;
 mod status;
 mod top;
 
@@ -53,7 +52,7 @@ impl Endpoint {
             .to_socket_addrs()
             .map_err(|error| error.to_string())?;
         let address = addresses.next().ok_or("the host has no address")?;
-        scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
+        samples::scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 
 use crate::abandoned;
-use crate::background::Background;
+use crate::abandoned::Background;
 use crate::failure::{Failure, FirstFailure};
 use crate::shutdown::Waker;
 use crate::worker::{Answer, DataPath, Worker};

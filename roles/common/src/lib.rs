@@ -9,7 +9,6 @@
 
 pub mod abandoned;
 pub mod application;
-pub mod background;
 pub mod budget;
 pub mod console;
 pub mod control;
@@ -20,8 +19,6 @@ pub mod jobs;
 mod logging;
 pub mod messages;
 pub mod metrics;
-mod notify;
-pub mod progress;
 pub mod protocol;
 pub mod rdma;
 pub mod readiness;

@@ -22,12 +22,9 @@ Examples:
         --logical-block-size 4096 --trigger-recovery-read-every-n 10";
 
 // Help that is no documentation: to rustdoc, these are tags of HTML.
-const DATA_1_STORAGE: &str =
-    "Address of target data_1 (first half blocks), <IPv4 address>:<port>";
-const DATA_2_STORAGE: &str =
-    "Address of target data_2 (second half blocks), <IPv4 address>:<port>";
-const DATA_P_STORAGE: &str =
-    "Address of target data_p (parity), <IPv4 address>:<port>";
+const DATA_1_STORAGE: &str = "Address of target data_1 (first half blocks), <IPv4 address>:<port>";
+const DATA_2_STORAGE: &str = "Address of target data_2 (second half blocks), <IPv4 address>:<port>";
+const DATA_P_STORAGE: &str = "Address of target data_p (parity), <IPv4 address>:<port>";
 
 /// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
 #[derive(Debug, Clone, Parser)]

@@ -91,7 +91,7 @@ impl Progress {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
             (ProgressMode::Always | ProgressMode::Auto, true) => {
-                Display::Bar(role_common::progress::bar(total, "operations"))
+                Display::Bar(role_common::console::progress_bar(total, "operations"))
             }
             (ProgressMode::Always, false) => {
                 let begin = Instant::now();

@@ -9,7 +9,6 @@ mod app;
 pub mod cli;
 mod input;
 mod output;
-mod parity;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -21,12 +21,13 @@ use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
 use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
 
+use crate::backing::Boot;
 use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
 use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
-use crate::identity::{Boot, identity_of};
-use crate::keeper::Keeper;
+use crate::metadata::MetadataStore;
+use crate::metadata::identity_of;
 use crate::quarantine::{Quarantine, Writer, Writes};
 use crate::session::{Action, Event, Job, Session, opens};
 use crate::store::SectorLocks;
@@ -71,7 +72,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     match server.file() {
         Some(file) => file
             .sync()
-            .and_then(|()| server.keeper.borrow_mut().synced(file))
+            .and_then(|()| server.metadata.borrow_mut().synced(file))
             .and(served),
         None => served,
     }
@@ -84,7 +85,7 @@ struct Server {
     /// Identity of the storage, for services that query it.
     identity: Bytes,
     /// Its superblock.
-    keeper: RefCell<Keeper>,
+    metadata: RefCell<MetadataStore>,
     device: Device,
     cpus: Vec<u32>,
     /// Maximum time without a message or I/O of the service.
@@ -135,7 +136,7 @@ impl Server {
         };
         Ok(Self {
             identity: identity_of(file.map(BackingFile::identity), boot)?,
-            keeper: RefCell::new(Keeper::new(file, boot)),
+            metadata: RefCell::new(MetadataStore::new(file, boot)),
             blocks,
             geometry,
             device,
@@ -185,7 +186,10 @@ impl<'a> App<'a> {
         Self {
             session: Session::new(server.geometry, cpu_count)
                 .with_limits(server.init_limits)
-                .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
+                .with_identity(
+                    server.identity.clone(),
+                    server.metadata.borrow().superblock(),
+                )
                 .with_features(server.features())
                 .with_protocol(server.protocol)
                 .with_idle_timeout(server.idle_timeout),
@@ -324,7 +328,10 @@ impl<'a> App<'a> {
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers { maintains } => {
                 let file = self.server.file();
-                self.server.keeper.borrow_mut().begin_use(maintains, file)?;
+                self.server
+                    .metadata
+                    .borrow_mut()
+                    .begin_use(maintains, file)?;
                 for worker in &mut self.workers {
                     // Shorter than the worker's timeout, so that the worker's more specific error is reported.
                     worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
@@ -341,7 +348,10 @@ impl<'a> App<'a> {
             Job::DestroyWorkers => self.end_workers()?,
             Job::Persist(superblock) => {
                 let file = self.server.file();
-                self.server.keeper.borrow_mut().keep(superblock, file)?;
+                self.server
+                    .metadata
+                    .borrow_mut()
+                    .persist(superblock, file)?;
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;

@@ -9,8 +9,8 @@ use role_common::stored_block::Geometry;
 use crate::demo::layout::{Layout, Storage};
 use crate::demo::plan::{Plain, Plan, Run};
 
-use super::cpus::Cpus;
-use super::files::Files;
+use super::Cpus;
+use super::Files;
 
 /// Time that an I/O may take: hundreds of MiB may be in flight before it, to be compressed by a build without optimisation.
 const IO_TIMEOUT_SECONDS: u32 = 60;

@@ -1,16 +1,18 @@
 //! The processes of one session.
 
-mod cpus;
-mod files;
-mod kept;
 mod lines;
 
 use std::ffi::OsString;
+use std::fmt;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use conformance::port::Port;
 use conformance::process::{Failure, Process};
+use lines::{CommandLines, quoted};
 use role_common::shutdown::Shutdown;
 use role_common::stored_block::Geometry;
 use serde_json::Value;
@@ -19,9 +21,9 @@ use super::Error;
 use super::content::Content;
 use super::layout::{Layout, Storage};
 use super::plan::{Plain, Plan, Run};
-use cpus::Cpus;
-use files::Files;
-use lines::CommandLines;
+use crate::demo::Error;
+use crate::demo::content::Content;
+use crate::demo::plan::Run;
 
 /// Time that a role gets to be ready for its peer.
 const READY: Duration = Duration::from_secs(20);
@@ -206,6 +208,172 @@ fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
     })
 }
 
+// The CPUs of the roles.
+
+/// The CPUs that this process may use, shared out among the roles.
+struct Cpus(Vec<usize>);
+
+impl Cpus {
+    /// Those of this process's affinity mask.
+    fn allowed() -> Result<Self, Error> {
+        let cpus = deployment::allowed_cpus().map_err(Error::io("ask for the allowed CPUs"))?;
+        Ok(Self(cpus))
+    }
+
+    /// One for each worker of role number `role` in a session of so many `roles`. A pipeline of one worker each takes as
+    /// many CPUs as there are roles; on fewer, the roles with high numbers share.
+    fn of(&self, role: usize, roles: usize, workers: u32) -> impl Iterator<Item = usize> + use<'_> {
+        (0..workers as usize).map(move |worker| self.0[(worker * roles + role) % self.0.len()])
+    }
+}
+
+// The files that the roles of a session read.
+
+/// Where the files of a deployment are. Those that only some sessions need are made before the first of these.
+#[derive(Debug)]
+struct Files {
+    /// The content of the storage.
+    content: PathBuf,
+    directory: PathBuf,
+    capacity: u64,
+}
+
+impl Files {
+    fn new(content: &Content, directory: &Path) -> Self {
+        Self {
+            content: content.path.clone(),
+            directory: directory.to_owned(),
+            capacity: content.capacity,
+        }
+    }
+
+    /// The set of `.sbc` files that the content makes: data_1, data_2 and data_p.
+    fn sbc(&self, geometry: Geometry) -> [PathBuf; 3] {
+        let kind = if geometry.is_compatible() {
+            ""
+        } else {
+            "logical_"
+        };
+        ["data_1", "data_2", "data_p"].map(|name| self.directory.join(format!("{kind}{name}.sbc")))
+    }
+
+    /// As many bytes as the storage has, none of which compress.
+    fn noise(&self) -> PathBuf {
+        self.directory.join("noise.bin")
+    }
+
+    /// Writes [`noise`](Self::noise), unless it is there.
+    fn make_noise(&self) -> Result<(), Error> {
+        let path = self.noise();
+        if path.exists() {
+            return Ok(());
+        }
+        write_noise(&path, self.capacity).map_err(Error::io(format!("write {}", path.display())))
+    }
+}
+
+/// The sequence of splitmix64, which passes for random and is the same in every run.
+fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::new(std::fs::File::create(path)?);
+    let mut state = 0u64;
+    let mut left = length;
+    while left > 0 {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^= word >> 31;
+        let count = left.min(8);
+        file.write_all(&word.to_le_bytes()[..count as usize])?;
+        left -= count;
+    }
+    file.flush()
+}
+
+// A deployment that goes on after the demo has ended.
+
+/// What to tell the user about a deployment that was left running.
+pub struct Kept(String);
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Deployment<'_> {
+    /// Starts the targets and the service of `run` once more and leaves them running. Their logs go to `directory`, which
+    /// has to stay.
+    pub fn keep(&self, run: &Run, directory: &Path) -> Result<Kept, Error> {
+        let lines = self.lines(run, false);
+        let names = run.layout.targets();
+        // The ports are chosen here, so that the printed command lines are those that run.
+        let reserved: Vec<Port> = names
+            .iter()
+            .map(|_| Port::reserve())
+            .collect::<Result<_, _>>()
+            .map_err(Error::io("a free port"))?;
+        let ports: Vec<u16> = reserved.iter().map(Port::number).collect();
+        let mut started: Vec<(&str, Vec<OsString>)> = std::iter::zip(names, &ports)
+            .enumerate()
+            .map(|(index, (name, port))| (*name, lines.target(index, *port)))
+            .collect();
+        started.push(("service", lines.service(&ports)));
+        let mut processes = Vec::new();
+        for (name, line) in &started {
+            processes.push(self.spawn_detached(name, line, directory)?.to_string());
+        }
+        // The service goes first: it ends by itself when a target does, with a complaint.
+        processes.reverse();
+        let running: Vec<String> = started
+            .iter()
+            .map(|(_, line)| self.shell_line(line))
+            .collect();
+        Ok(Kept(format!(
+            "\nRunning (for one session, logs in {directory}):\n{running}\n\
+             Start the initiator with:\n{initiator}\n\
+             End without one: kill {processes}; afterwards: rm -r {quoted_directory}",
+            directory = directory.display(),
+            running = running.join("\n"),
+            initiator = self.shell_line(&lines.initiator()),
+            processes = processes.join(" "),
+            quoted_directory = quoted(&directory.to_string_lossy()),
+        )))
+    }
+
+    /// Starts a role that outlives this program; answers its process id.
+    fn spawn_detached(
+        &self,
+        name: &str,
+        arguments: &[OsString],
+        directory: &Path,
+    ) -> Result<u32, Error> {
+        let log = std::fs::File::create(directory.join(format!("{name}.log")))
+            .map_err(Error::io("a log file"))?;
+        let errors = log.try_clone().map_err(Error::io("a log file"))?;
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        // A group of its own: Ctrl-C in this terminal is not for it.
+        command.process_group(0);
+        let process = command
+            .spawn()
+            .map_err(Error::io(format!("start the {name}")))?;
+        Ok(process.id())
+    }
+
+    /// What a person types to start a role of this deployment.
+    fn shell_line(&self, arguments: &[OsString]) -> String {
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(arguments.iter().map(OsString::as_os_str));
+        let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+        format!(
+            "  SOFTDOCA_RUNTIME_DIR={} {}",
+            quoted(&self.runtime.to_string_lossy()),
+            words.join(" ")
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,5 +386,46 @@ mod tests {
             waits_for_initiator("waiting for the initiator on \"doca_storage_comch\""),
             Some(())
         );
+    }
+}
+
+#[cfg(test)]
+mod cpus_tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_spread_over_the_cpus() {
+        let cpus = Cpus(vec![4, 6]);
+        let of = |role, roles, workers| cpus.of(role, roles, workers).collect::<Vec<_>>();
+        assert_eq!(of(0, 3, 2), [4, 6]);
+        assert_eq!(of(1, 3, 2), [6, 4]);
+        assert_eq!(of(2, 3, 1), [4]);
+        assert_eq!(of(4, 5, 2), [4, 6]);
+    }
+}
+
+#[cfg(test)]
+mod files_tests {
+    use role_common::stored_block::{Checksum, Encoder, Place};
+    use role_common::superblock::SetId;
+
+    use super::*;
+
+    #[test]
+    fn noise_has_the_size_of_the_storage_and_does_not_compress() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("noise");
+        write_noise(&path, 8199).expect("written");
+        let noise = std::fs::read(&path).expect("the file");
+        assert_eq!(noise.len(), 8199);
+        let mut encoder = Encoder::new(Geometry::compatible(4096), Checksum::Off);
+        let place = Place {
+            set: SetId::NONE,
+            stripe: 0,
+        };
+        for block in noise.chunks_exact(4096) {
+            let refused = encoder.encode(block, place).expect_err("does not compress");
+            assert_eq!(refused.needed, 4100);
+        }
     }
 }

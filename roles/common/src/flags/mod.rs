@@ -5,14 +5,13 @@
 //! from defaults.
 
 mod json;
-mod usage;
 mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, ValueEnum};
+use clap::{ArgAction, Args, Command, Parser, ValueEnum};
 
 use crate::metrics::MetricsAddress;
 
@@ -109,7 +108,7 @@ pub enum FlagsError {
 /// The clap command of the program called `name`: for man pages and completions.
 #[must_use]
 pub fn command<F: Parser>(name: &'static str) -> clap::Command {
-    usage::with_layout(F::command(), name)
+    with_layout(F::command(), name)
 }
 
 /// Parses the flags of the program called `name` from `args` (the first is the program's own name and is ignored) and
@@ -140,7 +139,7 @@ pub fn read<F: Parser>(
         // The file's values are parsed separately first, so that the message can name the file.
         relaxed
             .try_get_matches_from(with_name(name, &from_file, &[]))
-            .map_err(|error| explain(usage::first_paragraph(&error)))?;
+            .map_err(|error| explain(first_paragraph(&error)))?;
     }
 
     let all = with_name(name, &from_file, &std::mem::take(&mut arguments));
@@ -162,6 +161,47 @@ fn from_clap(error: clap::Error) -> FlagsError {
         ErrorKind::DisplayVersion => FlagsError::Information(String::new()),
         _ => FlagsError::Usage(text),
     }
+}
+
+// The layout of usage texts and messages, after DOCA's.
+
+const TEMPLATE: &str = "\
+{about-with-newline}
+Usage: {name} [DOCA Flags] [Program Flags]
+
+{all-args}{after-help}
+";
+
+/// Gives a role's command the name and the usage layout of the reference.
+fn with_layout(command: Command, name: &'static str) -> Command {
+    command
+        .name(name)
+        .bin_name(name)
+        .version(env!("CARGO_PKG_VERSION"))
+        // -h and -v are ordinary general flags here; clap's own -V would be one more.
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .help_template(TEMPLATE)
+        .override_usage(format!("{name} [DOCA Flags] [Program Flags]"))
+        // A repeated flag that takes one value is a mistake worth an error, negative numbers are
+        // values out of range and not flags.
+        .args_override_self(false)
+        .mut_args(|arg| {
+            let takes_value = arg.get_action().takes_values();
+            let arg = arg.allow_negative_numbers(takes_value);
+            if arg.get_help_heading().is_none() {
+                arg.help_heading(PROGRAM_HEADING)
+            } else {
+                arg
+            }
+        })
+}
+
+/// The message itself, without clap's label, usage reminder and hints about `--help`.
+fn first_paragraph(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let body = text.strip_prefix("error: ").unwrap_or(&text);
+    body.split("\n\n").next().unwrap_or(body).trim().to_owned()
 }
 
 #[cfg(test)]

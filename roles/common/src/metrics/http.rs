@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
-use super::process;
+use super::page::started;
 
 /// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 8;
@@ -29,7 +29,7 @@ const DRAINED_BYTES: usize = 64 << 10;
 
 /// Serves until the process ends.
 pub(super) fn serve(listener: TcpListener, registry: Registry) -> io::Result<()> {
-    process::started();
+    started();
     let registry = Arc::new(registry);
     let accept = move || {
         loop {

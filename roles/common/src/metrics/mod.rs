@@ -9,7 +9,6 @@
 
 mod http;
 mod page;
-mod process;
 
 use std::collections::BTreeMap;
 use std::fmt;

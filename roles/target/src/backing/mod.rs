@@ -6,9 +6,8 @@
 mod header;
 pub mod superblock;
 
-pub use crate::identity::Boot;
 pub use header::{Identity, check, emit};
-pub use superblock::Noted;
+pub use superblock::{Boot, StoredSuperblock};
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
@@ -291,7 +290,7 @@ impl BackingFile {
 
     /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
     #[must_use]
-    pub fn superblock(&self) -> Option<Noted> {
+    pub fn superblock(&self) -> Option<StoredSuperblock> {
         self.places().superblock()
     }
 
@@ -304,12 +303,12 @@ impl BackingFile {
     /// # Errors
     ///
     /// The medium failed. Either superblock may be found at the next start; no further ones are accepted.
-    pub fn write_superblock(&self, noted: &Noted) -> Result<(), Failure> {
+    pub fn write_superblock(&self, stored: &StoredSuperblock) -> Result<(), Failure> {
         self.check_health()?;
         let mut places = self.places();
         let written = self
             .verify_size()
-            .and_then(|()| places.write(&self.file, noted));
+            .and_then(|()| places.write(&self.file, stored));
         if let Err(error) = written {
             self.health.fail(format_args!("the superblock: {error}"));
             return Err(io_failure("the superblock", &error).context(&self.name));

@@ -9,11 +9,40 @@ use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, SetRecord, Superblock as Stored};
 use wire::control::RecordState;
 
-use super::Boot;
+/// The kernel's random identifier of the current boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A boot of the machine. Not 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boot(pub u128);
+
+impl Boot {
+    /// The current boot. If it cannot be determined, each call returns another one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random numbers.
+    pub fn now() -> Result<Self, Failure> {
+        let known = std::fs::read_to_string(BOOT_ID).ok();
+        match known.as_deref().and_then(Self::of_text) {
+            Some(boot) => Ok(boot),
+            None => {
+                role_common::superblock::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1))
+            }
+        }
+    }
+
+    /// Parses the kernel's format: 32 hexadecimal digits with dashes.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|&sign| sign != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        (number != 0 && digits.len() == 32).then_some(Self(number))
+    }
+}
 
 /// A superblock as stored in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noted {
+pub struct StoredSuperblock {
     /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
     pub superblock: Superblock,
     /// Boot in which blocks were written that may not be durable. `None` if all are durable.
@@ -22,7 +51,7 @@ pub struct Noted {
 
 /// Encodes a superblock with this sequence number, which is at least 1.
 #[must_use]
-pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
+pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
     let Superblock {
         set,
         member,
@@ -30,9 +59,9 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
         next,
         state,
         ..
-    } = noted.superblock;
-    let boot = noted.since.map_or(0, |Boot(number)| number);
-    let mut stored = Stored {
+    } = stored.superblock;
+    let boot = stored.since.map_or(0, |Boot(number)| number);
+    let mut record = Stored {
         sequence,
         set_high: (set.0 >> 64) as u64,
         set_low: set.0 as u64,
@@ -46,13 +75,13 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
             RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
             state => state.number(),
         },
-        flags: noted.superblock.flags(),
+        flags: stored.superblock.flags(),
         boot_high: (boot >> 64) as u64,
         boot_low: boot as u64,
         checksum: 0,
     };
-    stored.checksum = checksum(&stored.emit());
-    stored.emit()
+    record.checksum = checksum(&record.emit());
+    record.emit()
 }
 
 /// Decodes a superblock of this layout or the first one, and its sequence number: 0 in the first layout. Returns
@@ -61,21 +90,21 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
 /// # Errors
 ///
 /// The bytes are neither a valid superblock nor zeros.
-pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure> {
+pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)>, Failure> {
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let (stored, size) = decode(bytes)?;
+    let (record, size) = decode(bytes)?;
     let expected = checksum(&bytes[..size]);
-    if stored.checksum != expected {
-        let found = stored.checksum;
+    if record.checksum != expected {
+        let found = record.checksum;
         return Err(Failure::invalid(format!(
             "expected the checksum {expected:#010x}, found {found:#010x}"
         )));
     }
     let state = match RecordState::ALL
         .iter()
-        .find(|it| it.number() == stored.state)
+        .find(|it| it.number() == record.state)
     {
         Some(
             &state @ (RecordState::Clean
@@ -86,29 +115,29 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure>
         _ => {
             return Err(Failure::invalid(format!(
                 "expected the state 1, 2, 4 or 5, found {}",
-                stored.state
+                record.state
             )));
         }
     };
-    let boot = u128::from(stored.boot_high) << 64 | u128::from(stored.boot_low);
-    let noted = Noted {
+    let boot = u128::from(record.boot_high) << 64 | u128::from(record.boot_low);
+    let stored = StoredSuperblock {
         superblock: Superblock {
-            set: SetId(u128::from(stored.set_high) << 64 | u128::from(stored.set_low)),
-            member: stored.member,
+            set: SetId(u128::from(record.set_high) << 64 | u128::from(record.set_low)),
+            member: record.member,
             epoch: Epoch {
-                number: stored.epoch,
-                id: stored.epoch_id,
+                number: record.epoch,
+                id: record.epoch_id,
             },
             next: Epoch {
-                number: stored.next_epoch,
-                id: stored.next_epoch_id,
+                number: record.next_epoch,
+                id: record.next_epoch_id,
             },
             state,
-            checksums: Superblock::has_checksums(stored.flags),
+            checksums: Superblock::has_checksums(record.flags),
         },
         since: (boot != 0).then_some(Boot(boot)),
     };
-    Ok(Some((stored.sequence, noted)))
+    Ok(Some((record.sequence, stored)))
 }
 
 /// Decodes a superblock of either layout, and returns the size of that layout. Fields missing in the first layout are
@@ -169,7 +198,7 @@ impl Medium for File {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
     /// The valid superblock with the highest sequence number.
-    newest: Option<(u64, Noted)>,
+    newest: Option<(u64, StoredSuperblock)>,
 }
 
 impl Places {
@@ -179,9 +208,9 @@ impl Places {
         let mut found = Self::default();
         for bytes in places {
             match parse(bytes) {
-                Ok(Some((sequence, noted))) => {
+                Ok(Some((sequence, stored))) => {
                     if found.newest.is_none_or(|(newest, _)| newest < sequence) {
-                        found.newest = Some((sequence, noted));
+                        found.newest = Some((sequence, stored));
                     }
                 }
                 Ok(None) => {}
@@ -193,8 +222,8 @@ impl Places {
 
     /// The valid superblock.
     #[must_use]
-    pub fn superblock(&self) -> Option<Noted> {
-        self.newest.map(|(_, noted)| noted)
+    pub fn superblock(&self) -> Option<StoredSuperblock> {
+        self.newest.map(|(_, stored)| stored)
     }
 
     /// Writes the next superblock durably. The previous one stays valid until then.
@@ -202,11 +231,11 @@ impl Places {
     /// # Errors
     ///
     /// The medium failed: either superblock may be found later.
-    pub fn write(&mut self, medium: &impl Medium, noted: &Noted) -> io::Result<()> {
+    pub fn write(&mut self, medium: &impl Medium, stored: &StoredSuperblock) -> io::Result<()> {
         let (sequence, place) = self.next();
-        medium.write_at(&emit(sequence, noted), RECORD_OFFSETS[place])?;
+        medium.write_at(&emit(sequence, stored), RECORD_OFFSETS[place])?;
         medium.sync()?;
-        self.newest = Some((sequence, *noted));
+        self.newest = Some((sequence, *stored));
         Ok(())
     }
 
@@ -234,8 +263,8 @@ mod tests {
         RecordState::Foreign,
     ];
 
-    fn noted() -> Noted {
-        Noted {
+    fn stored() -> StoredSuperblock {
+        StoredSuperblock {
             superblock: Superblock {
                 set: SetId(u128::MAX / 3),
                 member: 1,
@@ -252,18 +281,18 @@ mod tests {
     fn superblock_round_trips() {
         for state in STATES {
             for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
-                let mut noted = noted();
-                (noted.superblock.state, noted.since) = (state, since);
-                noted.superblock.checksums = checksums;
-                assert_eq!(parse(&emit(7, &noted)), Ok(Some((7, noted))));
+                let mut stored = stored();
+                (stored.superblock.state, stored.since) = (state, since);
+                stored.superblock.checksums = checksums;
+                assert_eq!(parse(&emit(7, &stored)), Ok(Some((7, stored))));
             }
         }
         assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
     }
 
-    /// A superblock of the first layout, and the expected result: [`noted`] without the fields that layout lacks.
-    fn first() -> ([u8; RECORD_SIZE], Noted) {
-        let mut expected = noted();
+    /// A superblock of the first layout, and the expected result: [`stored`] without the fields that layout lacks.
+    fn first() -> ([u8; RECORD_SIZE], StoredSuperblock) {
+        let mut expected = stored();
         expected.superblock.epoch.id = 0;
         expected.superblock.next = Epoch::NONE;
         expected.superblock.checksums = false;
@@ -286,7 +315,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_found_in_both_layouts() {
         let first = (first().0, SetRecord::SIZE);
-        let current = (emit(1, &noted()), RECORD_SIZE);
+        let current = (emit(1, &stored()), RECORD_SIZE);
         for (bytes, size) in [first, current] {
             assert!(parse(&bytes).is_ok());
             for bit in 0..size * 8 {
@@ -305,28 +334,28 @@ mod tests {
         assert_eq!(places.superblock(), Some(expected));
         assert_eq!(places.next(), (1, 1));
         let file = tempfile::tempfile().expect("a file");
-        places.write(&file, &noted()).expect("written");
+        places.write(&file, &stored()).expect("written");
         assert_eq!(places.next(), (2, 0));
         let mut written = [0; RECORD_SIZE];
         file.read_exact_at(&mut written, RECORD_OFFSETS[1])
             .expect("read");
-        assert_eq!(parse(&written), Ok(Some((1, noted()))));
+        assert_eq!(parse(&written), Ok(Some((1, stored()))));
         let places = Places::new(&[bytes, written], |why| panic!("{why}"));
-        assert_eq!(places.superblock(), Some(noted()));
+        assert_eq!(places.superblock(), Some(stored()));
     }
 
     #[test]
     fn higher_sequence_wins_and_corrupt_slot_is_ignored() {
-        let mut later = noted();
+        let mut later = stored();
         later.superblock.epoch.number += 1;
-        let (one, two) = (emit(1, &noted()), emit(2, &later));
+        let (one, two) = (emit(1, &stored()), emit(2, &later));
         let places = Places::new(&[two, one], |why| panic!("{why}"));
         assert_eq!((places.superblock(), places.next()), (Some(later), (3, 1)));
         let mut torn = two;
         torn[40] ^= 1;
         let mut damaged = 0;
         let places = Places::new(&[torn, one], |_| damaged += 1);
-        assert_eq!((places.superblock(), damaged), (Some(noted()), 1));
+        assert_eq!((places.superblock(), damaged), (Some(stored()), 1));
         assert_eq!(places.next(), (2, 0), "the damaged one is overwritten");
         let places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
         assert_eq!((places.superblock(), places.next()), (None, (1, 1)));
@@ -334,7 +363,7 @@ mod tests {
 
     #[test]
     fn state_that_is_never_stored_is_refused() {
-        let mut bytes = emit(1, &noted());
+        let mut bytes = emit(1, &stored());
         let mut stored = Stored::parse(&bytes).expect("a superblock");
         stored.state = RecordState::InDoubt.number();
         stored.checksum = checksum(&stored.emit());

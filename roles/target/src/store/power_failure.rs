@@ -21,7 +21,7 @@ use wire::control::RecordState;
 use super::disk::{Completed, Disk, Operation as DiskOperation};
 use super::{FileStore, Health, Io, Layout, Operation, SectorLocks, Step, Store as _};
 use crate::backing::superblock::{Medium, Places};
-use crate::backing::{BackingFile, BackingIo, Identity, Noted, Options, check, emit};
+use crate::backing::{BackingFile, BackingIo, Identity, Options, StoredSuperblock, check, emit};
 use crate::content::{Content, Geometry};
 
 /// Unit of atomic writes.
@@ -280,8 +280,8 @@ fn content(block: usize, write: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.u8(1..)).collect()
 }
 
-fn noted(number: u64) -> Noted {
-    Noted {
+fn stored(number: u64) -> StoredSuperblock {
+    StoredSuperblock {
         superblock: Superblock {
             set: SetId(77),
             member: 1,
@@ -391,7 +391,7 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
         if (client.records.len() as u64) <= RECORDS && rng.u8(..25) == 0 {
             let begun = journal.borrow_mut().tick();
             let number = client.records.len() as u64;
-            places.write(&recorder, &noted(number)).expect("written");
+            places.write(&recorder, &stored(number)).expect("written");
             let now = journal.borrow_mut().tick();
             client.records.push((begun, now));
         }
@@ -655,7 +655,7 @@ impl Explorer<'_> {
             .unwrap_or(0);
         let is_right = (oldest..=newest).any(|number| match (number, found) {
             (0, found) => found.is_none(),
-            (number, found) => found == Some(noted(number as u64)),
+            (number, found) => found == Some(stored(number as u64)),
         });
         if !is_right {
             return Err(format!(

@@ -4,12 +4,6 @@
 //! the service does its own part of the work in between. [`Event`]s go into [`Session::handle`], each with the time;
 //! [`Action`]s come out of [`Session::poll_action`].
 
-mod action;
-mod client;
-mod connections;
-mod inquiry;
-mod loss;
-mod progress;
 mod rejoin;
 mod storage;
 
@@ -17,23 +11,24 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use doca::ErrorCode;
+use storage::Inquiry;
 use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 use wire::release::Release;
 
 use crate::budget::InitLimits;
+use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::protocol::Protocol;
-use crate::session::MessageIds;
-use connections::Connections;
-use inquiry::Inquiry;
-use progress::{Doing, Phase, Step};
+use crate::session::{MessageIds, unexpected};
 
-pub use crate::jobs::Outcome;
-pub use action::{Action, Event, Job, Memory};
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;
+
+pub use crate::jobs::Outcome;
 
 /// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
 /// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
@@ -433,5 +428,399 @@ impl<L: Layout> Session<L> {
     }
 }
 
+// Events and actions of a session.
+
+/// Input of a session.
+#[derive(Debug)]
+pub enum Event {
+    /// An event of the channel to the initiator.
+    Client(ChannelEvent),
+    /// An event of the channel to a target.
+    Storage {
+        /// Number of the target.
+        target: usize,
+        /// The event.
+        event: ChannelEvent,
+    },
+    /// Nothing listens at a target's address. Connecting is retried.
+    Refused {
+        /// Number of the target.
+        target: usize,
+    },
+    /// The current job has succeeded or failed.
+    JobDone(Result<Outcome, Failure>),
+    /// The service continues without a target. Ignored unless the session [may lose](Session::may_lose) it.
+    Lost {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A lost target has rejoined its [place](Session::place): from now on it gets all requests.
+    Rejoined {
+        /// Number of the target.
+        target: usize,
+        /// Its storage's identity, if it has one.
+        identity: Option<Bytes>,
+    },
+    /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
+    Timeout,
+    /// The session cannot continue: a worker or a channel failed, or shutdown was requested. The failure is sent to an
+    /// initiator that waits for a response.
+    Failed(Failure),
+}
+
+/// Output of a session.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start serving the initiator, and announce it: all targets are connected, or enough of them.
+    Announce,
+    /// Send this message to the initiator.
+    SendToClient(Message),
+    /// Send this message to a target.
+    SendToStorage {
+        /// Number of the target.
+        target: usize,
+        /// The request.
+        message: Message,
+    },
+    /// Disconnect from a target that the session continues without.
+    Leave {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A target that the session may lose has not answered in time. The session waits again unless the target is
+    /// reported [lost](Event::Lost).
+    Stalled {
+        /// Number of the target.
+        target: usize,
+        /// The missing answer and the time waited.
+        why: Failure,
+    },
+    /// Start this job, and report [`Event::JobDone`].
+    Do(Job),
+    /// The session has ended.
+    End(Result<(), Failure>),
+}
+
+/// Work that the state machine cannot do itself.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Prepare the memory of the I/Os: [`Outcome::Exported`] is the memory for the targets.
+    PrepareMemory(Memory),
+    /// Create the next worker.
+    CreateWorker {
+        /// Number of the worker.
+        index: u32,
+        /// Maximum number of transactions.
+        transaction_count: u32,
+    },
+    /// Export an RDMA connection of a worker: [`Outcome::Exported`].
+    Export {
+        /// Number of the worker.
+        index: u32,
+        /// Number of the target that will use it.
+        target: usize,
+        /// Role of the connection.
+        role: RdmaConnectionRole,
+    },
+    /// Connect an RDMA connection of a worker to a target's export.
+    Connect {
+        /// Number of the target.
+        target: usize,
+        /// Worker, role and export.
+        details: RdmaConnectionDetails,
+    },
+    /// Wait until the targets' superblocks record that the set is in use.
+    OpenSuperblocks,
+    /// Wait for all contexts to be ready, and start the data paths; worker `n` sends results to the initiator's
+    /// consumer `n`.
+    StartWorkers {
+        /// Ids of the initiator's consumers.
+        consumers: Vec<u32>,
+    },
+    /// Start no more background work, and wait until none is in flight: the targets are going to stop.
+    Quiesce,
+    /// Stop the data paths, and destroy their consumers and producers.
+    StopWorkers,
+    /// Wait until the targets' superblocks record the final state.
+    CloseSuperblocks,
+    /// Destroy the workers.
+    DestroyWorkers,
+}
+
+/// Inputs for preparing the memory of the I/Os.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// The initiator's memory map.
+    pub mmap_export_blob: Bytes,
+    /// Number of workers.
+    pub core_count: u32,
+    /// Transactions of each worker.
+    pub transaction_count: u32,
+    /// Release of the session.
+    pub release: Release,
+    /// Description of each target, in order; `None` for a missing one.
+    pub targets: Vec<Option<Described>>,
+    /// Limits of the session.
+    pub limits: InitLimits,
+}
+
+// Progress of a session: the expected request, and what the current one waits for.
+
+/// Phase of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Query,
+    Init,
+    Start,
+    Stop,
+    Shutdown,
+}
+
+impl Phase {
+    /// The expected request.
+    fn request(self) -> MessageType {
+        match self {
+            Self::Query => MessageType::QueryStorageRequest,
+            Self::Init => MessageType::InitStorageRequest,
+            Self::Start => MessageType::StartStorageRequest,
+            Self::Stop => MessageType::StopStorageRequest,
+            Self::Shutdown => MessageType::ShutdownRequest,
+        }
+    }
+}
+
+/// Event that the session waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The connections to the targets.
+    Connection,
+    /// The initiator's next request.
+    Request,
+    /// The targets' responses to the service's requests.
+    Storage,
+    /// One consumer of the initiator per worker.
+    Consumers,
+    /// The expiry of the initiator's consumers.
+    Expiry,
+    /// The outcome of a job.
+    Job(Doing),
+    /// None: the session has ended.
+    Ended,
+}
+
+/// A job in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    PrepareMemory,
+    CreateWorker,
+    Export,
+    Connect,
+    OpenSuperblocks,
+    StartWorkers,
+    Quiesce,
+    StopWorkers,
+    CloseSuperblocks,
+    DestroyWorkers,
+}
+
+// Order in which RDMA connections are created: for each worker io_data, then io_control.
+
+/// The connection being created.
+#[derive(Debug)]
+struct Connections {
+    workers: u32,
+    index: u32,
+    role: RdmaConnectionRole,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self::of_workers(0)
+    }
+}
+
+impl Connections {
+    fn of_workers(workers: u32) -> Self {
+        Self {
+            workers,
+            index: 0,
+            role: RdmaConnectionRole::IoData,
+        }
+    }
+
+    fn current(&self) -> (u32, RdmaConnectionRole) {
+        (self.index, self.role)
+    }
+
+    /// Advances to the next connection; `None` after the last.
+    fn advance(&mut self) -> Option<(u32, RdmaConnectionRole)> {
+        match self.role {
+            RdmaConnectionRole::IoData => self.role = RdmaConnectionRole::IoControl,
+            RdmaConnectionRole::IoControl if self.index + 1 < self.workers => {
+                self.index += 1;
+                self.role = RdmaConnectionRole::IoData;
+            }
+            RdmaConnectionRole::IoControl => return None,
+        }
+        Some(self.current())
+    }
+}
+
+// The initiator's side of a session: its requests and its consumers.
+
+impl<L: Layout> Session<L> {
+    fn client_event(&mut self, now: Instant, event: ChannelEvent) {
+        match event {
+            ChannelEvent::Message(request) => self.client_request(now, request),
+            ChannelEvent::ConsumerAdded(id) => {
+                self.consumers.push(id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::ConsumerExpired(id) => {
+                self.consumers.retain(|&consumer| consumer != id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::Closed => {
+                // The initiator has disconnected, so the request needs no response.
+                self.request = None;
+                let waiting = self.waiting_for();
+                let message = format!("the initiator left while the service waited for {waiting}");
+                self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
+            }
+            ChannelEvent::Connected => self.has_client = true,
+        }
+    }
+
+    fn client_request(&mut self, now: Instant, request: Message) {
+        let examined = match self.step {
+            Step::Ended => return,
+            Step::Request => self.examine(&request),
+            _ => {
+                let came = request.payload.message_type();
+                let busy = self.phase.request();
+                Err(Failure::unexpected(format!(
+                    "unexpected {came} while the {busy} is processed"
+                )))
+            }
+        };
+        if let Err(failure) = examined {
+            tracing::warn!("refused: {failure}");
+            self.actions
+                .push_back(Action::SendToClient(failure.response_to(&request)));
+            return;
+        }
+        let memory = match request.payload.as_init_storage() {
+            Some((init, _)) => init.mmap_export_blob,
+            None => Bytes::new(),
+        };
+        self.request = Some(request);
+        match self.phase {
+            Phase::Query => {
+                self.begin_without_missing();
+                self.wanted_features = match self.request.as_ref().map(|it| &it.payload) {
+                    Some(Payload::AnnounceStorageRequest(query)) => query.features & L::FEATURES,
+                    _ => 0,
+                };
+                let expected = MessageType::QueryStorageResponse;
+                let query = self.query();
+                self.ask_all(now, &query, expected);
+            }
+            Phase::Init => {
+                let job = Job::PrepareMemory(Memory {
+                    mmap_export_blob: memory,
+                    core_count: self.core_count,
+                    transaction_count: self.transaction_count,
+                    release: self.release,
+                    targets: self.targets.clone(),
+                    limits: self.limits,
+                });
+                self.begin(Doing::PrepareMemory, job);
+            }
+            Phase::Start if self.maintains => {
+                self.begin(Doing::OpenSuperblocks, Job::OpenSuperblocks);
+            }
+            Phase::Start => self.start_targets(now),
+            Phase::Stop => self.begin(Doing::Quiesce, Job::Quiesce),
+            Phase::Shutdown => {
+                // A consumer that is still in use after the targets are gone could not be served.
+                self.wait(now, Step::Expiry);
+                self.check_consumers(now);
+            }
+        }
+    }
+
+    fn examine(&mut self, request: &Message) -> Result<(), Failure> {
+        if request.payload.message_type() != self.phase.request() {
+            return Err(unexpected(&request.payload, self.phase.request()));
+        }
+        let Some((init, batch_size)) = request.payload.as_init_storage() else {
+            return Ok(());
+        };
+        let release = self.protocol.of_client(batch_size.is_some())?;
+        let InitStorage {
+            transaction_count,
+            core_count,
+            ..
+        } = init;
+        if !(1..=self.cpu_count).contains(&core_count) {
+            return Err(Failure::invalid(format!(
+                "core count: expected 1 to {}, as many --cpu as this service has, {core_count} came",
+                self.cpu_count
+            )));
+        }
+        if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
+            return Err(Failure::invalid(format!(
+                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
+            )));
+        }
+        let doubled = InitStorage {
+            transaction_count: transaction_count * 2,
+            ..init
+        };
+        self.limits.check(&doubled)?;
+        self.release = release;
+        self.batch_size = batch_size.unwrap_or(0);
+        self.core_count = core_count;
+        self.transaction_count = doubled.transaction_count;
+        Ok(())
+    }
+
+    /// Continues if the session waits for the initiator's consumers.
+    fn check_consumers(&mut self, now: Instant) {
+        let count = self.core_count as usize;
+        match self.step {
+            Step::Consumers if self.consumers.len() >= count => {
+                if self.consumers.len() > count {
+                    tracing::warn!(
+                        "the initiator has {} consumers for {count} workers",
+                        self.consumers.len()
+                    );
+                }
+                let consumers = self.consumers[..count].to_vec();
+                self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
+            }
+            Step::Expiry if self.consumers.is_empty() && self.maintains => {
+                self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
+            }
+            Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod connections_tests {
+    use super::*;
+
+    #[test]
+    fn order_is_data_then_control_for_each_worker() {
+        use RdmaConnectionRole::{IoControl, IoData};
+        let mut connections = Connections::of_workers(2);
+        assert_eq!(connections.current(), (0, IoData));
+        let rest: Vec<_> = std::iter::from_fn(|| connections.advance()).collect();
+        assert_eq!(rest, [(0, IoControl), (1, IoData), (1, IoControl)]);
+    }
+}

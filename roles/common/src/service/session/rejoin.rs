@@ -7,11 +7,11 @@ use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
-use super::connections::Connections;
+use super::Connections;
 use super::storage::{Described, feature_query};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::service::command::{Reply, WorkerCommand};
+use crate::service::{Reply, WorkerCommand};
 use crate::session::{MessageIds, expect_response};
 
 /// Requirements for a target that rejoins.

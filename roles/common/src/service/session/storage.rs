@@ -1,6 +1,6 @@
 //! The targets' side of a session: requests to them and their responses.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
@@ -9,11 +9,10 @@ use wire::control::{
     StorageDetails,
 };
 
-use super::connections::Connections;
-use super::progress::{Doing, Phase, Step};
-use super::{Action, Job, Layout, Session};
+use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
+use crate::session::expect_response;
 use crate::superblock::{QUESTION, Superblock};
 
 /// Description of a target.
@@ -338,5 +337,293 @@ impl<L: Layout> Session<L> {
         self.inquiry.ask(message.message_id);
         self.actions
             .push_back(Action::SendToStorage { target, message });
+    }
+}
+
+// A request to all targets, and their responses.
+
+/// A request sent to all targets that are present.
+#[derive(Debug, Default)]
+pub(in crate::service::session) struct Inquiry {
+    /// Expected type of the responses while a request is outstanding.
+    expected: Option<MessageType>,
+    targets: Vec<Asked>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    /// The response to the request with this id is outstanding.
+    Pending(u32),
+    Answered(Payload),
+    /// The target is missing or lost.
+    Absent,
+}
+
+impl Inquiry {
+    /// Starts a request whose responses have type `expected`.
+    pub(in crate::service::session) fn begin(&mut self, expected: MessageType) {
+        self.expected = Some(expected);
+        self.targets.clear();
+    }
+
+    /// Records that the request with this id was sent to the next target.
+    pub(in crate::service::session) fn ask(&mut self, message_id: u32) {
+        self.targets.push(Asked::Pending(message_id));
+    }
+
+    /// Records that the next target is absent.
+    pub(in crate::service::session) fn skip(&mut self) {
+        self.targets.push(Asked::Absent);
+    }
+
+    /// Expects no response from a target that was lost.
+    pub(in crate::service::session) fn forgive(&mut self, target: usize) {
+        if self.is_pending(target) {
+            self.targets[target] = Asked::Absent;
+        }
+    }
+
+    /// Returns `true` while this target's response is outstanding.
+    pub(in crate::service::session) fn is_pending(&self, target: usize) -> bool {
+        matches!(self.targets.get(target), Some(Asked::Pending(_)))
+    }
+
+    /// First target with an outstanding response, and its type.
+    pub(in crate::service::session) fn pending(&self) -> Option<(usize, MessageType)> {
+        let target = (0..self.targets.len()).find(|&target| self.is_pending(target))?;
+        Some((target, self.expected?))
+    }
+
+    /// Accepts the response of a target with an outstanding one.
+    pub(in crate::service::session) fn answer(
+        &mut self,
+        target: usize,
+        response: Message,
+    ) -> Result<(), Failure> {
+        let (Some(expected), Some(Asked::Pending(id))) = (self.expected, self.targets.get(target))
+        else {
+            return Err(Failure::unexpected("nothing was asked"));
+        };
+        let payload = expect_response(response, *id, expected)?;
+        self.targets[target] = Asked::Answered(payload);
+        Ok(())
+    }
+
+    /// Returns the type of the responses and the responses in the order of the targets, `None` for absent ones, once
+    /// none is outstanding.
+    pub(in crate::service::session) fn take(
+        &mut self,
+    ) -> Option<(MessageType, Vec<Option<Payload>>)> {
+        if self.pending().is_some() {
+            return None;
+        }
+        let expected = self.expected.take()?;
+        let answers = self.targets.drain(..).map(|asked| match asked {
+            Asked::Answered(payload) => Some(payload),
+            Asked::Pending(_) | Asked::Absent => None,
+        });
+        Some((expected, answers.collect()))
+    }
+}
+
+// Sessions that start or continue without a target.
+
+/// Maximum time for the last target to connect after all others.
+const LONGEST_GRACE: Duration = Duration::from_secs(5);
+
+impl<L: Layout> Session<L> {
+    /// Returns `true` if the session can continue when this target disconnects now: while I/Os are served and during
+    /// the stop after that, unless the target is allowed to disconnect anyway.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn may_lose(&self, target: usize) -> bool {
+        let serves = match self.phase {
+            Phase::Query | Phase::Init | Phase::Start => false,
+            Phase::Stop | Phase::Shutdown => self.step != Step::Ended,
+        };
+        let has_left = self.phase == Phase::Shutdown
+            && self.step != Step::Request
+            && self.step != Step::Expiry
+            && self.step != Step::Job(Doing::CloseSuperblocks)
+            && !self.inquiry.is_pending(target);
+        serves && !self.without[target] && !has_left
+    }
+
+    /// Returns `true` if the session continues without this target.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn is_without(&self, target: usize) -> bool {
+        self.without[target]
+    }
+
+    /// Place of a missing or lost target, while it may rejoin: as long as I/Os are served.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn place(&self, target: usize) -> Option<Place> {
+        let serves = self.phase == Phase::Stop && self.step == Step::Request;
+        if !serves || !self.without[target] {
+            return None;
+        }
+        Some(Place {
+            target,
+            name: L::TARGETS[target],
+            storage: self.storage_of(target)?.clone(),
+            query: self.query(),
+            features: self.features,
+            init: self.init.clone()?,
+            core_count: self.core_count,
+        })
+    }
+
+    /// Storage of a target. For one that was missing at the start, that of another one: they are alike.
+    pub(in crate::service::session) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
+        let own = self.targets.get(target)?.as_ref();
+        let described = own.or_else(|| self.targets.iter().flatten().next())?;
+        Some(&described.storage)
+    }
+
+    pub(in crate::service::session) fn rejoined(&mut self, target: usize, identity: Option<Bytes>) {
+        let Some(storage) = self.storage_of(target).cloned() else {
+            return;
+        };
+        self.without[target] = false;
+        self.targets[target] = Some(Described {
+            storage,
+            identity,
+            superblock: None,
+            features: self.features,
+        });
+    }
+
+    /// Continues without a target, if it [may be lost](Self::may_lose): no further requests are sent to it, and no
+    /// responses expected.
+    pub(in crate::service::session) fn lost(&mut self, now: Instant, target: usize) {
+        if !self.may_lose(target) {
+            return;
+        }
+        self.go_without(target);
+        self.inquiry.forgive(target);
+        if self.step == Step::Storage {
+            self.storage_answered(now);
+        }
+    }
+
+    fn go_without(&mut self, target: usize) {
+        self.without[target] = true;
+        self.actions.push_back(Action::Leave { target });
+    }
+
+    /// A target has connected.
+    pub(in crate::service::session) fn connected(&mut self, now: Instant, target: usize) {
+        self.connected[target] = true;
+        if self.step != Step::Connection {
+            return;
+        }
+        match self.missing() {
+            0 => self.announce(),
+            1 if self.maintains => {
+                let grace = now + self.timeout.min(LONGEST_GRACE);
+                self.deadline = Some(self.deadline.map_or(grace, |limit| limit.min(grace)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Number of targets that are not connected yet.
+    pub(in crate::service::session) fn missing(&self) -> usize {
+        self.connected.iter().filter(|&&it| !it).count()
+    }
+
+    /// Allows initiators to connect.
+    pub(in crate::service::session) fn announce(&mut self) {
+        self.step = Step::Request;
+        self.deadline = None;
+        self.actions.push_back(Action::Announce);
+    }
+
+    /// The initiator has sent its first request: targets that are not connected by now are missing.
+    pub(in crate::service::session) fn begin_without_missing(&mut self) {
+        for target in 0..self.connected.len() {
+            if !self.connected[target] {
+                tracing::warn!(
+                    "{}: not connected; beginning without it",
+                    L::TARGETS[target]
+                );
+                self.go_without(target);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod inquiry_tests {
+    use super::*;
+
+    fn message(message_id: u32, payload: Payload) -> Message {
+        Message {
+            message_id,
+            correlation_id: 0,
+            payload,
+        }
+    }
+
+    #[test]
+    fn answers_are_returned_in_the_order_of_the_targets() {
+        let mut inquiry = Inquiry::default();
+        inquiry.begin(MessageType::StopStorageResponse);
+        inquiry.ask(7);
+        inquiry.ask(8);
+        inquiry.skip();
+        assert_eq!(
+            inquiry.pending(),
+            Some((0, MessageType::StopStorageResponse))
+        );
+        inquiry
+            .answer(1, message(8, Payload::StopStorageResponse))
+            .expect("asked");
+        assert!(inquiry.is_pending(0) && !inquiry.is_pending(1) && !inquiry.is_pending(2));
+        assert_eq!(inquiry.take(), None);
+        assert!(
+            inquiry
+                .answer(0, message(8, Payload::StopStorageResponse))
+                .is_err(),
+            "another target's id"
+        );
+        inquiry
+            .answer(0, message(7, Payload::StopStorageResponse))
+            .expect("asked");
+        let stopped = Some(Payload::StopStorageResponse);
+        assert_eq!(
+            inquiry.take(),
+            Some((
+                MessageType::StopStorageResponse,
+                vec![stopped.clone(), stopped, None]
+            ))
+        );
+        assert_eq!(inquiry.take(), None, "taken");
+    }
+
+    #[test]
+    fn no_answer_is_expected_from_a_lost_target() {
+        let mut inquiry = Inquiry::default();
+        assert_eq!(inquiry.take(), None, "nothing was asked");
+        inquiry.begin(MessageType::ShutdownResponse);
+        inquiry.ask(7);
+        assert_eq!(inquiry.take(), None);
+        inquiry.forgive(0);
+        assert!(!inquiry.is_pending(0));
+        assert_eq!(
+            inquiry.take(),
+            Some((MessageType::ShutdownResponse, vec![None]))
+        );
     }
 }

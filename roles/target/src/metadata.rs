@@ -1,46 +1,48 @@
-//! Stores the target's superblock with its blocks: in memory, or in the backing file.
+//! Metadata of the target: its superblock, stored with its blocks in memory or in the backing file, and the identity of its storage, by which a
+//! service recognises a target that rejoins.
 
+use bytes::Bytes;
 use role_common::Failure;
 use role_common::superblock::{Epoch, Superblock};
 use wire::control::RecordState;
 
-use crate::backing::{BackingFile, Boot, Noted};
+use crate::backing::{BackingFile, Boot, Identity, StoredSuperblock};
 
 /// The target's superblock.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    noted: Option<Noted>,
+pub(crate) struct MetadataStore {
+    stored: Option<StoredSuperblock>,
     boot: Boot,
 }
 
-impl Keeper {
+impl MetadataStore {
     /// Starts with the file's superblock, if any. `boot` is the current boot.
     pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Self {
-        let noted = file.and_then(BackingFile::superblock);
-        Self { noted, boot }
+        let stored = file.and_then(BackingFile::superblock);
+        Self { stored, boot }
     }
 
     /// The superblock reported to a service.
     pub(crate) fn superblock(&self) -> Option<Superblock> {
-        self.noted.map(|noted| Superblock {
+        self.stored.map(|stored| Superblock {
             state: if self.is_in_doubt() {
                 RecordState::InDoubt
             } else {
-                noted.superblock.state
+                stored.superblock.state
             },
-            ..noted.superblock
+            ..stored.superblock
         })
     }
 
     /// Returns `true` if the machine was restarted since blocks were written that may not have been durable.
     fn is_in_doubt(&self) -> bool {
-        let since = self.noted.and_then(|noted| noted.since);
+        let since = self.stored.and_then(|stored| stored.since);
         since.is_some_and(|since| since != self.boot)
     }
 
     /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
     /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed.
-    pub(crate) fn keep(
+    pub(crate) fn persist(
         &mut self,
         superblock: Superblock,
         file: Option<&BackingFile>,
@@ -48,11 +50,11 @@ impl Keeper {
         if let (RecordState::Clean | RecordState::Closing, Some(file)) = (superblock.state, file) {
             file.check_health()?;
         }
-        let noted = Noted {
+        let stored = StoredSuperblock {
             superblock,
             since: Some(self.boot),
         };
-        self.note(noted, file)
+        self.write(stored, file)
     }
 
     /// Called before blocks are written, by a service that has sent a superblock in this session or, when not
@@ -63,10 +65,10 @@ impl Keeper {
         maintained: bool,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
-        let Some(noted) = self.noted else {
+        let Some(stored) = self.stored else {
             return Ok(());
         };
-        let mut superblock = noted.superblock;
+        let mut superblock = stored.superblock;
         if maintained {
             superblock.state = RecordState::InUse;
         } else {
@@ -76,34 +78,53 @@ impl Keeper {
         }
         // Use does not resolve doubt.
         let since = if self.is_in_doubt() {
-            noted.since
+            stored.since
         } else {
             Some(self.boot)
         };
-        let begun = Noted { superblock, since };
-        if begun == noted {
+        let begun = StoredSuperblock { superblock, since };
+        if begun == stored {
             return Ok(());
         }
-        self.note(begun, file)
+        self.write(begun, file)
     }
 
     /// Records that all blocks are durable.
     pub(crate) fn synced(&mut self, file: &BackingFile) -> Result<(), Failure> {
-        match self.noted {
-            Some(Noted { superblock, .. }) if !self.is_in_doubt() => {
+        match self.stored {
+            Some(StoredSuperblock { superblock, .. }) if !self.is_in_doubt() => {
                 let since = None;
-                self.note(Noted { superblock, since }, Some(file))
+                self.write(StoredSuperblock { superblock, since }, Some(file))
             }
             _ => Ok(()),
         }
     }
 
-    fn note(&mut self, noted: Noted, file: Option<&BackingFile>) -> Result<(), Failure> {
+    fn write(
+        &mut self,
+        stored: StoredSuperblock,
+        file: Option<&BackingFile>,
+    ) -> Result<(), Failure> {
         if let Some(file) = file {
-            file.write_superblock(&noted)?;
+            file.write_superblock(&stored)?;
         }
-        self.noted = Some(noted);
+        self.stored = Some(stored);
         Ok(())
+    }
+}
+
+/// Identity of blocks in memory, which are lost with the process, or in a file with this identity.
+///
+/// A file keeps acknowledged writes when the process dies, but may lose them when the machine does. So the identity of
+/// its blocks changes with each boot.
+///
+/// # Errors
+///
+/// The operating system has no random numbers.
+pub(crate) fn identity_of(file: Option<Identity>, boot: Boot) -> Result<Bytes, Failure> {
+    match file {
+        Some(Identity(bytes)) => Ok([bytes, boot.0.to_be_bytes()].concat().into()),
+        None => Ok(Bytes::copy_from_slice(&Identity::random()?.0)),
     }
 }
 
@@ -153,24 +174,26 @@ mod tests {
     fn superblock_survives_a_restart() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = file(&directory);
-        let mut keeper = Keeper::new(Some(&first), TODAY);
-        assert_eq!(keeper.superblock(), None);
-        keeper.begin_use(true, Some(&first)).expect("nothing to do");
-        assert_eq!(keeper.superblock(), None);
+        let mut metadata = MetadataStore::new(Some(&first), TODAY);
+        assert_eq!(metadata.superblock(), None);
+        metadata
+            .begin_use(true, Some(&first))
+            .expect("nothing to do");
+        assert_eq!(metadata.superblock(), None);
         let clean = superblock(3, RecordState::Clean);
-        keeper.keep(clean, Some(&first)).expect("kept");
-        assert_eq!(keeper.superblock(), Some(clean));
-        drop((first, keeper));
+        metadata.persist(clean, Some(&first)).expect("kept");
+        assert_eq!(metadata.superblock(), Some(clean));
+        drop((first, metadata));
 
         let again = file(&directory);
-        let mut keeper = Keeper::new(Some(&again), TODAY);
-        assert_eq!(keeper.superblock(), Some(clean));
-        keeper.begin_use(true, Some(&again)).expect("kept");
+        let mut metadata = MetadataStore::new(Some(&again), TODAY);
+        assert_eq!(metadata.superblock(), Some(clean));
+        metadata.begin_use(true, Some(&again)).expect("kept");
         let in_use = Some(superblock(3, RecordState::InUse));
-        assert_eq!(keeper.superblock(), in_use);
-        drop((again, keeper));
-        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
-        assert_eq!(keeper.superblock(), in_use);
+        assert_eq!(metadata.superblock(), in_use);
+        drop((again, metadata));
+        let metadata = MetadataStore::new(Some(&file(&directory)), TODAY);
+        assert_eq!(metadata.superblock(), in_use);
     }
 
     #[test]
@@ -183,27 +206,27 @@ mod tests {
             RecordState::Closing,
             RecordState::Foreign,
         ] {
-            let mut keeper = Keeper::new(Some(&blocks), TODAY);
+            let mut metadata = MetadataStore::new(Some(&blocks), TODAY);
             let before = superblock(3, state);
-            keeper.keep(before, Some(&blocks)).expect("kept");
-            keeper.begin_use(false, Some(&blocks)).expect("kept");
-            assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
-            let keeper = Keeper::new(Some(&blocks), TODAY);
-            assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
+            metadata.persist(before, Some(&blocks)).expect("kept");
+            metadata.begin_use(false, Some(&blocks)).expect("kept");
+            assert_eq!(metadata.superblock(), Some(foreign(3)), "{state}");
+            let metadata = MetadataStore::new(Some(&blocks), TODAY);
+            assert_eq!(metadata.superblock(), Some(foreign(3)), "{state}");
         }
         // After a restart of the machine it stays in doubt, and blocks no longer count as having checksums.
-        let mut later = Keeper::new(Some(&blocks), TODAY);
+        let mut later = MetadataStore::new(Some(&blocks), TODAY);
         later
-            .keep(superblock(3, RecordState::InUse), Some(&blocks))
+            .persist(superblock(3, RecordState::InUse), Some(&blocks))
             .expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW);
+        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         later.begin_use(false, Some(&blocks)).expect("kept");
         let doubtful = Superblock {
             state: RecordState::InDoubt,
             ..foreign(3)
         };
         assert_eq!(later.superblock(), Some(doubtful));
-        let latest = Keeper::new(Some(&blocks), TOMORROW);
+        let latest = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(latest.superblock(), Some(doubtful));
     }
 
@@ -211,34 +234,34 @@ mod tests {
     fn reboot_leaves_doubt_unless_blocks_were_durable() {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY);
+        let mut metadata = MetadataStore::new(Some(&blocks), TODAY);
         let in_use = superblock(3, RecordState::InUse);
-        keeper.keep(in_use, Some(&blocks)).expect("kept");
+        metadata.persist(in_use, Some(&blocks)).expect("kept");
         let doubtful = Some(superblock(3, RecordState::InDoubt));
-        let mut later = Keeper::new(Some(&blocks), TOMORROW);
+        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
         // Neither use nor a clean shutdown resolves it.
         later.begin_use(true, Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.superblock(), doubtful);
-        let later = Keeper::new(Some(&blocks), TOMORROW);
+        let later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
         // Nor does the fact that the last use ended cleanly.
-        keeper
-            .keep(superblock(3, RecordState::Clean), Some(&blocks))
+        metadata
+            .persist(superblock(3, RecordState::Clean), Some(&blocks))
             .expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW);
+        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
         later.begin_use(true, Some(&blocks)).expect("kept");
         assert_eq!(later.superblock(), doubtful);
 
-        keeper.keep(in_use, Some(&blocks)).expect("kept");
-        keeper.synced(&blocks).expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW);
+        metadata.persist(in_use, Some(&blocks)).expect("kept");
+        metadata.synced(&blocks).expect("kept");
+        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), Some(in_use));
         later.begin_use(true, Some(&blocks)).expect("kept");
-        let latest = Keeper::new(Some(&blocks), Boot(3));
+        let latest = MetadataStore::new(Some(&blocks), Boot(3));
         assert_eq!(latest.superblock(), doubtful, "it was used after the sync");
     }
 
@@ -247,9 +270,9 @@ mod tests {
         use std::os::unix::fs::FileExt as _;
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY);
+        let mut metadata = MetadataStore::new(Some(&blocks), TODAY);
         let clean = superblock(3, RecordState::Clean);
-        keeper.keep(clean, Some(&blocks)).expect("kept");
+        metadata.persist(clean, Some(&blocks)).expect("kept");
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
         let raw = raw.expect("there");
@@ -258,17 +281,51 @@ mod tests {
             raw.write_all_at(&[9], offset + 32).expect("written");
         }
         drop(blocks);
-        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
-        assert_eq!(keeper.superblock(), None);
+        let metadata = MetadataStore::new(Some(&file(&directory)), TODAY);
+        assert_eq!(metadata.superblock(), None);
     }
 
     #[test]
     fn superblock_of_memory_lives_as_long_as_the_blocks() {
-        let mut keeper = Keeper::new(None, TODAY);
+        let mut metadata = MetadataStore::new(None, TODAY);
         let clean = superblock(1, RecordState::Clean);
-        keeper.keep(clean, None).expect("kept");
-        assert_eq!(keeper.superblock(), Some(clean));
-        keeper.begin_use(true, None).expect("kept");
-        assert_eq!(keeper.superblock(), Some(superblock(1, RecordState::InUse)));
+        metadata.persist(clean, None).expect("kept");
+        assert_eq!(metadata.superblock(), Some(clean));
+        metadata.begin_use(true, None).expect("kept");
+        assert_eq!(
+            metadata.superblock(),
+            Some(superblock(1, RecordState::InUse))
+        );
+    }
+}
+
+#[cfg(test)]
+mod identity_tests {
+    use super::*;
+
+    #[test]
+    fn identity_of_a_file_changes_with_the_boot() {
+        let (one, other) = (Some(Identity([1; 16])), Some(Identity([2; 16])));
+        let of = |file, boot| identity_of(file, Boot(boot)).expect("an identity");
+        assert_eq!(of(one, 1), of(one, 1));
+        assert_ne!(of(one, 1), of(one, 2));
+        assert_ne!(of(one, 1), of(other, 1));
+        assert!(of(one, 1).len() <= 64);
+    }
+
+    #[test]
+    fn identity_of_memory_changes_with_every_start() {
+        assert_ne!(identity_of(None, Boot(1)), identity_of(None, Boot(1)));
+    }
+
+    #[test]
+    fn boot_id_is_parsed() {
+        let text = "01234567-89ab-cdef-0123-456789abcdef\n";
+        let boot = Boot::of_text(text).expect("a name");
+        assert_eq!(boot.0, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        for wrong in ["", "0", "00000000-0000-0000-0000-000000000000", "x", "1"] {
+            assert_eq!(Boot::of_text(wrong), None, "{wrong}");
+        }
+        assert_ne!(Boot::now().expect("a number").0, 0);
     }
 }
