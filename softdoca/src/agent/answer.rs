@@ -1,4 +1,4 @@
-//! How the agent answers one request.
+//! Processing of one request by the agent.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_FDS, Socket};
 
 impl Server {
-    /// Receives one request and replies. `false`: the peer has closed the connection. An error is the connection's end; what a peer
-    /// asks wrongly is answered instead.
+    /// Receives a request and replies. Returns `false` if the peer has closed the connection. An error closes the
+    /// connection; invalid requests are answered instead.
     pub(super) fn answer(
         &self,
         id: ConnectionId,
@@ -23,7 +23,8 @@ impl Server {
             return Ok(false);
         };
         let header = RequestHeader::decode(&head[..len])?;
-        // A write's payload goes straight to its destination; everything else is taken off the socket first.
+        // A write's payload is received directly into its destination; other messages are received into a buffer
+        // first.
         if header.operation == Operation::Write {
             let value = self.write(socket, &header);
             return reply(socket, value, &[], &[]).map(|()| true);
@@ -132,7 +133,7 @@ impl Server {
             Ok(0)
         });
         if !taken {
-            // The refused message still waits. The result says that it was cut off, which is what is wanted.
+            // The refused message is still in the socket; the result reports truncation, as intended.
             // SAFETY: no memory is given.
             let _ = unsafe { socket.receive_memory(&mut head, std::ptr::null_mut(), 0) };
         }
@@ -149,7 +150,7 @@ impl Server {
 
     fn describe(&self, header: &RequestHeader) -> Result<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)> {
         self.with_export(header.key, |export| {
-            // What the peer was told in its descriptor may have been changed on the way.
+            // The peer may have altered the descriptor's permissions.
             if !export.rights.include(header.operands[0]) {
                 return Err(Error::NotPermitted);
             }
@@ -171,7 +172,7 @@ impl Server {
         Ok(answer)
     }
 
-    /// Remembers the call before the peer knows of its success: it may hang up at once.
+    /// Records the call before the peer learns of its success, because it may disconnect at once.
     fn reply_to_call(
         &self,
         id: ConnectionId,
@@ -184,7 +185,7 @@ impl Server {
             connection.calls.push((service, answer.on_close));
         }
         if !lock(&self.services).contains_key(&service) {
-            // Withdrawn while its handler ran.
+            // Withdrawn while its handler was running.
             self.withdraw_service(service);
             return Err(Error::Shutdown);
         }

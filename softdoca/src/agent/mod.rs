@@ -1,8 +1,9 @@
-//! The agent: one thread of an exporting process that serves its peers whatever the program is doing.
+//! The agent: a thread of an exporting process that serves its peers while the program is busy.
 //!
-//! It hands out the shared memory behind exports, copies what cannot be shared, performs atomics there, and passes calls (RDMA
-//! connects) to whoever published a service. It runs while there is anything to serve, on one socket in the runtime
-//! directory, and leaves nothing behind. Peers on other machines reach the same over TCP, when the environment says so: `network`.
+//! It hands out the shared memory behind exports, copies memory that cannot be shared, performs atomics on it, and
+//! passes calls (RDMA connects) to published services. It runs while there are exports or services, on one socket in
+//! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
+//! environment: `network`.
 
 mod address;
 mod answer;

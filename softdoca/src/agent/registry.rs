@@ -1,4 +1,4 @@
-//! What the agent of this process serves, and for how long it runs.
+//! Exports and services of this process's agent, and its lifetime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ struct Running {
 
 static AGENT: Mutex<Option<Running>> = Mutex::new(None);
 
-/// Keeps the agent running; the last one stops it.
+/// Keeps the agent running; dropping the last one stops it.
 #[derive(Debug)]
 struct AgentRef {
     server: Arc<Server>,
@@ -45,7 +45,7 @@ impl Drop for AgentRef {
         if let Some(running) = &mut *agent {
             running.users -= 1;
             if running.users == 0 {
-                // Under the lock, so that the name is free before the next one binds it.
+                // Under the lock, so that the name is free before the next agent binds it.
                 self.server.stop();
                 *agent = None;
             }
@@ -53,8 +53,8 @@ impl Drop for AgentRef {
     }
 }
 
-/// Withdraws an export when dropped: afterwards no peer's copy reaches the memory through the agent any more. Memory that
-/// a peer has mapped stays mapped there.
+/// Withdraws an export when dropped: afterwards the agent copies nothing to or from the memory. Memory that a peer has
+/// mapped stays mapped there.
 #[derive(Debug)]
 pub struct ExportGuard {
     key: Key,
@@ -74,10 +74,10 @@ impl Drop for ExportGuard {
     }
 }
 
-/// Offers memory under `key`, starting the agent if need be.
+/// Exports memory under `key`, starting the agent if necessary.
 ///
 /// # Errors
-/// When the agent cannot start: no runtime directory, no thread, no descriptors.
+/// The agent cannot start: no runtime directory, thread or descriptors.
 pub fn export(key: Key, export: Export) -> Result<ExportGuard> {
     let agent = AgentRef::acquire()?;
     agent.server.add_export(key, export);
@@ -105,7 +105,7 @@ impl Drop for PublishGuard {
     }
 }
 
-/// Lets other processes call `handler` through [`request`](super::request), starting the agent if need be.
+/// Lets other processes call `handler` through [`request`](super::request), starting the agent if necessary.
 ///
 /// # Errors
 /// As [`export`].

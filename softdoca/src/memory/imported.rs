@@ -1,4 +1,4 @@
-//! Memory of another process.
+//! Memory of other processes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,14 +12,14 @@ use crate::agent::{
 use crate::error::{Error, Result};
 use crate::runtime::sealed_memory_len;
 
-/// An imported range: what is mapped here, and the way to the rest.
+/// An imported range: mapped segments, and access to the rest.
 #[derive(Debug)]
 pub(super) struct Imported {
     pub descriptor: Descriptor,
     pub rights: Rights,
-    /// Ascending, gapless, the whole range.
+    /// The whole range, ascending and contiguous.
     segments: Box<[Segment]>,
-    /// The exporter's word about the export; `None` when nothing is mapped, as its agent knows then.
+    /// Validity word of the export; `None` if nothing is mapped, because then the agent reports the end.
     validity: Option<Validity>,
     region: Region,
 }
@@ -32,12 +32,12 @@ struct Segment {
     mapping: Option<Mapping>,
 }
 
-/// The exporter's word about the export.
+/// Validity word of the export.
 #[derive(Debug)]
 struct Validity {
     /// Of 4 bytes.
     mapping: Mapping,
-    /// Of the word, while the export stands.
+    /// The word's value while the export is valid.
     value: u32,
 }
 
@@ -67,8 +67,8 @@ impl Validity {
 
     #[inline]
     fn holds(&self) -> bool {
-        // SAFETY: aligned, and mapped as long as `mapping` lives; whoever writes there uses atomics, or does not follow the protocol, and
-        // any value is valid.
+        // SAFETY: aligned, and mapped as long as `mapping` lives; correct peers use atomics, and any value is valid if
+        // others do not.
         let word = unsafe { AtomicU32::from_ptr(self.mapping.pointer(0).cast()) };
         word.load(Ordering::Acquire) == self.value
     }
@@ -79,7 +79,7 @@ impl Validity {
 struct Mapping {
     base: *mut u8,
     len: usize,
-    /// Where the segment begins: memfds are mapped in whole pages.
+    /// Start of the segment: memfds are mapped in whole pages.
     skip: usize,
 }
 
@@ -90,13 +90,13 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `map`, and pointers into it are not kept beyond the `Imported` that owns it.
-        // It cannot fail for a range that mmap returned.
+        // SAFETY: created by `map`, and pointers into it do not outlive the `Imported` that owns it.
+        // Cannot fail for a range returned by mmap.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }
 
-/// A run of bytes that is reached in one way.
+/// A run of bytes with one access method.
 pub(super) enum Piece {
     /// Directly.
     Mapped(*mut u8),
@@ -105,7 +105,7 @@ pub(super) enum Piece {
 }
 
 impl Imported {
-    /// Asks the exporter for the memory and maps what can be mapped.
+    /// Requests the memory from the exporter and maps the segments that can be mapped.
     pub fn new(bytes: &[u8]) -> Result<Imported> {
         let descriptor = Descriptor::decode(bytes)?;
         let rights = match descriptor.kind {
@@ -166,7 +166,8 @@ impl Imported {
         })
     }
 
-    /// Returns `true` if the exporter has stopped or destroyed the map. Also `false` when nothing of it is mapped here: its agent tells then.
+    /// Returns `true` if the exporter has stopped or destroyed the map. `false` if nothing of it is mapped here: then
+    /// its agent reports that.
     #[inline]
     pub fn is_withdrawn(&self) -> bool {
         self.validity
@@ -174,7 +175,8 @@ impl Imported {
             .is_some_and(|validity| !validity.holds())
     }
 
-    /// The `len` bytes at the exporter's `addr`, if they are mapped here in one run and still exported. The range has been checked.
+    /// Returns the `len` bytes at the exporter's `addr` if they are mapped contiguously and still exported. The range
+    /// has been validated.
     #[inline]
     pub fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
         if self.is_withdrawn() {
@@ -190,7 +192,7 @@ impl Imported {
             .map(|mapping| mapping.pointer(addr - segment.start))
     }
 
-    /// How the bytes from `addr` on are reached, and how many of them, at most `len`.
+    /// Returns the access method of the bytes from `addr` on, and their number, at most `len`.
     pub fn piece(&self, addr: u64, len: u64) -> Option<(Piece, u64)> {
         let segment = self.segment(addr)?;
         let piece = match &segment.mapping {
@@ -208,7 +210,7 @@ impl Imported {
             .filter(|segment| segment.start <= addr)
     }
 
-    /// The way to what is not mapped.
+    /// Access to segments that are not mapped.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -222,7 +224,7 @@ impl Mapping {
     }
 }
 
-/// Returns `true` if a segment lies at the same place of a page here as in its exporter: else what is aligned there is not here.
+/// Returns `true` if a segment has the same offset within a page here as in its exporter: otherwise alignment differs.
 fn is_congruent(segment: &RemoteSegment) -> bool {
     let page = rustix::param::page_size() as u64;
     match segment.backing {
@@ -286,7 +288,7 @@ mod tests {
         atomic: false,
     };
 
-    /// What an exporter may hand out: `len` bytes from `offset` on of a memfd of four pages.
+    /// A segment as an exporter may describe it: `len` bytes from `offset` on of a memfd of four pages.
     fn segment(seals: SealFlags, offset: u64, len: u64) -> RemoteSegment {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = rustix::fs::memfd_create("test", flags).unwrap();

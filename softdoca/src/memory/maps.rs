@@ -1,8 +1,8 @@
-//! `/proc/self/maps`: what is mapped where in this process.
+//! Parser of `/proc/self/maps`.
 
 use crate::error::{Error, Result};
 
-/// One line: a range of pages of one kind.
+/// One line: pages of one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Area<'a> {
     pub start: u64,
@@ -11,19 +11,19 @@ pub(super) struct Area<'a> {
     pub writable: bool,
     pub executable: bool,
     pub shared: bool,
-    /// In the file, in bytes.
+    /// Offset in the file in bytes.
     pub offset: u64,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
     /// 0 without a file.
     pub inode: u64,
-    /// File, or a name in brackets, or empty.
+    /// File name, name in brackets, or empty.
     pub name: &'a str,
 }
 
 impl Area<'_> {
-    /// Returns `true` if this is plain memory that nobody else refers to: pages of malloc and of anonymous mmap. Not a stack, which grows,
-    /// and is in use while it would be copied.
+    /// Returns `true` for private anonymous memory: pages of malloc and of anonymous mmap. Not for a stack, which
+    /// grows, and would be in use while it is copied.
     pub fn is_private_memory(&self) -> bool {
         let named_as_memory =
             self.name.is_empty() || self.name == "[heap]" || self.name.starts_with("[anon:");
@@ -36,7 +36,7 @@ impl Area<'_> {
     }
 }
 
-/// The current maps as text, for [`parse`].
+/// Contents of the file, for [`parse`].
 pub(super) fn read() -> Result<String> {
     let bytes = std::fs::read("/proc/self/maps").map_err(|error| {
         Error::OperatingSystem.because(format_args!(
@@ -47,7 +47,7 @@ pub(super) fn read() -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The areas, in ascending order.
+/// Parses the areas, in ascending order.
 pub(super) fn parse(text: &str) -> Result<Vec<Area<'_>>> {
     text.lines()
         .map(|line| {

@@ -1,9 +1,9 @@
-//! Memory of another process that is not mapped here.
+//! Memory of other processes that is not mapped here.
 
 use crate::agent::{NetworkRegion, RemoteRegion};
 use crate::error::Result;
 
-/// How bytes that are not mapped here are reached.
+/// Access method of memory that is not mapped here.
 #[derive(Debug)]
 pub(super) enum Region {
     /// Through the agent of a process of this machine.
@@ -19,12 +19,12 @@ impl Region {
     /// As [`RemoteRegion::read`].
     ///
     /// # Safety
-    /// The `len` bytes at `to` are the caller's to write.
+    /// `to` must be valid for writing `len` bytes.
     pub(super) unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's guarantee.
             Region::Agent(region) => unsafe { region.read(addr, to, len) },
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's guarantee.
             Region::Network(region) => unsafe { region.read(addr, to, len) },
         }
     }
@@ -40,7 +40,7 @@ impl Region {
         }
     }
 
-    /// Adds `value` to the u64 at `addr`; the old value.
+    /// Adds `value` to the u64 at `addr`; returns the old value.
     ///
     /// # Errors
     /// As [`RemoteRegion::fetch_add`].
@@ -51,7 +51,7 @@ impl Region {
         }
     }
 
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; the old value.
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
     ///
     /// # Errors
     /// As [`RemoteRegion::fetch_add`].
@@ -62,7 +62,7 @@ impl Region {
         }
     }
 
-    /// Returns `true` if the owner has ended, or nothing of it is exported any more.
+    /// Returns `true` if the owner has exited or has no exports left.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Region::Agent(region) => region.is_closed(),

@@ -1,8 +1,8 @@
-//! Makes memory that a program got from malloc visible to other processes, at the same addresses.
+//! Sharing of malloc'ed memory with other processes, at unchanged addresses.
 //!
-//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. It happens when a map starts, because
-//! later other threads may be writing: their words would be lost. It is never undone: programs free the range before they
-//! stop the map, and by then the pages may be somebody else's.
+//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. This is done when a
+//! map starts, because other threads may be writing later, and their data would be lost. It is never undone: programs
+//! free the range before they stop the map, and the pages may have been reused by then.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,26 +16,26 @@ use crate::agent::{Backing, Segment};
 use crate::error::{Error, Result};
 use crate::log;
 
-/// How a range of this process is reached from others.
+/// Access method of a range of this process for others.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Ascending, gapless, the whole range.
+    /// The whole range, ascending and contiguous.
     pub segments: Vec<Segment>,
-    /// `true` if every page can be written.
+    /// `true` if all pages are writable.
     pub writable: bool,
 }
 
-/// A memfd that [`convert`] made.
+/// A memfd created by [`convert`].
 struct Shared {
     device: (u32, u32),
     inode: u64,
     memfd: Arc<OwnedFd>,
 }
 
-/// The memfds whose pages may still be mapped here. Held while pages are converted: two maps may start over one range.
+/// Memfds whose pages may still be mapped here. Locked while pages are converted: two maps may start over one range.
 static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
-/// Examines the `len` bytes at `addr`; with `share`, converts what can be shared and is not yet.
+/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared and are not yet.
 pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
     let end = addr.checked_add(len).ok_or(Error::InvalidValue)?;
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
 }
 
 impl Layout {
-    /// Appends a segment, unless it continues the last one.
+    /// Appends a segment, or extends the last one if it is contiguous.
     fn push(&mut self, start: u64, end: u64, backing: Backing) {
         if start == end {
             return;
@@ -134,14 +134,15 @@ fn forget_unmapped(shared: &mut Vec<Shared>, areas: &[Area<'_>]) {
     });
 }
 
-/// The whole pages inside a range. Only they are given to others: the pages at its begin and end hold somebody else's data, too.
+/// The whole pages inside a range. Only they are shared: the partial pages at its start and end contain other data,
+/// too.
 fn whole_pages(addr: u64, end: u64) -> Range<u64> {
     let page = rustix::param::page_size() as u64;
     let first = addr.next_multiple_of(page);
     first..(end - end % page).max(first)
 }
 
-/// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same content.
+/// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same contents.
 fn convert(addr: u64, len: u64) -> Result<Shared> {
     let failed = |what: &str, errno: rustix::io::Errno| {
         let error = match errno {
@@ -157,7 +158,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
             .map_err(|errno| failed("memfd_create", errno))?;
     rustix::fs::ftruncate(&memfd, len).map_err(|errno| failed("ftruncate", errno))?;
     copy_pages(&memfd, addr, len).map_err(|errno| failed("copy", errno))?;
-    // A peer that could shrink it would make this program crash, and the other way round.
+    // A peer that could shrink it could make this program crash, and vice versa.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memfd, seals).map_err(|errno| failed("sealing", errno))?;
     let stat = rustix::fs::fstat(&memfd).map_err(|errno| failed("fstat", errno))?;
@@ -184,7 +185,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
     })
 }
 
-/// Copies the pages that have ever been touched; the others are zero in a new memfd, and reading them would allocate them.
+/// Copies pages that were ever touched; others are zero in a new memfd, and reading them would allocate them.
 fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let pagemap = std::fs::File::open("/proc/self/pagemap").ok();
@@ -209,7 +210,7 @@ fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
 /// Pages examined at a time.
 const BATCH: u64 = 16_384;
 
-/// Which pages have memory or swap behind them; `None` when the kernel does not tell.
+/// Pages with memory or swap behind them; `None` if the kernel does not tell.
 fn touched(pagemap: &std::fs::File, addr: u64, pages: u64) -> Option<Vec<bool>> {
     use std::os::unix::fs::FileExt;
     const ENTRY: u64 = 8;
@@ -343,7 +344,7 @@ mod tests {
             panic!("{first:?}")
         };
         let memfd = Arc::downgrade(memfd);
-        // Part of a page is nobody's to share, even if the page is shared already.
+        // Partial pages are not shared, even if the page is shared already.
         let part = lay_out(pages.addr() + page + 100, 200, true).unwrap();
         assert_eq!(kinds(&part), [(false, 200)]);
         let again = lay_out(pages.addr() + page, page, false).unwrap();

@@ -1,4 +1,4 @@
-//! The emulated devices that every process sees: a built-in pair of a DPU and its host, or what a file describes.
+//! The emulated devices that every process sees: a built-in pair of a DPU and its host, or those of a file.
 
 mod file;
 mod model;
@@ -16,15 +16,15 @@ pub const VARIABLE: &str = "SOFTDOCA_TOPOLOGY";
 /// All devices of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// In the order in which device lists show them.
+    /// In the order of device lists.
     pub devices: Vec<DeviceModel>,
 }
 
 impl Topology {
-    /// The topology of this process: the file that [`VARIABLE`] names, else the built-in one. Read once.
+    /// The topology of this process: that of the file named by [`VARIABLE`], or the built-in one. Read once.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] when the file cannot be read or is not valid; the log says where.
+    /// [`Error::BadConfig`] if the file cannot be read or is invalid; the log says where.
     pub fn get() -> Result<&'static Topology> {
         static CURRENT: Mutex<Option<&'static Topology>> = Mutex::new(None);
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,12 +35,12 @@ impl Topology {
             Some(path) => Topology::load(Path::new(&path))?,
             None => Topology::built_in(),
         };
-        // Once per process, and devices refer to it for ever.
+        // Leaked once per process, because devices refer to it.
         Ok(*current.insert(Box::leak(Box::new(topology))))
     }
 
-    /// A DPU at `0000:03:00.0` with one network representor, and the host's device that it represents at `0000:3b:00.0`: the
-    /// addresses that NVIDIA's storage guides use.
+    /// A DPU at `0000:03:00.0` with one network representor, and the represented host device at `0000:3b:00.0`: the
+    /// addresses in NVIDIA's storage guides.
     pub fn built_in() -> Topology {
         let (dpu, host) = (
             PciAddress::new(0, 0x03, 0, 0),

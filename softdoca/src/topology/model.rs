@@ -1,4 +1,4 @@
-//! What is known of a device.
+//! Model of devices and representors.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// An address from its parts. `device` is below 32, `function` below 8.
+    /// Creates an address from its parts. `device` is below 32, `function` below 8.
     pub const fn new(domain: u16, bus: u8, device: u8, function: u8) -> PciAddress {
         PciAddress {
             domain,
@@ -30,7 +30,7 @@ impl PciAddress {
     }
 }
 
-/// As DOCA prints it: `0000:3b:00.0`.
+/// DOCA's format: `0000:3b:00.0`.
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PciAddress {
@@ -63,7 +63,7 @@ impl fmt::Display for NotAPciAddress {
     }
 }
 
-/// Reads `0000:3b:00.0`, or `3b:00.0` in domain 0; upper or lower case.
+/// Parses `0000:3b:00.0`, or `3b:00.0` in domain 0; upper or lower case.
 impl FromStr for PciAddress {
     type Err = NotAPciAddress;
 
@@ -111,7 +111,7 @@ pub enum FunctionType {
     Sf = 2,
 }
 
-/// What a representor stands for.
+/// Kind of represented function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepresentorKind {
@@ -138,12 +138,12 @@ pub struct DeviceModel {
     pub ipv4: Ipv4Addr,
     /// Hardware address of the interface.
     pub mac: [u8; 6],
-    /// What this device, if it is a DPU's, sees of its host.
+    /// The host's functions as seen by this device, if it is a DPU's.
     pub representors: Vec<RepresentorModel>,
 }
 
 impl DeviceModel {
-    /// A physical function with everything else at its default.
+    /// Creates a physical function with defaults for everything else.
     pub fn new(pci: PciAddress, ibdev: &str, iface: &str) -> DeviceModel {
         DeviceModel {
             pci,
@@ -152,7 +152,7 @@ impl DeviceModel {
             function: FunctionType::Pf,
             sf_index: None,
             ipv4: Ipv4Addr::LOCALHOST,
-            // Locally administered, and different for different addresses.
+            // Locally administered, and derived from the PCI address to be unique.
             mac: [
                 0x02,
                 0x5d,
@@ -170,12 +170,12 @@ impl DeviceModel {
         vuid(self.pci, self.function, self.sf_index)
     }
 
-    /// Number of the function behind the device: its bus, device and function in 16 bits, so unique within a PCI domain.
+    /// Number of the device's function: bus, device and function in 16 bits, unique within a PCI domain.
     pub fn vhca_id(&self) -> u16 {
         self.pci.bus_device_function()
     }
 
-    /// Link-local IPv6 address of the interface, made of its hardware address.
+    /// Link-local IPv6 address of the interface, derived from its hardware address.
     pub fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac;
         // The universal/local bit is inverted (RFC 4291, appendix A).
@@ -207,7 +207,7 @@ pub struct RepresentorModel {
     pub pci: PciAddress,
     /// Name of the representor's interface on the DPU.
     pub iface: String,
-    /// What it stands for.
+    /// Kind of the function.
     pub kind: RepresentorKind,
     /// Kind of the represented function.
     pub function: FunctionType,
@@ -216,7 +216,7 @@ pub struct RepresentorModel {
 }
 
 impl RepresentorModel {
-    /// A physical network function.
+    /// Creates a physical network function.
     pub fn new(pci: PciAddress) -> RepresentorModel {
         RepresentorModel {
             pci,
