@@ -94,7 +94,7 @@ fn many_sessions_leak_no_resources() {
     for (role, process) in [("target", target), ("service", service)] {
         let stderr = ended(process, 0);
         assert_eq!(
-            stderr.matches("ended well").count(),
+            stderr.matches("has completed").count(),
             SESSIONS,
             "{role}: {stderr}"
         );
@@ -113,22 +113,22 @@ fn initiator_is_served_after_others_died_under_load() {
     for number in 1..=DEATHS {
         said(&service, WAITING, number);
         // The target ends its session by itself, maybe after the service has.
-        said(&target, "ended badly: ", number - 1);
+        said(&target, "has failed: ", number - 1);
         if number == 2 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
         }
         kill(busy(&bench));
     }
     said(&service, WAITING, DEATHS + 1);
-    said(&target, "ended badly: ", DEATHS);
+    said(&target, "has failed: ", DEATHS);
     let [target_before, service_before] = early.expect("there was a second session");
     target_before.wait_until_flat(&target, SLACK, "target");
     service_before.wait_until_flat(&service, SLACK, "service");
     good(&bench, "read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = ended(process, 1);
-        assert!(stderr.contains("4 of 5 sessions ended badly"), "{stderr}");
-        assert_eq!(stderr.matches("ended badly: ").count(), DEATHS, "{stderr}");
+        assert!(stderr.contains("4 of 5 sessions have failed"), "{stderr}");
+        assert_eq!(stderr.matches("has failed: ").count(), DEATHS, "{stderr}");
     }
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
@@ -148,7 +148,7 @@ fn initiator_is_served_right_after_another_was_killed() {
     for process in [service, target] {
         process.signal(Signal::TERM);
         let stderr = ended(process, 1);
-        let count = format!("{ROUNDS} of {} sessions ended badly", 2 * ROUNDS);
+        let count = format!("{ROUNDS} of {} sessions have failed", 2 * ROUNDS);
         assert!(stderr.contains(&count), "{stderr}");
     }
 }
@@ -166,8 +166,8 @@ fn service_continues_with_a_restarted_target() {
     good(&bench, "read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
-    assert!(stderr.contains("session 1 ended badly"), "{stderr}");
-    assert!(stderr.contains("session 2 ended well"), "{stderr}");
+    assert!(stderr.contains("session 1 has failed"), "{stderr}");
+    assert!(stderr.contains("session 2 has completed"), "{stderr}");
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
@@ -181,10 +181,10 @@ fn target_restart_between_sessions_fails_no_session() {
     said(&service, WAITING, 2);
     good(&bench, "read_write_data_validity_test", &[]);
     ended(target, 0);
-    said(&service, "session 1 ended well", 1);
+    said(&service, "session 1 has completed", 1);
     service.signal(Signal::TERM);
     let stderr = ended(service, 0);
-    assert!(!stderr.contains("ended badly"), "{stderr}");
+    assert!(!stderr.contains("has failed: "), "{stderr}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn target_survives_dying_services_and_malformed_messages() {
     let initiator = busy(&bench);
     kill(service);
     complaint(initiator);
-    said(&target, "session 1 ended badly", 1);
+    said(&target, "session 1 has failed", 1);
 
     // A frame of a type that there is not, which begins no session.
     let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
@@ -209,10 +209,10 @@ fn target_survives_dying_services_and_malformed_messages() {
     let service = bench.service(port, &[]);
     good(&bench, "read_write_data_validity_test", &[]);
     ended(service, 0);
-    said(&target, "session 2 ended well", 1);
+    said(&target, "session 2 has completed", 1);
     target.signal(Signal::INT);
     let stderr = ended(target, 1);
-    assert!(stderr.contains("1 of 2 sessions ended badly"), "{stderr}");
+    assert!(stderr.contains("1 of 2 sessions have failed"), "{stderr}");
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
@@ -288,7 +288,7 @@ fn invalid_result_ends_only_its_session() {
     let service = bench.service(port, &["--sessions", "2"]);
     let arguments = ["--run-limit-operation-count", "64"];
     complaint(bench.initiator("read_throughput_test", &arguments));
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     drop(target);
     let target = bench.target_again(port, &["--block-count", "16"]);
     said(&service, WAITING, 2);

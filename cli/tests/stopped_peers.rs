@@ -137,7 +137,7 @@ fn a_target() {
     target.signal(Signal::STOP);
     let start = Instant::now();
     complaint(initiator);
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(target);
     let target = bench.target_again(port, &[]);
@@ -161,7 +161,7 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     assert_ne!(shared(&service, &stopped), BTreeSet::new());
     stopped.signal(Signal::STOP);
     let start = Instant::now();
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     said(&service, "waiting for the initiator", 2);
     // Its memory is still its own: what it was about to read there is no business of this one's.
@@ -230,7 +230,8 @@ fn a_service() {
     woken_and_killed(service);
     let stderr = ended(target, 1);
     assert!(
-        stderr.contains("left while it was expected") || stderr.contains("connection was lost"),
+        stderr.contains("disconnected while it was expected")
+            || stderr.contains("connection was lost"),
         "{stderr}"
     );
 }
@@ -245,7 +246,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let initiator = busy(&bench, &[]);
     service.signal(Signal::STOP);
     let start = Instant::now();
-    said(&target, "session 1 ended badly", 1);
+    said(&target, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(service);
     complaint(initiator);
@@ -300,7 +301,7 @@ fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     }
     first[1].signal(Signal::STOP);
     complaint(initiator);
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
 
     let initiator = busy();
     assert_eq!(shared(&first[1], &service), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Every role, at every place of a session, killed, stopped, and asked to end.
+//! Faults in every role and every phase of a session: killed, stopped, and asked to exit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ Examples:
   doca-storage conformance faults --some --jobs 4
   doca-storage conformance faults --bin target/release --only 'gga.serving: service' --only io,";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Faults {
@@ -38,27 +38,27 @@ pub(super) struct Faults {
     #[arg(long = "bin", value_name = "DIR")]
     binaries: Option<PathBuf>,
 
-    /// Only the faults whose names contain this; may be repeated, and then one of these
+    /// Only faults whose names contain this text; may be repeated, which selects more
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// One fault for each role in each phase, another one from phase to phase
+    /// Try one fault for each role in each phase, alternating between kinds
     #[arg(long)]
     some: bool,
 
-    /// List the faults and try none
+    /// List the faults without trying them
     #[arg(long)]
     list: bool,
 
-    /// Faults that are tried at the same time
+    /// Number of faults tried concurrently
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=64))]
     jobs: u16,
 
-    /// Timeouts of the roles where one of them is stopped: --control-timeout and --io-timeout, and half of --idle-timeout
+    /// Timeouts of the roles if one of them is stopped: --control-timeout and --io-timeout, and half of --idle-timeout
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = value_parser!(u64).range(1..=60))]
     control_timeout: u64,
 
-    /// Seconds after which all others must have noticed, and ended
+    /// Time in seconds after which all other roles must have noticed, and exited
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u64).range(1..=600))]
     notice: u64,
 
@@ -67,7 +67,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Tries them; the exit status is the number of those that were not survived, up to 100.
+    /// Tries the faults; the exit status is the number of failed cases, up to 100.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let cases = self.chosen()?;
         if self.list {
@@ -118,7 +118,7 @@ impl Faults {
     fn settings(&self) -> Result<Settings> {
         let implementation = match &self.binaries {
             Some(directory) => Implementation::in_directory("own", directory)?,
-            // Not the directory of this program, which may have others of another build.
+            // Not the directory of this program, which may contain other builds.
             None => Implementation::of_binary("own", Role::Target, &std::env::current_exe()?),
         };
         Ok(Settings {
@@ -134,12 +134,12 @@ fn name(case: &Case) -> String {
     format!("{}: {case}", case.suite())
 }
 
-/// What is in the directory of named shared memory.
+/// Entries of the directory of named shared memory.
 fn shared_memory() -> Vec<PathBuf> {
     ::conformance::scene::entries("/dev/shm".as_ref()).unwrap_or_default()
 }
 
-/// What is there after all faults and was not before them.
+/// Checks for entries left by the faults.
 fn left(before: &[PathBuf]) -> report::Case {
     let mut left = shared_memory();
     left.retain(|path| !before.contains(path));
@@ -156,7 +156,7 @@ fn left(before: &[PathBuf]) -> report::Case {
 
 // One row for each phase, one column for each role.
 
-/// What was tried, for people and as JSON.
+/// Results, as a table and as JSON.
 #[derive(Serialize)]
 struct Table<'a> {
     injected: usize,
@@ -171,7 +171,7 @@ struct Count {
     injected: usize,
     survived: usize,
     lost_or_wrong: usize,
-    /// The longest time until the last of the others had noticed, seconds.
+    /// Longest time in seconds until all other roles had noticed.
     noticed: f64,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// One deployment; its cases are beside each other.
+    /// Rows of one deployment, whose cases are contiguous.
     fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
         let Case { layout, .. } = cases[0].case;
         let parts: Vec<Part> = Part::of(layout)

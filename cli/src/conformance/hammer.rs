@@ -1,4 +1,4 @@
-//! Random faults against a live deployment under a validating load.
+//! Random faults in a live deployment under a validating load.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -35,23 +35,23 @@ Examples:
   doca-storage conformance hammer --seed 7 --only 'kill, target' --json
   doca-storage conformance hammer --bin build --junit hammer.xml         programs of a directory";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(in crate::conformance) struct Hammer {
-    /// Which deployments; each gets its share of the time
+    /// Deployments to test; each gets an equal share of the time
     #[arg(long, value_enum, default_value_t = LayoutChoice::All)]
     layout: LayoutChoice,
 
-    /// Time after which no further round begins: a number with s, m or h
+    /// Time after which no further round starts: a number with s, m or h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     duration: Duration,
 
-    /// What rounds and I/Os are made from [default: random, and printed]
+    /// Seed of rounds and I/Os [default: random, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Only faults whose description (as in the table: fault, victim, phase) contains this; may be repeated
+    /// Only faults whose description (as in the table: fault, victim, phase) contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 
@@ -59,15 +59,15 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long = "bin", value_name = "DIR")]
     binaries: Option<PathBuf>,
 
-    /// Directory of the DOCA libraries to run them with [default: what LD_LIBRARY_PATH and the programs say]
+    /// Directory of the DOCA libraries for the roles [default: from LD_LIBRARY_PATH and the programs]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Blocks of the storage
+    /// Number of blocks of the storage
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(8..=65536))]
     blocks: u64,
 
-    /// Seconds after which everybody must have noticed what was done, and serve again or have ended
+    /// Time in seconds after which all roles must have noticed a fault, and serve again or have exited
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = value_parser!(u64).range(10..=600))]
     limit: u64,
 
@@ -75,11 +75,11 @@ pub(in crate::conformance) struct Hammer {
     report: ReportOptions,
 }
 
-/// Time that the load waits for an answer: longer than the timeouts of services.
+/// Time that the load waits for a response: longer than the services' timeouts.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 impl Hammer {
-    /// Hammers, and shows what came of it.
+    /// Runs the test and prints the result.
     pub(in crate::conformance) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let seed = match self.seed {
@@ -144,7 +144,7 @@ impl Hammer {
         progress
     }
 
-    /// What does the same again.
+    /// Command line that repeats the run.
     fn command_line(&self, seed: u64) -> String {
         let own = std::env::args().next().unwrap_or_default();
         let mut words = vec![format!("{own} conformance hammer --seed {seed}")];
@@ -170,9 +170,9 @@ pub(super) fn random_seed() -> Result<u64> {
     Ok(u32::from_be_bytes(bytes).into())
 }
 
-/// `90s`, `5m`, `1h`.
+/// Parses `90s`, `5m` or `1h`.
 pub(super) fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let wrong = || format!("expected a number with s, m or h, as in 90s or 1h, {text:?} came");
+    let wrong = || format!("expected a number with s, m or h, as in 90s or 1h, got {text:?}");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,
@@ -185,9 +185,9 @@ pub(super) fn duration(text: &str) -> std::result::Result<Duration, String> {
     total.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-// The closing table.
+// Table of results.
 
-/// What was done to whom, what came of it, and how to do it again.
+/// Prints faults, victims, results, and how to repeat the run.
 fn print(tally: &Tally, again: &str) {
     let mut table = Builder::new();
     table.push_record([
@@ -294,9 +294,9 @@ fn verdict(tally: &Tally) -> String {
     )
 }
 
-// The hammer's own processes: this program, started as one of them.
+// Child processes of the hammer: this program with a subcommand.
 
-/// How all of them are started.
+/// Base of their command lines.
 fn actors() -> Result<Actors> {
     let own = std::env::current_exe()?;
     let program = move |name: &str| {
@@ -337,7 +337,7 @@ pub(in crate::conformance) struct LoadOptions {
     patience: u64,
 }
 
-/// A flag for each value of an enumeration.
+/// Implements a flag for an enumeration.
 macro_rules! choice {
     ($name:ident, $of:ty, $($value:ident),*) => {
         #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -410,7 +410,7 @@ impl LoadOptions {
         command
     }
 
-    /// Plays the load.
+    /// Runs the load.
     pub(in crate::conformance) fn play(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let load = Load {
@@ -452,7 +452,7 @@ impl WitnessOptions {
         command
     }
 
-    /// Watches until whoever started it has gone.
+    /// Runs until the parent process has exited.
     pub(in crate::conformance) fn watch(&self) -> Result<ExitCode> {
         let witness = Witness {
             socket: self.socket.clone(),
@@ -484,7 +484,7 @@ impl StrangerOptions {
         command
     }
 
-    /// Disturbs a service.
+    /// Disrupts a service.
     pub(in crate::conformance) fn intrude(&self) -> Result<ExitCode> {
         let stranger = Stranger {
             channel: self.channel.clone(),

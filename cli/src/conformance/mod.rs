@@ -1,4 +1,4 @@
-//! `doca-storage conformance`: tests of an implementation from the outside.
+//! `doca-storage conformance`: black-box tests of an implementation.
 
 mod faults;
 mod faulty_target;
@@ -53,7 +53,7 @@ Examples:
   doca-storage conformance show session.transcript
   doca-storage conformance replay session.transcript --to 127.0.0.1:12345";
 
-/// Which test.
+/// Test to run.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -63,42 +63,43 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check golden vectors of everything on the wire, and show where every byte lies
+    /// Check the golden vectors of all wire formats, and show the offset of every byte
     Layout(Layout),
-    /// Test one role's binary between scripted peers: does it speak the protocol?
+    /// Test one role's binary between scripted peers
     Role(RoleOptions),
-    /// Serve one session as a target that lies: does your initiator notice?
+    /// Serve one session as a faulty target, to test an initiator's validation
     FaultyTarget(FaultyTarget),
-    /// Try every mix of implementations of the roles in both deployments: which work together?
+    /// Test every mix of implementations of the roles in both deployments
     Matrix(Matrix),
-    /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
+    /// Inject random faults into a deployment under a validating load, and check for lost data
     Hammer(Hammer),
-    /// Simulate the redundancy of the gga_offload service through crashes, partitions and damage: is what is read always right?
+    /// Simulate the redundancy of the gga_offload service with crashes, partitions and corruption, and check every
+    /// read
     Simulate(Simulate),
-    /// Attack one role with clients that follow no protocol: what may they cost it?
+    /// Attack one role with malformed and excessive requests, and check their cost
     Hostile(Hostile),
-    /// What `hammer` reads and writes with
+    /// Load of `hammer`
     #[command(hide = true)]
     HammerLoad(LoadOptions),
-    /// Who judges what `hammer` reads
+    /// Verifier of the reads of `hammer`
     #[command(hide = true)]
     HammerWitness(WitnessOptions),
-    /// A client that `hammer` sends to disturb others
+    /// Client with which `hammer` disrupts services
     #[command(hide = true)]
     HammerStranger(StrangerOptions),
-    /// Kill, stop and end every role at every place of a session: does everybody else take it as they should?
+    /// Kill, stop and terminate every role in every phase of a session, and check the other roles
     Faults(Faults),
-    /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
+    /// Run DOCA's samples, built by you, and check their results
     Samples(Samples),
-    /// Record what a service and its targets tell each other, from between them
+    /// Record the messages between a service and its targets, as a relay
     Record(Record),
-    /// Play one side of a recording again: does a role still answer as it did?
+    /// Replay one side of a recording, and compare the role's messages
     Replay(Replay),
-    /// Show a recording: every message, when, from whom, with its fields and its place in the stream
+    /// Show a recording: every message with time, sender, fields and position
     Show(Show),
 }
 
-/// Runs the test: 0 when it played its part to the end.
+/// Runs the test.
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Layout(layout) => layout.run(),

@@ -1,4 +1,4 @@
-//! DOCA's samples, one after the other, as a table.
+//! DOCA's samples, as a table.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,24 +26,24 @@ Examples:
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Samples {
-    /// Directory below which the samples' programs are; may be repeated. Programs for a DPU are told by dpu in the name of a
-    /// directory, or dpu_ before their own
+    /// Directory with the samples' programs; may be repeated. Programs for a DPU have dpu in the name of a directory,
+    /// or the prefix dpu_
     #[arg(long = "bin", value_name = "DIR", required = true)]
     binaries: Vec<PathBuf>,
 
-    /// Directory of the DOCA libraries to run them with [default: what LD_LIBRARY_PATH and the programs say]
+    /// Directory of the DOCA libraries for the samples [default: from LD_LIBRARY_PATH and the programs]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Only the runs of this sample (rdma_send), folder (doca_rdma) or name (rdma_send:descriptors); may be repeated
+    /// Only runs of this sample (rdma_send), folder (doca_rdma) or name (rdma_send:descriptors); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// Seconds that one run may take
+    /// Timeout of a run in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
     timeout: u64,
 
@@ -51,11 +51,11 @@ pub(super) struct Samples {
     report: ReportOptions,
 }
 
-/// The highest exit status that counts: those above mean signals to a shell.
+/// Maximum exit status: higher values mean signals to a shell.
 const MOST_COUNTED: usize = 100;
 
 impl Samples {
-    /// Runs them; the exit status is the number of runs that did not pass, up to 100.
+    /// Runs the samples; the exit status is the number of failed runs, up to 100.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let scenarios = self.chosen()?;
@@ -91,7 +91,7 @@ impl Samples {
         Ok(ExitCode::from(u8::try_from(counted).unwrap_or(u8::MAX)))
     }
 
-    /// The scenarios to run.
+    /// Selected scenarios.
     fn chosen(&self) -> Result<Vec<Scenario>> {
         let all = catalogue();
         if self.only.is_empty() {
@@ -111,7 +111,7 @@ impl Samples {
         Ok(all.into_iter().filter(is_chosen).collect())
     }
 
-    /// Absolute: the samples run in other directories.
+    /// Absolute path: the samples run in other directories.
     fn library_path(&self) -> Result<Option<PathBuf>> {
         let Some(path) = &self.library_path else {
             return Ok(None);
@@ -133,9 +133,9 @@ impl Samples {
     }
 }
 
-// The table, and what those wrote that failed.
+// Table of results, with the output of failed runs.
 
-/// Lines of each party that the text shows of a failure; the JSON document has all.
+/// Maximum number of lines of output per process in the table; the JSON document has all.
 const SHOWN_LINES: usize = 12;
 
 /// All runs.
@@ -155,9 +155,9 @@ struct Row {
     samples: Vec<&'static str>,
     result: Outcome,
     seconds: f64,
-    /// Why it did not pass.
+    /// Reason of the failure.
     reason: Option<String>,
-    /// What its parties wrote.
+    /// Output of the processes.
     output: Vec<Output>,
 }
 
@@ -231,12 +231,12 @@ impl Report {
         self.runs.push(row);
     }
 
-    /// Runs that did not pass, for whatever reason.
+    /// Number of runs that did not pass.
     fn not_passed(&self) -> usize {
         self.failed + self.not_found
     }
 
-    /// The runs as checks of one suite per library.
+    /// Runs as checks, with one suite per library.
     fn checks(&self) -> Report {
         Report {
             cases: self.runs.iter().map(Row::check).collect(),
@@ -294,7 +294,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A reason that fits a table: one line, not too long.
+/// Shortens a reason to one line of limited length.
 fn shortened(reason: &str) -> String {
     const LONGEST: usize = 80;
     let line = reason.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the options mean: how many blocks, which runs, how many operations in each.
+//! Sizes, sessions and operation counts derived from the options.
 
 use role_common::stored_block::{Geometry, MatrixType, STORED_ALIGNMENT};
 
@@ -8,9 +8,9 @@ use super::options::LayoutChoice;
 use super::{Error, Options};
 use crate::demo::layout::{Gga, Layout, Storage};
 
-/// I/Os of a throughput test, all workers together, unless its bytes are more than [`THROUGHPUT_BYTES`].
+/// Number of I/Os of a throughput test of all workers, unless limited by [`THROUGHPUT_BYTES`].
 const THROUGHPUT_OPERATIONS: u64 = 400_000;
-/// Bytes that a throughput test moves at most, unless two passes over the storage are more.
+/// Maximum data transferred by a throughput test, unless two passes over the storage are more.
 const THROUGHPUT_BYTES: u64 = 4 << 30;
 
 /// Sizes and counts of a demo.
@@ -24,23 +24,23 @@ pub struct Plan {
     pub transactions: u32,
     pub local_io_region_size: u64,
     pub matrix_type: MatrixType,
-    /// Stored blocks that the content of the storage has room in.
+    /// Geometry of stored blocks for the storage's data.
     content_geometry: Geometry,
-    /// Stored blocks that any content has room in.
+    /// Geometry of stored blocks for any data.
     any_geometry: Geometry,
-    /// The throughput tests' operations of each worker.
+    /// Operations per worker in throughput tests.
     throughput_operations: u32,
-    /// Operations of each worker that visit every block of its share once.
+    /// Operations per worker that visit every block of its share once.
     pass: u32,
 }
 
-/// What the roles must have counted when a session ends well.
+/// Expected counts of a successful session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Operations of the initiator: a write that is read back is one.
     pub operations: u64,
     pub service_ios: u64,
-    /// Of all targets together.
+    /// I/Os of all targets.
     pub target_ios: u64,
     /// Blocks that the service read without one of its targets.
     pub recoveries: u64,
@@ -94,7 +94,7 @@ impl Plan {
         })
     }
 
-    /// What the roles must count in this session.
+    /// Expected counts of this session.
     pub fn expected(&self, run: &Run) -> Expected {
         let operations = u64::from(run.operations) * u64::from(self.workers);
         let blocks = u64::from(self.blocks_per_io);
@@ -104,7 +104,7 @@ impl Plan {
             u64::from(run.strategy.writes()),
         );
         let recoveries = match run.layout {
-            // Each worker counts the blocks that it reads.
+            // Each worker counts its own reads.
             Layout::Gga(Gga {
                 recover_every: every @ 1..,
                 ..
@@ -170,23 +170,23 @@ impl Plan {
     }
 }
 
-// The sessions of a demo.
+// Sessions of the demo.
 
-/// One session of the demo.
+/// A session of the demo.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub layout: Layout,
-    /// What the table calls it.
+    /// Name in the table.
     pub title: &'static str,
-    /// What the initiator does.
+    /// Strategy of the initiator.
     pub strategy: Strategy,
-    /// What the initiator compares with, or writes.
+    /// Data that the initiator compares with, or writes.
     pub plain: Plain,
-    /// Operations of each worker.
+    /// Operations per worker.
     pub operations: u32,
 }
 
-/// What an initiator does in a session.
+/// Strategy of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     ReadThroughput,
@@ -195,19 +195,19 @@ pub enum Strategy {
     WriteReadValidation,
 }
 
-/// Bytes that an initiator knows or makes up.
+/// Data of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Its own pattern, another one in each pass.
+    /// Its own pattern, different in each pass.
     Pattern,
-    /// The content of the storage.
+    /// Data of the storage.
     Content,
-    /// Bytes that do not compress.
+    /// Incompressible data.
     Noise,
 }
 
 impl Strategy {
-    /// The value of the initiator's `--execution-strategy`.
+    /// Value of the initiator's `--execution-strategy`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadThroughput => "read_throughput_test",
@@ -227,8 +227,8 @@ impl Strategy {
 }
 
 impl Plan {
-    /// The sessions, those of one layout together. Each is long enough for two passes over the storage, unless the user says
-    /// how long throughput tests are.
+    /// Sessions, grouped by layout. Each makes at least two passes over the storage, unless the user sets the length
+    /// of throughput tests.
     pub fn runs(&self) -> Vec<Run> {
         let mut runs = Vec::new();
         if self.layout.has_zero_copy() {
@@ -240,7 +240,7 @@ impl Plan {
         runs
     }
 
-    /// Every strategy.
+    /// All strategies.
     fn zero_copy_runs(&self) -> [Run; 5] {
         let run = |title, strategy, plain, operations| Run {
             layout: Layout::ZeroCopy,
@@ -284,8 +284,8 @@ impl Plan {
         ]
     }
 
-    /// What three targets can get wrong: every half of every block is read and made anew from the others, whether the
-    /// generator made it or the service.
+    /// Sessions for errors of three targets: each chunk of every block is read and recovered from the others, written
+    /// by the generator or by the service.
     fn gga_runs(&self) -> [Run; 6] {
         let read = |title, recover_every| Run {
             layout: Layout::Gga(Gga {
@@ -302,7 +302,7 @@ impl Plan {
             layout: Layout::Gga(Gga {
                 geometry,
                 storage,
-                // Odd, so that a second pass does not recover the blocks of the first again.
+                // Odd, so that a second pass recovers other blocks than the first.
                 recover_every: 3,
             }),
             title,

@@ -1,4 +1,4 @@
-//! `doca-storage status` and `doca-storage top`: what the metrics of roles say.
+//! `doca-storage status` and `doca-storage top`: display of the roles' metrics.
 
 mod samples;
 mod status;
@@ -15,18 +15,18 @@ pub use top::run as top;
 
 use samples::Role;
 
-/// Time that a role has to answer.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The metrics endpoint of a role, as the user wrote it.
+/// Metrics endpoint of a role, as given by the user.
 #[derive(Debug, Clone)]
 struct Endpoint {
     text: String,
-    /// Host and port, to be resolved each time: names may move.
+    /// Host and port, resolved for each request, because names may move.
     host: String,
 }
 
-/// Reads a port of this machine, or a host name or IP address with a port.
+/// Parses a port of this machine, or a host name or IP address with a port.
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     let host = if text.parse::<u16>().is_ok() {
         format!("127.0.0.1:{text}")
@@ -56,13 +56,13 @@ impl Endpoint {
     }
 }
 
-/// A role's endpoint, and what it says, or why it says nothing.
+/// A role's endpoint, with its metrics or an error.
 struct Observed {
     endpoint: String,
     role: Result<Role, String>,
 }
 
-/// Asks all roles at once.
+/// Queries all roles concurrently.
 fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
     thread::scope(|scope| {
         let asked: Vec<_> = endpoints
@@ -82,7 +82,7 @@ fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
     })
 }
 
-/// A number of bytes with a binary unit, in at most four digits.
+/// Formats a number of bytes with a binary unit, in at most four digits.
 fn bytes(number: f64) -> String {
     let mut value = number;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
@@ -95,7 +95,7 @@ fn bytes(number: f64) -> String {
     format!("{value:.1} PiB")
 }
 
-/// A number with a decimal unit, in at most four digits.
+/// Formats a number with a decimal unit, in at most four digits.
 fn count(number: f64) -> String {
     let mut value = number;
     for unit in ["", " k", " M", " G", " T"] {
@@ -108,7 +108,7 @@ fn count(number: f64) -> String {
     format!("{value:.1} P")
 }
 
-/// A time in microseconds or a larger unit.
+/// Formats a time in microseconds or a larger unit.
 fn time(seconds: f64) -> String {
     match seconds {
         _ if seconds.is_nan() => "-".to_owned(),

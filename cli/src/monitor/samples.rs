@@ -1,4 +1,4 @@
-//! A page of metrics, read: what a role has done and how it is.
+//! Parser of a metrics page: counters and state of a role.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -37,7 +37,8 @@ pub(super) struct Role {
     pub redundancy: Option<Redundancy>,
 }
 
-/// How long transactions took, in seconds. Percentiles are the upper bounds of the histogram's buckets, each twice the one before.
+/// Latencies of transactions in seconds. Percentiles are upper bounds of the histogram's buckets, each twice the
+/// previous one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Latency {
     pub p50: f64,
@@ -46,14 +47,14 @@ pub(super) struct Latency {
     buckets: Vec<(f64, u64)>,
 }
 
-/// The state of a set.
+/// State of a set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Redundancy {
     pub state: String,
     /// Targets that are offline.
     pub offline: Vec<String>,
     pub missed_stripes: u64,
-    /// How far rebuild, resync and scrub are, 0 to 1; only those that run.
+    /// Progress of rebuild, resync and scrub, 0 to 1; only those that are running.
     pub progress: BTreeMap<String, f64>,
     pub repaired_chunks: u64,
 }
@@ -73,7 +74,7 @@ impl Sample<'_> {
 }
 
 impl Role {
-    /// Reads a page of metrics. Metrics that are not known are skipped.
+    /// Parses a metrics page. Unknown metrics are ignored.
     pub(super) fn parse(page: &str) -> Result<Self, String> {
         let mut role = Self::default();
         let mut buckets = BTreeMap::<u64, u64>::new();
@@ -85,7 +86,7 @@ impl Role {
                 .ok_or_else(|| format!("expected a metric and its value, got {line:?}"))?;
             if sample.name == "doca_storage_latency_seconds_bucket" {
                 if let Ok(bound) = sample.label("le").parse::<f64>() {
-                    // Positive floats are in the order of their bits.
+                    // Positive floats are ordered like their bits.
                     *buckets.entry(bound.to_bits()).or_default() += sample.value as u64;
                 }
             } else {
@@ -156,7 +157,7 @@ impl Role {
         }
     }
 
-    /// The name of the program, short: `target`, `zero-copy`, `gga-offload`, `initiator`.
+    /// Short name of the program: `target`, `zero-copy`, `gga-offload`, `initiator`.
     pub(super) fn short_name(&self) -> &str {
         match self.role.as_str() {
             "doca_storage_target_rdma" => "target",
@@ -172,18 +173,18 @@ impl Role {
         self.reads + self.writes + self.flushes
     }
 
-    /// Bytes in either direction.
+    /// Bytes in both directions.
     pub(super) fn bytes(&self) -> u64 {
         self.read_bytes + self.written_bytes
     }
 
-    /// Errors of the data path. Kinds that are among the failed I/Os count once.
+    /// Errors of the data path. Kinds included in the failed I/Os are not counted twice.
     pub(super) fn error_count(&self) -> u64 {
         let of = |kind: &str| self.errors.get(kind).copied().unwrap_or_default();
         of("failed").max(of("refused")) + of("unexpected_result")
     }
 
-    /// The state of the redundancy in a few words; empty where there is none.
+    /// Short description of the redundancy's state; empty if there is none.
     pub(super) fn redundancy_text(&self) -> String {
         let Some(redundancy) = &self.redundancy else {
             return String::new();
@@ -220,7 +221,7 @@ impl Latency {
         }
     }
 
-    /// The samples added since `earlier`.
+    /// Difference to `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let found = earlier.buckets.iter().find(|(it, _)| *it == bound);
@@ -235,7 +236,7 @@ impl Latency {
     }
 }
 
-/// Reads `name{label="value",...} number`. The roles' values have no quotes and no commas.
+/// Parses `name{label="value",...} number`. The roles' values contain no quotes or commas.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let (key, value) = line.rsplit_once(' ')?;
     let value = match value {
@@ -261,23 +262,23 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     })
 }
 
-// Fetches the metrics of a role: one HTTP request.
+// HTTP request for the metrics of a role.
 
-/// Most bytes of an answer.
+/// Maximum size of a response in bytes.
 const ANSWER_BYTES: usize = 4 << 20;
-/// Most headers of an answer.
+/// Maximum number of headers of a response.
 const HEADERS: usize = 64;
 
-/// The page of metrics at an address.
+/// Fetches the metrics page at an address.
 ///
 /// # Errors
 ///
-/// Nothing listens there, or what does answers otherwise, or not within the time.
+/// Nothing listens there, or the response is invalid or late.
 pub(in crate::monitor) fn metrics(address: SocketAddr, within: Duration) -> Result<String, String> {
     let deadline = Instant::now() + within;
     let left = || {
         let left = deadline.saturating_duration_since(Instant::now());
-        // A timeout of zero is none.
+        // A timeout of zero would mean none.
         if left.is_zero() {
             Err(format!("no answer within {within:?}"))
         } else {

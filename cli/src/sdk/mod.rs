@@ -23,7 +23,7 @@ Examples:
   eval \"$(doca-storage sdk env --prefix ~/softdoca)\"
   cc program.c $(pkg-config --cflags --libs doca-comch) -o program";
 
-/// What to do.
+/// Subcommands.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -35,30 +35,30 @@ pub struct Options {
 enum Command {
     /// Install the library, the headers and the pkg-config files
     Install(Install),
-    /// Print what a shell has to export so that compilers and programs find them
+    /// Print shell commands that set the environment for compilers and programs
     Env(Env),
-    /// Print the devices that programs see: softdoca's own, or those of the file that SOFTDOCA_TOPOLOGY names
+    /// Print the devices of programs: softdoca's built-in ones, or those of the file named by SOFTDOCA_TOPOLOGY
     Devices(Devices),
-    /// Print which functions there are and what they do in software, as a table in Markdown
+    /// Print the functions and their state in software, as a table in Markdown
     Functions,
 }
 
 #[derive(Debug, Args)]
 struct Install {
-    /// Directory to install to; what an earlier installation left there is replaced
+    /// Directory to install to; an earlier installation there is replaced
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
 
-    /// Where the files lie in it
+    /// Layout of the directory
     #[arg(long, value_enum, default_value = "plain")]
     layout: LayoutName,
 
-    /// With --layout nvidia: headers and pkg-config files are those of the DPU and not those of the host
+    /// With --layout nvidia: headers and pkg-config files of the DPU instead of the host
     #[arg(long)]
     dpu: bool,
 
-    /// The shared library to install [default: the one that was installed with this executable; else built by cargo, from the checkout that the
-    /// working directory or this executable is in, or from the sources that the program brings]
+    /// Shared library to install [default: the one installed with this executable; otherwise built by cargo, from the
+    /// checkout of the working directory or of this executable, or from embedded sources]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ struct Install {
 enum LayoutName {
     /// include, lib, lib/pkgconfig for hosts and lib/pkgconfig-dpu for DPUs
     Plain,
-    /// That of NVIDIA's packages: lib/x86_64-linux-gnu or lib/aarch64-linux-gnu, and names with versions
+    /// As in NVIDIA's packages: lib/x86_64-linux-gnu or lib/aarch64-linux-gnu, and names with versions
     Nvidia,
 }
 
@@ -77,12 +77,12 @@ struct Env {
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
 
-    /// For programs of the DPU: the reference's build files then make the services, and else the initiator
+    /// For programs of the DPU: the reference's build files then build the services, otherwise the initiator
     #[arg(long)]
     dpu: bool,
 }
 
-/// Does it: 0 when it is done.
+/// Runs the subcommand.
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Install(options) => options.run(),
@@ -138,7 +138,7 @@ impl Env {
         let prefix = std::path::absolute(&self.prefix)?;
         let side = if self.dpu { Side::Dpu } else { Side::Host };
         let Some(directories) = Directories::found_in(&prefix) else {
-            // The lines are read by a shell, which would not notice.
+            // The output is evaluated by a shell, which would not notice the error.
             return Err(format!(
                 "expected an installation in {}, but there is none; make one with: doca-storage sdk install --prefix {0}",
                 prefix.display()
@@ -152,7 +152,7 @@ impl Env {
 
 // `doca-storage sdk devices`.
 
-/// The SDK tells on standard error why it cannot list devices.
+/// The SDK reports on standard error why it cannot list devices.
 const ERRORS: u32 = 30;
 
 #[derive(Debug, Args)]
@@ -235,7 +235,7 @@ impl From<RepresentorInfo> for Representor {
     }
 }
 
-/// One line for a device, and below it one for each representor.
+/// One line per device, followed by one per representor.
 fn table(devices: &[Device]) -> String {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let mut table = Builder::default();

@@ -51,7 +51,7 @@ pub fn expect_response(
     if response.message_id != message_id {
         let came = response.payload.message_type();
         return Err(Failure::unexpected(format!(
-            "{came} with message id {} came while expecting a {expected} with message id {message_id}",
+            "expected a {expected} with message id {message_id}, got a {came} with message id {}",
             response.message_id
         )));
     }

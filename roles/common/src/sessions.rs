@@ -76,13 +76,13 @@ pub fn serve(
                 // Limited, because clients that fail at once, one after the other, would fill the log.
                 let now = Instant::now();
                 for ((), count) in lines.take_suppressed(now) {
-                    let text = format_args!("{count} more sessions ended badly");
+                    let text = format_args!("{count} more sessions have failed");
                     environment.console.announce(text);
                 }
                 if lines.charge(now, ()) {
                     environment
                         .console
-                        .announce(format_args!("session {number} ended badly: {failure}"));
+                        .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 tally.badly += 1;
                 tally.last = Some(failure);
@@ -101,7 +101,7 @@ pub fn serve(
         pause = FIRST_PAUSE;
         environment
             .console
-            .announce(format_args!("session {number} ended well"));
+            .announce(format_args!("session {number} has completed"));
     }
     tally.conclude(limit)
 }
@@ -135,7 +135,7 @@ impl Tally {
             (Some(last), _) => Err(Failure::new(
                 last.code,
                 format!(
-                    "{} of {ended} sessions ended badly, the last of these: {}",
+                    "{} of {ended} sessions have failed, the last of these: {}",
                     self.badly, last.message
                 ),
             )),
@@ -200,11 +200,11 @@ mod tests {
         let during = |text| Err(Broken::During(broken(text)));
         let ends = vec![Ok(()), during("first"), Ok(()), during("second"), Ok(())];
         let (count, result) = serve_all(SessionLimit::Count(5), ends);
-        let failure = result.expect_err("two ended badly");
+        let failure = result.expect_err("two have failed");
         assert_eq!((count, failure.code), (5, ErrorCode::CONNECTION_RESET));
         assert_eq!(
             failure.message,
-            "2 of 5 sessions ended badly, the last of these: second"
+            "2 of 5 sessions have failed, the last of these: second"
         );
         assert_eq!(
             serve_all(SessionLimit::Count(2), vec![Ok(()), Ok(())]),

@@ -443,7 +443,10 @@ impl<D: DataPath> Worker<D> {
     }
 
     fn out_of_step(&self) -> Failure {
-        Failure::unexpected(format!("{}: an answer to another order came", self.name))
+        Failure::unexpected(format!(
+            "{}: unexpected answer to another command",
+            self.name
+        ))
     }
 
     /// Reason why the thread has exited.

@@ -212,7 +212,7 @@ impl Session {
             Event::Service(ChannelEvent::Closed) => self.end(Err(Failure::new(
                 ErrorCode::CONNECTION_RESET,
                 format!(
-                    "the service left while it was expected to send {}",
+                    "the service disconnected while it was expected to send {}",
                     self.waiting_for()
                 ),
             ))),
@@ -446,7 +446,7 @@ impl Session {
     fn to_persist(&self, superblock: Superblock) -> Result<Step, Failure> {
         match (self.phase, superblock.state) {
             (Phase::Query, _) => Err(Failure::unexpected(
-                "a superblock to persist came before the question for the present one",
+                "expected a query for the superblock before a superblock to persist",
             )),
             // A service that prepares a new epoch repeats the last one's state, which may be foreign.
             (
@@ -466,7 +466,7 @@ impl Session {
         let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
-                "core count: expected 1 to {}, as many --cpu as this target has, {core_count} came",
+                "core count: expected 1 to {}, as many --cpu as this target has, got {core_count}",
                 self.cpu_count
             )));
         }
@@ -481,7 +481,7 @@ impl Session {
         } = *details;
         match self.worker(context_index) {
             None => Err(Failure::invalid(format!(
-                "context index: expected 0 to {}, {context_index} came",
+                "context index: expected 0 to {}, got {context_index}",
                 self.connected.len().saturating_sub(1)
             ))),
             Some(connected) if connected[slot(role)] => Err(Failure::unexpected(format!(

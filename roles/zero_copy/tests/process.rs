@@ -181,7 +181,7 @@ fn disconnection_of_a_peer_ends_the_service() {
         ..
     } = world;
     drop(initiator);
-    service.fails_saying("the initiator left");
+    service.fails_saying("the initiator disconnected");
     assert_eq!(next(&mut target), ChannelEvent::Closed);
 
     let World {
@@ -191,7 +191,7 @@ fn disconnection_of_a_peer_ends_the_service() {
         ..
     } = World::new("");
     drop(target);
-    service.fails_saying("the storage target left");
+    service.fails_saying("the storage target disconnected");
     assert_eq!(next(&mut initiator), ChannelEvent::Closed);
 
     // In the middle of a request.
@@ -209,8 +209,11 @@ fn disconnection_of_a_peer_ends_the_service() {
     } = world;
     drop(target);
     let told = error(message(&mut initiator).payload);
-    assert!(told.message.contains("the storage target left"), "{told:?}");
-    service.fails_saying("the storage target left");
+    assert!(
+        told.message.contains("the storage target disconnected"),
+        "{told:?}"
+    );
+    service.fails_saying("the storage target disconnected");
 }
 
 #[test]

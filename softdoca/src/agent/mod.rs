@@ -6,13 +6,11 @@
 //! environment: `network`.
 
 mod address;
-mod answer;
 mod client;
 mod export;
 mod limits;
 mod network;
 mod protocol;
-mod registry;
 mod server;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,6 +28,8 @@ pub(crate) use network::{
 };
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};
-pub use registry::{ExportGuard, PublishGuard, export, publish};
-pub use server::{ConnectionId, Handler, OnClose, Reply, Request};
+
+pub use server::{
+    ConnectionId, ExportGuard, Handler, OnClose, PublishGuard, Reply, Request, export, publish,
+};
 pub(crate) use waiting::{WaitScope, is_held_up, is_in_progress};

@@ -1,10 +1,10 @@
 //! Copies between memory maps and private memory. Ranges are validated here; permissions of a peer's access are
 //! validated by the caller.
 
+use super::imported::Region;
 use super::imported::{Imported, Piece};
 use super::mmap::Mmap;
 use super::move_bytes::move_bytes;
-use super::region::Region;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, ExportKind};
-use super::region::Region;
 use crate::agent::{
     Limits, NetworkRegion, RemoteBacking, RemoteRegion, RemoteSegment, Rights, Route,
 };
@@ -273,6 +272,81 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
         len,
         skip: skip as usize,
     }))
+}
+
+// Memory of other processes that is not mapped here.
+
+/// Access method of memory that is not mapped here.
+#[derive(Debug)]
+pub(in crate::memory) enum Region {
+    /// Through the agent of a process of this machine.
+    Agent(RemoteRegion),
+    /// Over the network.
+    Network(Box<NetworkRegion>),
+}
+
+impl Region {
+    /// Copies `len` bytes at `addr` to `to`.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`].
+    ///
+    /// # Safety
+    /// `to` must be valid for writing `len` bytes.
+    pub(in crate::memory) unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
+        match self {
+            // SAFETY: the caller's guarantee.
+            Region::Agent(region) => unsafe { region.read(addr, to, len) },
+            // SAFETY: the caller's guarantee.
+            Region::Network(region) => unsafe { region.read(addr, to, len) },
+        }
+    }
+
+    /// Copies `len` bytes at `from` to `addr`.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`].
+    pub(in crate::memory) fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
+        match self {
+            Region::Agent(region) => region.write(addr, from, len),
+            Region::Network(region) => region.write(addr, from, len),
+        }
+    }
+
+    /// Adds `value` to the u64 at `addr`; returns the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::fetch_add`].
+    pub(in crate::memory) fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        match self {
+            Region::Agent(region) => region.fetch_add(addr, value),
+            Region::Network(region) => region.fetch_add(addr, value),
+        }
+    }
+
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::fetch_add`].
+    pub(in crate::memory) fn compare_swap(
+        &self,
+        addr: u64,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64> {
+        match self {
+            Region::Agent(region) => region.compare_swap(addr, expected, new),
+            Region::Network(region) => region.compare_swap(addr, expected, new),
+        }
+    }
+
+    /// Returns `true` if the owner has exited or has no exports left.
+    pub(in crate::memory) fn is_closed(&self) -> bool {
+        match self {
+            Region::Agent(region) => region.is_closed(),
+            Region::Network(region) => region.is_closed(),
+        }
+    }
 }
 
 #[cfg(test)]

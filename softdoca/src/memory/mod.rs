@@ -11,12 +11,9 @@ mod copy;
 mod descriptor;
 mod export;
 mod imported;
-mod maps;
 mod mmap;
 mod move_bytes;
 mod permissions;
-mod prefetch;
-mod region;
 mod sharing;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,8 @@
 //! Copies that avoid a slow case of `rep movsb`.
 
+use super::mmap::Mmap;
+use crate::prefetch::LINE;
+
 /// C libraries use `rep movsb` for copies of at least this length only.
 const LONG: usize = 2048;
 /// Long copies are cut into pieces of this length.
@@ -36,6 +39,26 @@ pub(super) unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
 fn is_slow(from: usize, to: usize, len: usize) -> bool {
     let behind = to.wrapping_sub(from) % PAGE;
     (1..64).contains(&behind) && from.abs_diff(to) >= len
+}
+
+// Prefetch of memory that will be copied soon.
+
+/// Maximum number of lines to prefetch. The hardware's prefetchers continue once a copy has begun; only their start is
+/// slow, and more lines delay other loads (measured: 16 are not better than 8, and 64 are worse than none).
+const LINES: usize = 8;
+
+impl Mmap {
+    /// Prefetches the `len` bytes at `addr`. A hint: no effect on memory that is not mapped here.
+    #[inline]
+    pub fn prefetch(&self, addr: u64, len: usize) {
+        let len = len.min(LINES * LINE);
+        let Some(start) = self.local_ptr(addr, len as u64) else {
+            return;
+        };
+        for offset in (0..len).step_by(LINE) {
+            crate::prefetch::to_read(start.wrapping_add(offset));
+        }
+    }
 }
 
 #[cfg(test)]

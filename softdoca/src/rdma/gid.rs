@@ -2,7 +2,7 @@
 
 use crate::topology::DeviceModel;
 
-/// A device's table: the link-local GID made of its hardware address, and that of its IPv4 address.
+/// GID table of a device: the link-local GID derived from its hardware address, and that of its IPv4 address.
 pub(crate) fn gids(device: &DeviceModel) -> [[u8; 16]; 2] {
     [
         device.link_local().octets(),

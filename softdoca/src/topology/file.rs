@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use serde::Deserialize;
 
 use super::Topology;
-use super::model::{DeviceModel, FunctionType, PciAddress, RepresentorKind, RepresentorModel};
+use super::{DeviceModel, FunctionType, PciAddress, RepresentorKind, RepresentorModel};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! The processes of one session.
+//! Processes of one session.
 
 mod lines;
 
@@ -25,14 +25,14 @@ use crate::demo::Error;
 use crate::demo::content::Content;
 use crate::demo::plan::Run;
 
-/// Time that a role gets to be ready for its peer.
+/// Time for a role to become ready.
 const READY: Duration = Duration::from_secs(20);
-/// Time that a whole session may take.
+/// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(300);
-/// Time that service and targets get to end once the initiator has.
+/// Time for service and targets to exit after the initiator.
 const FAREWELL: Duration = Duration::from_secs(15);
 
-/// What the roles of one session reported.
+/// Reports of the roles of one session.
 #[derive(Debug)]
 pub struct Session {
     pub initiator: Value,
@@ -40,7 +40,7 @@ pub struct Session {
     pub targets: Vec<Value>,
 }
 
-/// Starts sessions in a private runtime directory.
+/// Runs sessions in a private runtime directory.
 pub struct Deployment<'a> {
     program: PathBuf,
     plan: &'a Plan,
@@ -67,12 +67,12 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    /// The user has asked to end.
+    /// Returns `true` if a shutdown was requested.
     pub fn interrupted(&self) -> bool {
         self.shutdown.is_requested()
     }
 
-    /// Runs one session to its end. The reference's roles serve one session, so each run has its own processes.
+    /// Runs one session. The reference's roles serve one session, so each run has its own processes.
     pub fn run(&self, run: &Run) -> Result<Session, Failure> {
         self.make_files(run)?;
         let lines = self.lines(run, true);
@@ -94,7 +94,7 @@ impl<'a> Deployment<'a> {
             let ended = process
                 .finish(deadline, || self.interrupted())
                 .and_then(|stdout| document(role, &stdout));
-            // After a failure nobody looks at the others' documents.
+            // After a failure, the other documents are not used.
             ended.unwrap_or_else(|failure| {
                 failures.push(failure);
                 Value::Null
@@ -118,7 +118,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Makes what the roles of this session read and earlier ones did not.
+    /// Creates the input files of this session's roles unless they exist.
     fn make_files(&self, run: &Run) -> Result<(), Failure> {
         if run.plain == Plain::Noise {
             self.files.make_noise().map_err(|error| Failure {
@@ -133,7 +133,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Makes the `.sbc` files of the content with the generator, unless they are there.
+    /// Creates the `.sbc` files with the generator unless they exist.
     fn generate(&self, run: &Run, geometry: Geometry) -> Result<(), Failure> {
         let sbc = self.files.sbc(geometry);
         if sbc.iter().all(|path| path.exists()) {
@@ -146,7 +146,7 @@ impl<'a> Deployment<'a> {
             .map(drop)
     }
 
-    /// Everything that the sessions left in the runtime directory.
+    /// Files left in the runtime directory.
     pub fn leftovers(&self) -> Result<Vec<PathBuf>, Error> {
         let entries = match std::fs::read_dir(&self.runtime) {
             Ok(entries) => entries,
@@ -174,7 +174,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// A CPU for role number `role` of a session with three of them.
+    /// A CPU for role number `role` of a session with three roles.
     pub(super) fn cpu(&self, role: usize) -> usize {
         self.cpus.of(role, 3, 1).next().unwrap_or_default()
     }
@@ -208,31 +208,31 @@ fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
     })
 }
 
-// The CPUs of the roles.
+// CPUs of the roles.
 
-/// The CPUs that this process may use, shared out among the roles.
+/// The CPUs that this process may use, distributed to the roles.
 struct Cpus(Vec<usize>);
 
 impl Cpus {
-    /// Those of this process's affinity mask.
+    /// CPUs of this process's affinity mask.
     fn allowed() -> Result<Self, Error> {
         let cpus = deployment::allowed_cpus().map_err(Error::io("ask for the allowed CPUs"))?;
         Ok(Self(cpus))
     }
 
-    /// One for each worker of role number `role` in a session of so many `roles`. A pipeline of one worker each takes as
-    /// many CPUs as there are roles; on fewer, the roles with high numbers share.
+    /// One CPU per worker of role number `role` in a session with `roles` roles. A pipeline with one worker per role
+    /// uses as many CPUs as roles; with fewer CPUs, the last roles share.
     fn of(&self, role: usize, roles: usize, workers: u32) -> impl Iterator<Item = usize> + use<'_> {
         (0..workers as usize).map(move |worker| self.0[(worker * roles + role) % self.0.len()])
     }
 }
 
-// The files that the roles of a session read.
+// Input files of the roles.
 
-/// Where the files of a deployment are. Those that only some sessions need are made before the first of these.
+/// Input files of a deployment. Files needed by some sessions only are created on demand.
 #[derive(Debug)]
 struct Files {
-    /// The content of the storage.
+    /// Data of the storage.
     content: PathBuf,
     directory: PathBuf,
     capacity: u64,
@@ -247,7 +247,7 @@ impl Files {
         }
     }
 
-    /// The set of `.sbc` files that the content makes: data_1, data_2 and data_p.
+    /// The `.sbc` files of the data: data_1, data_2 and data_p.
     fn sbc(&self, geometry: Geometry) -> [PathBuf; 3] {
         let kind = if geometry.is_compatible() {
             ""
@@ -257,12 +257,12 @@ impl Files {
         ["data_1", "data_2", "data_p"].map(|name| self.directory.join(format!("{kind}{name}.sbc")))
     }
 
-    /// As many bytes as the storage has, none of which compress.
+    /// Incompressible data of the storage's size.
     fn noise(&self) -> PathBuf {
         self.directory.join("noise.bin")
     }
 
-    /// Writes [`noise`](Self::noise), unless it is there.
+    /// Writes [`noise`](Self::noise) unless it exists.
     fn make_noise(&self) -> Result<(), Error> {
         let path = self.noise();
         if path.exists() {
@@ -272,7 +272,7 @@ impl Files {
     }
 }
 
-/// The sequence of splitmix64, which passes for random and is the same in every run.
+/// Pseudo-random sequence of splitmix64, the same in every run.
 fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     let mut state = 0u64;
@@ -290,9 +290,9 @@ fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
     file.flush()
 }
 
-// A deployment that goes on after the demo has ended.
+// A deployment that continues to run after the demo.
 
-/// What to tell the user about a deployment that was left running.
+/// Instructions for a deployment that was left running.
 pub struct Kept(String);
 
 impl fmt::Display for Kept {
@@ -302,12 +302,12 @@ impl fmt::Display for Kept {
 }
 
 impl Deployment<'_> {
-    /// Starts the targets and the service of `run` once more and leaves them running. Their logs go to `directory`, which
-    /// has to stay.
+    /// Starts the targets and the service of `run` and leaves them running. Their logs are written to `directory`,
+    /// which must persist.
     pub fn keep(&self, run: &Run, directory: &Path) -> Result<Kept, Error> {
         let lines = self.lines(run, false);
         let names = run.layout.targets();
-        // The ports are chosen here, so that the printed command lines are those that run.
+        // Ports are chosen here, so that the printed command lines match the running processes.
         let reserved: Vec<Port> = names
             .iter()
             .map(|_| Port::reserve())
@@ -323,7 +323,7 @@ impl Deployment<'_> {
         for (name, line) in &started {
             processes.push(self.spawn_detached(name, line, directory)?.to_string());
         }
-        // The service goes first: it ends by itself when a target does, with a complaint.
+        // The service is stopped first: when a target exits, it exits with an error.
         processes.reverse();
         let running: Vec<String> = started
             .iter()
@@ -341,7 +341,7 @@ impl Deployment<'_> {
         )))
     }
 
-    /// Starts a role that outlives this program; answers its process id.
+    /// Starts a role that outlives this program; returns its process id.
     fn spawn_detached(
         &self,
         name: &str,
@@ -353,7 +353,7 @@ impl Deployment<'_> {
         let errors = log.try_clone().map_err(Error::io("a log file"))?;
         let mut command = self.command(arguments);
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        // A group of its own: Ctrl-C in this terminal is not for it.
+        // In its own process group, so that Ctrl-C in this terminal does not stop it.
         command.process_group(0);
         let process = command
             .spawn()
@@ -361,7 +361,7 @@ impl Deployment<'_> {
         Ok(process.id())
     }
 
-    /// What a person types to start a role of this deployment.
+    /// Shell command that starts a role of this deployment.
     fn shell_line(&self, arguments: &[OsString]) -> String {
         let words = std::iter::once(self.program.as_os_str())
             .chain(arguments.iter().map(OsString::as_os_str));

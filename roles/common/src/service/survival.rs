@@ -133,7 +133,7 @@ impl Comeback {
             }
             Ok(None) if channel.is_refused() => {
                 refused = true;
-                let failure = Failure::unexpected("nobody listens there");
+                let failure = Failure::unexpected("connection refused");
                 rejoin.handle(RejoinEvent::Failed(failure), now);
             }
             Ok(None) => rejoin.handle(RejoinEvent::Timeout, now),

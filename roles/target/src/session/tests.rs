@@ -197,7 +197,7 @@ fn counts_out_of_range_are_refused() {
     driver.request(Payload::QueryStorageRequest);
     for (cores, transactions, part) in [
         (0, 4, "core count: expected 1 to 2"),
-        (3, 4, "3 came"),
+        (3, 4, "got 3"),
         (u32::MAX, 4, "--cpu"),
         (1, 0, "transactions per core"),
         (1, MAX_TRANSACTIONS + 1, "got 8193"),

@@ -192,10 +192,10 @@ fn counts_out_of_range_are_refused_by_the_service() {
     world.request(Payload::QueryStorageRequest);
     for (cores, transactions, part) in [
         (0, 1, "expected 1 to 1, as many --cpu as this service"),
-        (2, 1, "2 came"),
+        (2, 1, "got 2"),
         (1, 0, "transactions per core"),
-        (1, u32::MAX, "4294967295 came"),
-        (1, MAX_TRANSACTIONS + 1, "4001 came"),
+        (1, u32::MAX, "got 4294967295"),
+        (1, MAX_TRANSACTIONS + 1, "got 4001"),
     ] {
         let error = world.error(init(cores, transactions));
         assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
@@ -231,7 +231,7 @@ fn error_of_the_target_is_forwarded_and_ends_the_session() {
     assert!(
         error
             .message
-            .contains("as many --cpu as this target has, 4 came"),
+            .contains("as many --cpu as this target has, got 4"),
         "{}",
         error.message
     );
@@ -329,7 +329,10 @@ fn disconnection_of_a_peer_ends_the_session() {
     let mut world = World::running();
     world.client(ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("initiator left"),
+        world
+            .ended_with()
+            .message
+            .contains("initiator disconnected"),
         "{:?}",
         world.end
     );
@@ -338,7 +341,10 @@ fn disconnection_of_a_peer_ends_the_session() {
     let mut world = World::running();
     world.storage(ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("storage target left"),
+        world
+            .ended_with()
+            .message
+            .contains("storage target disconnected"),
         "{:?}",
         world.end
     );

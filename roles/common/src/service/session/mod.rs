@@ -684,7 +684,8 @@ impl<L: Layout> Session<L> {
                 // The initiator has disconnected, so the request needs no response.
                 self.request = None;
                 let waiting = self.waiting_for();
-                let message = format!("the initiator left while the service waited for {waiting}");
+                let message =
+                    format!("the initiator disconnected while the service waited for {waiting}");
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
             ChannelEvent::Connected => self.has_client = true,
@@ -764,13 +765,13 @@ impl<L: Layout> Session<L> {
         } = init;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
-                "core count: expected 1 to {}, as many --cpu as this service has, {core_count} came",
+                "core count: expected 1 to {}, as many --cpu as this service has, got {core_count}",
                 self.cpu_count
             )));
         }
         if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
             return Err(Failure::invalid(format!(
-                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
+                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, got {transaction_count}"
             )));
         }
         let doubled = InitStorage {

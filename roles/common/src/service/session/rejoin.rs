@@ -214,7 +214,7 @@ impl Rejoin {
                 )));
             }
             (ChannelEvent::Closed, _) => {
-                let message = "it left while it was to come back";
+                let message = "it disconnected before it had rejoined";
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
             _ => {}
@@ -251,7 +251,7 @@ impl Rejoin {
                 if (details.context_index, details.role) != expected {
                     let (index, role) = expected;
                     return self.fail(Failure::unexpected(format!(
-                        "expected the {role} connection of context {index}, the {} connection of context {} came",
+                        "expected the {role} connection of context {index}, got the {} connection of context {}",
                         details.role, details.context_index
                     )));
                 }

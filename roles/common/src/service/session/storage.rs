@@ -84,7 +84,8 @@ impl<L: Layout> Session<L> {
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
             (ChannelEvent::Closed, _) => {
                 let waiting = self.waiting_for();
-                let message = format!("the {name} left while the service waited for {waiting}");
+                let message =
+                    format!("the {name} disconnected while the service waited for {waiting}");
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
             (ChannelEvent::Connected, _) => self.connected(now, target),

@@ -293,7 +293,7 @@ fn target_that_disconnects_refuses_or_sends_wrong_messages_does_not_rejoin() {
         connection_details: Bytes::new(),
     });
     for (silent_at, answer, part) in [
-        (MessageType::QueryStorageRequest, None, "it left"),
+        (MessageType::QueryStorageRequest, None, "it disconnected"),
         (MessageType::InitStorageRequest, Some((1, error)), "busy"),
         (
             MessageType::InitStorageRequest,
