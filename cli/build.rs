@@ -1,4 +1,4 @@
-//! Makes an archive of what `sdk install` needs outside of a checkout: the sources of softdoca's shared library.
+//! Archives the sources of softdoca's shared library, which `sdk install` needs outside of a checkout.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 
-/// Packages of the archive, with their directories.
+/// Packages of the archive: their directories.
 const PACKAGES: [&str; 3] = ["doca-sys/abi", "softdoca", "softdoca/shared"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Has cargo run this again when the path changes.
+/// Makes cargo run this again when the path changes.
 fn watched(path: &Path) -> &Path {
     println!("cargo::rerun-if-changed={}", path.display());
     path
@@ -53,7 +53,7 @@ fn watched(path: &Path) -> &Path {
 
 type Archive = Builder<GzEncoder<File>>;
 
-/// The same bytes give the same archive: no times, no owners.
+/// Reproducible: no times, no owners.
 fn add(archive: &mut Archive, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
     let mut header = Header::new_gnu();
     header.set_size(bytes.len() as u64);

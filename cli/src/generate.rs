@@ -11,7 +11,7 @@ use role_common::{errln, outln};
 
 use crate::{Cli, NAME, roles};
 
-/// Where to.
+/// Options.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Directory for usr/share/man/man1 and the completions of bash, zsh and fish
@@ -19,7 +19,7 @@ pub struct Options {
     directory: PathBuf,
 }
 
-/// Writes them.
+/// Writes the files.
 pub fn run(options: &Options) -> ExitCode {
     match write(&options.directory) {
         Ok(files) => {
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The command with the flags of the roles, which read their arguments themselves.
+/// Adds the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
     let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
     for role in roles::ALL {
@@ -56,7 +56,7 @@ fn write(directory: &Path) -> io::Result<usize> {
     fs::create_dir_all(&man)?;
     let programs = roles::ALL.map(|role| (role.command)(role.program));
     for command in programs.into_iter().chain([whole()]) {
-        // With all subcommands, but for the hidden ones.
+        // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
     }
     let mut files = fs::read_dir(&man)?.count();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_and_completions_have_the_flags_of_roles() {
+    fn man_pages_and_completions_have_the_flags_of_roles() {
         let directory = tempfile::tempdir().expect("a directory");
         let files = write(directory.path()).expect("written");
         let read = |path: &str| {

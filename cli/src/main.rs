@@ -2,7 +2,7 @@
 //!
 //! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
 #![forbid(unsafe_code)]
-// They panic when the stream is closed or full: see role_common::console.
+// They panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
@@ -43,23 +43,23 @@ struct Cli {
 enum Command {
     /// Start a deployment, read and write a file through it, validate, measure: PASS or FAIL
     Demo(demo::Options),
-    /// Measure deployments, and the limits of the machine beside them
+    /// Measure deployments, and the limits of the machine
     Bench(bench::Options),
-    /// Test an implementation of the protocol from the outside
+    /// Test an implementation of the protocol as a black box
     Conformance(conformance::Options),
     /// softdoca for C and C++: install its library, headers and pkg-config files
     Sdk(sdk::Options),
-    /// Show what roles with --metrics have done and how they are: a table or JSON
+    /// Show counters and state of roles with --metrics: a table or JSON
     Status(monitor::StatusOptions),
-    /// Show the same live, with rates
+    /// Show counters and state of roles continuously, with rates
     Top(monitor::TopOptions),
     /// Write man pages and completions for packages
     #[command(hide = true)]
     Generate(generate::Options),
-    /// A part of what `bench` compares with
+    /// A process of a baseline measurement of `bench`
     #[command(hide = true)]
     Yardstick(yardstick::Options),
-    /// The initiator that `bench` measures pauses with
+    /// The initiator of `bench` for measurements after pauses
     #[command(hide = true)]
     FirstIos(bench::first_ios::Options),
     /// The storage target: doca_storage_target_rdma
@@ -80,12 +80,12 @@ enum Command {
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
-    /// The maker of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator
+    /// The generator of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator
     #[command(disable_help_flag = true)]
     SbcGenerator(RoleArguments),
 }
 
-/// Arguments that the role reads itself.
+/// Arguments that are parsed by the role.
 #[derive(Debug, Args)]
 struct RoleArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -93,7 +93,7 @@ struct RoleArguments {
 }
 
 impl RoleArguments {
-    /// The arguments as a program gets them: its name first.
+    /// Arguments as a program gets them, starting with its name.
     fn with_program_name(self) -> impl Iterator<Item = OsString> {
         std::iter::once(OsString::from("doca-storage")).chain(self.arguments)
     }
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => {
-            // Help and version go to standard output.
+            // Help and version are printed on standard output.
             let printed = error.print().and_then(|()| std::io::stdout().flush());
             if !error.use_stderr() {
                 console::printed(printed);

@@ -1,4 +1,5 @@
-//! The roles that this program has: as subcommands, and under the names of the reference's programs when it is started as one of them.
+//! Roles of this program: as subcommands, and selected by the name of the executable if it is that of a reference
+//! program.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,19 +8,19 @@ use std::process::ExitCode;
 use clap::Command;
 use role_common::flags;
 
-/// One role.
+/// A role.
 #[derive(Debug, Clone, Copy)]
 pub struct Role {
-    /// The subcommand.
+    /// Subcommand.
     pub name: &'static str,
-    /// The program of the reference.
+    /// Program name in the reference.
     pub program: &'static str,
     /// Its flags, for a program of this name.
     pub command: fn(&'static str) -> Command,
     run: fn(Vec<OsString>) -> ExitCode,
 }
 
-/// All of them.
+/// All roles.
 pub const ALL: [Role; 5] = [
     Role {
         name: "target",
@@ -53,7 +54,7 @@ pub const ALL: [Role; 5] = [
     },
 ];
 
-/// Runs the role whose program this was started as: by a link of that name.
+/// Runs the role whose program name this was started under, through a link of that name.
 pub fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
     let program = Path::new(arguments.first()?).file_name()?;
     let role = ALL
@@ -62,7 +63,7 @@ pub fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
     Some((role.run)(arguments.to_vec()))
 }
 
-/// Runs `help ROLE`: roles print their help themselves.
+/// Runs `help ROLE`: roles print their own help.
 pub fn help(arguments: &[OsString]) -> Option<ExitCode> {
     let [_, help, name] = arguments else {
         return None;

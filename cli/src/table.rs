@@ -8,20 +8,20 @@ use tabled::settings::peaker::Priority;
 use tabled::settings::width::Width;
 use tabled::settings::{Alignment, Style};
 
-/// Least width that a table is made to fit.
+/// Minimum width of a table.
 const LEAST_WIDTH: usize = 40;
 
-/// How a table is laid out.
+/// Layout of a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Layout<'a> {
-    /// Columns of numbers.
+    /// Columns with numbers.
     pub right: &'a [usize],
-    /// Columns that are left out one after the other, from the first one here, until the table fits.
+    /// Columns that are omitted, in this order, until the table fits.
     pub optional: &'a [usize],
 }
 
-/// Columns of the terminal that standard output is; `None` where it is none, and lines may be of any length. `COLUMNS` says otherwise in
-/// either case.
+/// Width of the terminal on standard output; `None` if it is not a terminal, for unlimited lines. `COLUMNS` overrides
+/// both.
 pub fn width() -> Option<usize> {
     let chosen = std::env::var("COLUMNS").ok()?.parse().ok();
     chosen.or_else(|| {
@@ -31,7 +31,7 @@ pub fn width() -> Option<usize> {
     })
 }
 
-/// The table, as wide as [`width`] at most. What is left out of it is said below.
+/// Renders the table, at most [`width`] wide. Omitted columns are listed below it.
 pub fn render(rows: Builder, layout: Layout<'_>) -> String {
     render_within(rows, layout, width())
 }
@@ -141,7 +141,7 @@ mod tests {
     };
 
     #[test]
-    fn without_a_width_everything_is_shown_in_one_line() {
+    fn without_a_width_each_row_is_one_line() {
         let text = render_within(rows(), LAYOUT, None);
         assert!(text.contains("words that go on for long"), "{text}");
         assert!(text.contains("│          333 │"), "{text}");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_every_width_and_says_what_is_left_out() {
+    fn table_fits_every_width_and_lists_omitted_columns() {
         for width in [40, 60, 80, 100, 120] {
             let text = render_within(rows(), LAYOUT, Some(width));
             for line in text.lines() {

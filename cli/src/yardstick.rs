@@ -1,4 +1,4 @@
-//! One process of a yardstick. `bench` starts them; people do not.
+//! A process of a baseline measurement, started by `bench`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,34 +7,34 @@ use ::yardstick::ring::{self, Load};
 use clap::{Args, ValueEnum};
 use role_common::{errln, outln};
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Which process of the pipeline
+    /// Process of the pipeline
     #[arg(value_enum)]
     stage: Stage,
 
-    /// Memory that the three processes share
+    /// Memory shared by the three processes
     #[arg(long, value_name = "FILE")]
     memory: PathBuf,
 
-    /// CPU that it runs on
+    /// CPU to run on
     #[arg(long)]
     cpu: usize,
 
-    /// I/Os on their way
+    /// Number of I/Os in flight
     #[arg(long)]
     transactions: usize,
 
-    /// Bytes of an I/O
+    /// Size of an I/O in bytes
     #[arg(long)]
     block_size: usize,
 
-    /// Blocks of the target
+    /// Number of blocks of the target
     #[arg(long)]
     blocks: usize,
 
-    /// I/Os altogether
+    /// Total number of I/Os
     #[arg(long)]
     operations: u64,
 }
@@ -46,7 +46,7 @@ enum Stage {
     Target,
 }
 
-/// Plays the part; the initiator prints what it has measured, as JSON.
+/// Runs the process; the initiator prints its measurement as JSON.
 pub fn run(options: &Options) -> ExitCode {
     play(options).map_or_else(
         |error| {

@@ -67,7 +67,7 @@ fn document_of_nothing(mut target: Process) {
 }
 
 #[test]
-fn writes_under_way_at_kill_9_spoil_no_others() {
+fn writes_in_flight_at_kill_9_damage_no_other_blocks() {
     let bench = Bench::new();
     let (file, plain) = (
         bench.path("blocks"),
@@ -99,7 +99,7 @@ fn writes_under_way_at_kill_9_spoil_no_others() {
 }
 
 #[test]
-fn the_initial_content_is_that_of_a_new_file() {
+fn initial_content_is_loaded_into_a_new_file_only() {
     let bench = Bench::new();
     let (file, plain) = (
         bench.path("blocks"),
@@ -119,7 +119,7 @@ fn the_initial_content_is_that_of_a_new_file() {
 }
 
 #[test]
-fn a_file_of_others_is_refused() {
+fn file_of_another_format_is_refused() {
     let bench = Bench::new();
     let file = bench.path("blocks");
     let start = |arguments: &[&str]| {
@@ -178,7 +178,7 @@ fn flushes_pass_from_the_initiator_to_the_file() {
 }
 
 #[test]
-fn an_initiator_that_flushes_refuses_a_storage_that_cannot() {
+fn initiator_with_flushes_refuses_a_storage_without_flush() {
     let bench = Bench::new();
     let (_target, port) = bench.target(&["--block-count", "96"]);
     let _service = bench.service(port, &[]);

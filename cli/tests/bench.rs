@@ -16,7 +16,7 @@ fn bench(args: &[&str]) -> Output {
 }
 
 #[test]
-fn deployments_and_limits_are_measured_side_by_side() {
+fn deployments_and_limits_are_measured() {
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("bench.html");
     let output = bench(&[
@@ -79,7 +79,7 @@ fn bars_with(document: &Value, part: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_first_ios_after_a_pause_are_compared_with_others() {
+fn first_ios_after_a_pause_are_compared_with_later_ones() {
     let output = bench(&["--only", "after a pause", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let measurements = document["measurements"].as_array().expect("a list");
@@ -102,7 +102,7 @@ fn the_first_ios_after_a_pause_are_compared_with_others() {
 }
 
 #[test]
-fn system_calls_are_counted_or_named_as_left_out() {
+fn system_calls_are_counted_or_reported_as_unavailable() {
     let only = [
         ["--only", "memcpy: zero copy read 4 KiB x64"],
         ["--only", "system calls: zero copy read 4 KiB x64"],
@@ -149,7 +149,7 @@ fn system_calls_are_counted_or_named_as_left_out() {
 }
 
 #[test]
-fn roles_with_a_doca_of_their_own_are_not_compared_with_twins() {
+fn statically_linked_roles_are_not_compared_with_twins() {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_doca-storage"));
     let ours = program.parent().expect("a directory").display();
     let output = bench(&[
@@ -178,7 +178,7 @@ fn roles_with_a_doca_of_their_own_are_not_compared_with_twins() {
 }
 
 #[test]
-fn an_interruption_keeps_what_was_measured() {
+fn interruption_keeps_completed_measurements() {
     let bench = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
         .args(["bench", "--rounds", "1000", "--seconds", "0.02", "--json"])
         .args(["--only", "memcpy: zero copy read 4 KiB x64"])
@@ -201,7 +201,7 @@ fn an_interruption_keeps_what_was_measured() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error() {
+fn invalid_comparison_is_an_error() {
     let output = bench(&["--compare", "cpp=/nonexistent"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

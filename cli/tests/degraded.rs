@@ -242,7 +242,7 @@ fn flushes_reach_every_target() {
 }
 
 #[test]
-fn flushes_go_on_without_a_target_that_is_lost() {
+fn flushes_succeed_without_a_lost_target() {
     let mut load = Load::with_initiator(&["--flush-every", "3"], 2_000_000_000, &[]);
     load.kill(2);
     progress(&mut load.initiator);
@@ -255,7 +255,7 @@ fn flushes_go_on_without_a_target_that_is_lost() {
 
 /// Its file is shorter than it was: I/Os fail, as they do on a disk that fails, and the target goes on to answer.
 #[test]
-fn a_target_whose_medium_fails_is_detached() {
+fn target_with_a_failed_medium_is_detached() {
     let mut load = Load::new(2_000_000_000, &[]);
     let path = load.bench.path(TARGETS[1]);
     let file = OpenOptions::new().write(true).open(path).expect("there");
@@ -288,7 +288,7 @@ fn a_target_whose_medium_fails_is_detached() {
 }
 
 #[test]
-fn a_target_that_is_killed_is_missed_by_nobody() {
+fn ios_continue_when_a_target_is_killed() {
     let load = Load::new(OPERATIONS, &[]);
     load.targets[1].signal(Signal::KILL);
     survives(load, 1);
@@ -296,7 +296,7 @@ fn a_target_that_is_killed_is_missed_by_nobody() {
 
 /// With a backing file, a target that was killed is the same when it is started again.
 #[test]
-fn a_target_that_has_kept_its_blocks_is_rebuilt_where_it_has_missed_some() {
+fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     let mut load = Load::new(2_000_000_000, &[]);
     for number in 0..3 {
         load.kill(number);
@@ -327,7 +327,7 @@ fn a_target_that_has_kept_its_blocks_is_rebuilt_where_it_has_missed_some() {
 /// Each target is killed under load, started again without its content, and rebuilt. In the end one is killed again, so that what was
 /// rebuilt is needed.
 #[test]
-fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
+fn restarted_targets_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
     for number in 0..3 {
         load.kill(number);
@@ -352,7 +352,7 @@ fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
 
 /// Neither an answer to nothing, nor one that the target was provoked to, costs the session more than this target.
 #[test]
-fn a_target_that_says_what_nobody_has_asked_is_lost_and_comes_back() {
+fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     let mut line = None;
     let ports = |ports: [u16; 3]| {
         let started = FaultyLine::start(&ports).expect("ports");
@@ -389,7 +389,7 @@ fn a_target_that_says_what_nobody_has_asked_is_lost_and_comes_back() {
 }
 
 #[test]
-fn a_target_that_stops_is_lost_after_a_while() {
+fn stopped_target_is_detached_after_a_timeout() {
     let load = Load::new(OPERATIONS, &["--control-timeout", "2"]);
     load.targets[0].signal(Signal::STOP);
     survives(load, 0);
@@ -408,7 +408,7 @@ fn ends_well(load: Load) -> Value {
 /// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine they were not
 /// scheduled either.
 #[test]
-fn a_service_that_does_not_run_for_longer_than_its_timeouts_detaches_no_target() {
+fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     // A target is detached after half of it.
     let mut load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
     // It does not run for long; or it gets a little time now and then, and its targets get none.
@@ -434,7 +434,7 @@ fn a_service_that_does_not_run_for_longer_than_its_timeouts_detaches_no_target()
 
 /// What has come in the meantime is looked at before a target is found to be late.
 #[test]
-fn an_answer_that_came_while_the_service_did_not_run_is_in_time() {
+fn answer_received_while_the_service_was_stopped_is_in_time() {
     let set = Set::new("crc32c");
     let content = set.content(0);
     set.write_and_scrub(&content);
@@ -459,7 +459,7 @@ fn an_answer_that_came_while_the_service_did_not_run_is_in_time() {
 
 /// Two targets that stop at once are more likely starved than dead, and a service with one target is of no use.
 #[test]
-fn of_two_targets_that_stop_one_is_waited_for() {
+fn second_stopped_target_is_not_detached() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
         let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
         progress(&mut load.initiator);
@@ -484,7 +484,7 @@ fn of_two_targets_that_stop_one_is_waited_for() {
 }
 
 #[test]
-fn the_second_loss_is_an_error_of_the_io_and_of_nothing_else() {
+fn second_loss_fails_the_io_only() {
     let mut load = Load::new(2_000_000_000, &[]);
     load.targets[1].signal(Signal::KILL);
     progress(&mut load.initiator);

@@ -58,12 +58,12 @@ fn run(arguments: &[&str], sessions: usize) {
 }
 
 #[test]
-fn with_defaults_otherwise() {
+fn zero_copy_with_defaults() {
     demo(&["--operations", "2000"]);
 }
 
 #[test]
-fn with_two_workers_and_four_blocks_per_io() {
+fn zero_copy_with_two_workers_and_four_blocks_per_io() {
     demo(&[
         "--workers",
         "2",
@@ -75,7 +75,7 @@ fn with_two_workers_and_four_blocks_per_io() {
 }
 
 #[test]
-fn with_a_local_region_smaller_than_the_storage() {
+fn zero_copy_with_a_local_region_smaller_than_the_storage() {
     demo(&[
         "--local-io-region-size",
         "65536",
@@ -87,12 +87,12 @@ fn with_a_local_region_smaller_than_the_storage() {
 }
 
 #[test]
-fn with_blocks_of_512_bytes() {
+fn zero_copy_with_blocks_of_512_bytes() {
     demo(&["--block-size", "512", "--operations", "2000"]);
 }
 
 #[test]
-fn with_blocks_of_one_mebibyte() {
+fn zero_copy_with_blocks_of_1_mib() {
     demo(&[
         "--block-size",
         "1048576",
@@ -104,7 +104,7 @@ fn with_blocks_of_one_mebibyte() {
 }
 
 #[test]
-fn with_one_transaction() {
+fn zero_copy_with_one_transaction() {
     demo(&["--transactions", "1", "--operations", "500"]);
 }
 
@@ -149,17 +149,17 @@ fn gga_with_content_that_does_not_compress() {
 }
 
 #[test]
-fn volume_holds_a_file_system() {
+fn volume_can_hold_a_file_system() {
     run(&["--layout", "volume"], 1);
 }
 
 #[test]
-fn with_its_defaults_both_layouts_one_after_the_other() {
+fn default_demo_runs_both_layouts() {
     run(&["--operations", "2000"], 12);
 }
 
 #[test]
-fn an_unusable_option_is_explained() {
+fn unusable_option_is_explained() {
     let output = Bench::new()
         .command(&["demo", "--local-io-region-size", "100", "--workers", "3"])
         .output()

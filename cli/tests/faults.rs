@@ -41,18 +41,18 @@ fn survives(count: usize, arguments: &[&str]) {
 }
 
 #[test]
-fn zero_copy_survives_a_fault_of_each_role_in_each_phase() {
+fn zero_copy_handles_a_fault_of_each_role_in_each_phase() {
     survives(47, &["--some", "--only", "faults.zero_copy: "]);
 }
 
 #[test]
-fn gga_survives_a_fault_of_each_role_in_each_phase() {
+fn gga_handles_a_fault_of_each_role_in_each_phase() {
     survives(79, &["--some", "--only", "faults.gga: "]);
 }
 
 /// Who was stopped wakes up in the middle of the next session.
 #[test]
-fn those_who_serve_on_do_so_whoever_dies_or_stops_in_the_middle_of_io() {
+fn servers_with_several_sessions_continue_after_any_peer_dies_or_stops() {
     let only = |layout| format!("faults.{layout}.serving: ");
     let (zero_copy, gga) = (only("zero_copy"), only("gga"));
     let all = list(&["--only", &zero_copy, "--only", &gga]);
@@ -62,7 +62,7 @@ fn those_who_serve_on_do_so_whoever_dies_or_stops_in_the_middle_of_io() {
 }
 
 #[test]
-fn a_degraded_service_goes_on_without_a_target_and_takes_it_back() {
+fn degraded_service_continues_without_a_target_until_it_rejoins() {
     let all = list(&["--only", "faults.gga.degraded: "]);
     let io: Vec<&str> = all.lines().filter(|name| name.contains(", io, ")).collect();
     let arguments: Vec<&str> = io.iter().flat_map(|name| ["--only", name]).collect();
@@ -97,7 +97,7 @@ fn fails(programs: &TempDir, name: &str) -> (String, Value) {
 }
 
 #[test]
-fn a_target_that_forgets_what_it_has_acknowledged_is_found() {
+fn target_that_loses_acknowledged_writes_is_detected() {
     let script = format!(
         r#"for word in "$@"; do case $word in */blocks-*) rm -f "$word";; esac; done
 exec {PROGRAM} target "$@""#
@@ -109,7 +109,7 @@ exec {PROGRAM} target "$@""#
 }
 
 #[test]
-fn a_service_that_takes_the_death_of_its_target_for_a_success_is_found() {
+fn service_that_reports_success_after_its_target_died_is_detected() {
     let script = format!("{PROGRAM} zero-copy \"$@\"\nexit 0");
     let programs = with_script("doca_storage_comch_to_rdma_zero_copy", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: target, io, SIGKILL");
@@ -121,7 +121,7 @@ fn a_service_that_takes_the_death_of_its_target_for_a_success_is_found() {
 
 /// A shell that is killed leaves the initiator that it has started, and which goes on.
 #[test]
-fn a_process_that_outlives_its_role_is_found() {
+fn leftover_process_is_detected() {
     let script = format!("{PROGRAM} initiator \"$@\"");
     let programs = with_script("doca_storage_initiator_comch", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: initiator, io, SIGKILL");

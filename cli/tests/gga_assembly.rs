@@ -40,7 +40,7 @@ fn written_twice() -> (Set, PathBuf, PathBuf, [PathBuf; 3]) {
 }
 
 #[test]
-fn two_disks_from_before_the_last_session_are_refused_unless_the_third_is_given_up() {
+fn two_stale_disks_are_refused_unless_the_third_is_given_up() {
     for (restored, latest) in [([1, 2], 0), ([0, 2], 1), ([0, 1], 2)] {
         let (mut set, old, _, copies) = written_twice();
         restore(&set, &copies, &restored);
@@ -78,7 +78,7 @@ fn two_disks_from_before_the_last_session_are_refused_unless_the_third_is_given_
 }
 
 #[test]
-fn a_disk_from_before_the_last_session_is_rebuilt() {
+fn stale_disk_is_rebuilt() {
     for (number, name) in TARGETS.iter().enumerate() {
         let (mut set, _, new, copies) = written_twice();
         restore(&set, &copies, &[number]);
@@ -95,7 +95,7 @@ fn a_disk_from_before_the_last_session_is_rebuilt() {
 }
 
 #[test]
-fn a_disk_that_is_exchanged_for_an_older_one_within_a_session_is_rebuilt() {
+fn disk_replaced_by_an_older_one_within_a_session_is_rebuilt() {
     for (number, name) in TARGETS.iter().enumerate() {
         let (mut set, _, new, copies) = written_twice();
         (0..3).for_each(|number| set.start(number));
@@ -117,7 +117,7 @@ fn a_disk_that_is_exchanged_for_an_older_one_within_a_session_is_rebuilt() {
 
 /// Its superblock cannot tell, but a scrub looks at the blocks.
 #[test]
-fn a_disk_that_has_lost_writes_within_a_session_is_scrubbed_when_it_rejoins() {
+fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
     for (number, name) in TARGETS.iter().enumerate() {
         let (mut set, _, new, copies) = written_twice();
         let current = set.stored(number);
@@ -147,7 +147,7 @@ fn a_disk_that_has_lost_writes_within_a_session_is_scrubbed_when_it_rejoins() {
 
 /// A target of another set that comes to the place of a lost one is not overwritten.
 #[test]
-fn a_target_of_another_set_does_not_take_the_place_of_a_lost_one() {
+fn target_of_another_set_does_not_replace_a_lost_one() {
     let (mut set, mut other) = (Set::new("crc32c"), Set::new("crc32c"));
     let (content, foreign) = (set.content(0), other.content(1));
     set.write(&content);
@@ -189,7 +189,7 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
 }
 
 #[test]
-fn a_session_begins_without_a_target_after_a_clean_shutdown() {
+fn session_starts_without_a_target_after_a_clean_shutdown() {
     for (number, checksum) in [(0, "crc32c"), (1, "off"), (2, "crc32c")] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
@@ -200,7 +200,7 @@ fn a_session_begins_without_a_target_after_a_clean_shutdown() {
 }
 
 #[test]
-fn a_session_begins_without_a_target_after_an_unclean_shutdown() {
+fn session_starts_without_a_target_after_an_unclean_shutdown() {
     for number in 0..3 {
         let mut set = Set::new("crc32c");
         let (old, new) = (set.content(0), set.content(1));
@@ -215,7 +215,7 @@ fn a_session_begins_without_a_target_after_an_unclean_shutdown() {
 }
 
 #[test]
-fn a_service_with_one_target_waits_for_a_second_one() {
+fn service_with_one_target_waits_for_a_second_one() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.write(&content);
@@ -235,7 +235,7 @@ fn a_service_with_one_target_waits_for_a_second_one() {
 
 /// Without superblocks that say so, two targets are not known to be enough.
 #[test]
-fn a_new_set_does_not_begin_without_a_target() {
+fn new_set_does_not_start_without_a_target() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.kill(2);

@@ -71,7 +71,7 @@ fn between_restarts(set: &mut Set, change: impl FnOnce(&Set)) {
 /// The checksum of a block is in the last sector of the chunk of data_2. Without that sector and without the parity, the block is lost,
 /// though what is left looks like a block that was written without a checksum.
 #[test]
-fn a_block_that_lost_its_checksum_and_its_parity_is_an_error_and_never_data() {
+fn block_without_valid_checksum_and_parity_is_an_error() {
     const SOUND: usize = BLOCKS - 4;
     let mut set = Set::logical();
     let content = set.content(0);
@@ -103,7 +103,7 @@ fn a_block_that_lost_its_checksum_and_its_parity_is_an_error_and_never_data() {
 }
 
 #[test]
-fn what_a_read_repairs_is_repaired_in_the_file() {
+fn read_repair_is_written_back_to_the_file() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.write_and_scrub(&content);
@@ -127,7 +127,7 @@ fn what_a_read_repairs_is_repaired_in_the_file() {
 }
 
 #[test]
-fn what_no_read_looks_at_is_repaired_by_a_scrub() {
+fn scrub_repairs_blocks_that_are_not_read() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.write_and_scrub(&content);
@@ -161,7 +161,7 @@ fn misdirect(set: &Set, numbers: &[usize]) {
 }
 
 #[test]
-fn a_misdirected_write_of_one_target_is_recovered_from_the_others() {
+fn misdirected_write_of_one_target_is_recovered_from_the_others() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.write_and_scrub(&content);
@@ -180,7 +180,7 @@ fn a_misdirected_write_of_one_target_is_recovered_from_the_others() {
 }
 
 #[test]
-fn a_misdirected_write_of_several_targets_is_an_error_and_never_the_other_block() {
+fn misdirected_writes_of_several_targets_are_an_error() {
     for numbers in [&[0, 1][..], &[0, 2], &[1, 2], &[0, 1, 2]] {
         let mut set = Set::new("crc32c");
         let content = set.content(0);
@@ -212,7 +212,7 @@ fn scrubbed(set: &Set, content: &Path, arguments: &[&str], times: usize) -> (Val
 }
 
 #[test]
-fn a_scrub_gives_all_blocks_a_checksum_and_from_then_on_none_is_without() {
+fn scrub_adds_checksums_which_are_required_afterwards() {
     let mut set = Set::new("off");
     let content = set.content(0);
     set.write(&content);
@@ -248,7 +248,7 @@ fn a_scrub_gives_all_blocks_a_checksum_and_from_then_on_none_is_without() {
 }
 
 #[test]
-fn scrubs_are_made_when_the_flags_say_so() {
+fn scrubs_run_as_set_by_the_flags() {
     let set = Set::new("crc32c");
     let content = set.content(0);
     let service = set.service(&["--scrub", "off"]);
@@ -267,7 +267,7 @@ fn scrubs_are_made_when_the_flags_say_so() {
 }
 
 #[test]
-fn a_scrub_takes_as_long_as_its_rate_says() {
+fn scrub_rate_is_limited() {
     // 64 blocks of 4 KiB at 1 MiB per second.
     const LEAST: Duration = Duration::from_millis(200);
     let set = Set::new("crc32c");

@@ -98,12 +98,12 @@ fn one_of_three(matrix: &str) {
 }
 
 #[test]
-fn one_damaged_half_is_made_anew_from_the_others_vandermonde() {
+fn one_corrupt_chunk_is_recovered_with_vandermonde() {
     one_of_three("vandermonde");
 }
 
 #[test]
-fn one_damaged_half_is_made_anew_from_the_others_cauchy() {
+fn one_corrupt_chunk_is_recovered_with_cauchy() {
     one_of_three("cauchy");
 }
 
@@ -117,7 +117,7 @@ fn refused(session: Session) {
 }
 
 #[test]
-fn two_damaged_halves_of_one_stripe_are_an_error() {
+fn two_corrupt_chunks_of_one_stripe_are_an_error() {
     for (first, second) in [(0, 1), (0, 2), (1, 2)] {
         for recover_every in ["0", "1"] {
             let bench = Bench::new();
@@ -135,7 +135,7 @@ fn two_damaged_halves_of_one_stripe_are_an_error() {
 }
 
 #[test]
-fn without_checksums_damage_is_an_error_wherever_it_is() {
+fn without_checksums_any_corruption_is_an_error() {
     for target in 0..3 {
         let bench = Bench::new();
         let content = compressible(BLOCKS * BLOCK_SIZE);
@@ -146,7 +146,7 @@ fn without_checksums_damage_is_an_error_wherever_it_is() {
 }
 
 #[test]
-fn a_block_that_lost_its_checksum_is_checked_against_its_parity() {
+fn block_without_checksum_is_checked_against_its_parity() {
     let bench = Bench::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
     let files = bench.generate("content", &content, &[]);
@@ -195,7 +195,7 @@ fn writer(bench: &Bench, liar: usize, fault: &str, passes: usize) -> Session {
 }
 
 #[test]
-fn one_target_that_does_not_store_what_it_says_is_made_up_for() {
+fn writes_ignored_by_one_target_are_recovered() {
     for fault in ["ignore-writes", "swap-blocks:3:17", "replay-previous-pass"] {
         for (liar, name) in TARGETS.iter().enumerate() {
             let bench = Bench::new();
@@ -210,7 +210,7 @@ fn one_target_that_does_not_store_what_it_says_is_made_up_for() {
 }
 
 #[test]
-fn a_target_that_cannot_store_is_an_error() {
+fn failed_write_of_a_target_is_an_error() {
     for liar in 0..3 {
         let bench = Bench::new();
         // A write: the first pass has not come to its end.

@@ -70,7 +70,7 @@ fn files_without_checksums_are_served() {
 }
 
 #[test]
-fn files_with_checksums_are_served_whatever_the_service_writes() {
+fn files_with_checksums_are_served_for_any_checksum_mode() {
     let content = compressible(BLOCKS * BLOCK_SIZE);
     for checksum in ["crc32c", "off", "require"] {
         read(
@@ -100,7 +100,7 @@ fn files_of_a_logical_block_size_are_served() {
 }
 
 #[test]
-fn files_without_checksums_are_refused_where_these_are_required() {
+fn files_without_checksums_are_refused_if_required() {
     let bench = Bench::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
     let files = bench.generate("content", &content, &["--checksum", "off"]);
@@ -121,7 +121,7 @@ fn files_without_checksums_are_refused_where_these_are_required() {
 }
 
 #[test]
-fn random_bytes_in_the_compatible_mode_name_the_flag_that_stores_them() {
+fn error_for_incompressible_data_names_the_flag() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
     let random = bench.file("random", &noise(BLOCKS * BLOCK_SIZE));
@@ -145,7 +145,7 @@ fn random_bytes_in_the_compatible_mode_name_the_flag_that_stores_them() {
 }
 
 #[test]
-fn targets_that_are_too_small_for_the_logical_block_size_are_refused() {
+fn targets_too_small_for_the_logical_block_size_are_refused() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
     let (initiator, _service, _targets) = session(
@@ -160,7 +160,7 @@ fn targets_that_are_too_small_for_the_logical_block_size_are_refused() {
 }
 
 #[test]
-fn targets_that_differ_are_refused_with_the_difference() {
+fn mismatched_targets_are_refused_with_the_difference() {
     let bench = Bench::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
     let mut files = bench.generate("content", &content, &[]);

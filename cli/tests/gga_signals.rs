@@ -63,21 +63,21 @@ fn code(mut process: Process) -> Option<i32> {
 }
 
 #[test]
-fn of_the_initiator() {
+fn interrupted_initiator_ends_the_deployment() {
     let load = Load::new();
     load.initiator.signal(Signal::INT);
     load.ends();
 }
 
 #[test]
-fn of_the_service() {
+fn interrupted_service_ends_the_deployment() {
     let load = Load::new();
     load.service.signal(Signal::TERM);
     load.ends();
 }
 
 #[test]
-fn of_a_target() {
+fn interrupted_target_ends_the_deployment() {
     for target in 0..3 {
         let load = Load::new();
         load.targets[target].signal(Signal::INT);
@@ -86,7 +86,7 @@ fn of_a_target() {
 }
 
 #[test]
-fn of_a_target_that_dies() {
+fn killed_target_ends_the_deployment() {
     for (killed, name) in TARGETS.iter().enumerate() {
         let load = Load::new();
         load.targets[killed].signal(Signal::KILL);

@@ -104,7 +104,7 @@ fn blocks_of_1_mib_with_cauchy() {
 }
 
 #[test]
-fn the_generator_stores_the_same() {
+fn generator_and_service_store_the_same_bytes() {
     let bench = Bench::new();
     let content = compressible(5 * 65536);
     let noise = noise(5 * 65536);

@@ -44,12 +44,12 @@ fn ours_lose_nothing(arguments: &[&str]) {
 }
 
 #[test]
-fn zero_copy_loses_nothing() {
+fn zero_copy_loses_no_acknowledged_write() {
     ours_lose_nothing(&["--layout", "zero-copy", "--seed", "1", "--duration", "15s"]);
 }
 
 #[test]
-fn gga_loses_nothing() {
+fn gga_loses_no_acknowledged_write() {
     ours_lose_nothing(&["--layout", "gga", "--seed", "2", "--duration", "20s"]);
 }
 
@@ -86,7 +86,7 @@ fn clients_of_an_nbd_server_lose_nothing() {
 
 /// Another run each time: a failure prints the seed.
 #[test]
-fn nothing_is_lost_with_any_seed() {
+fn no_acknowledged_write_is_lost_with_any_seed() {
     ours_lose_nothing(&["--duration", "24s"]);
 }
 
@@ -127,7 +127,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn a_target_that_ignores_writes_is_found_out() {
+fn target_that_ignores_writes_is_detected() {
     // It serves one session, and the first writes are one.
     let script = "\
         trap 'kill $child; exit' TERM\n\
@@ -187,7 +187,7 @@ fn a_target_that_loses_an_acknowledged_write_is_found_out() {
 
 /// What is not about blocks is looked at, too: I/Os that fail, and what is left when all have ended.
 #[test]
-fn failed_ios_processes_and_files_that_are_left_are_found_out() {
+fn failed_ios_and_leftover_processes_and_files_are_detected() {
     let arguments = [
         "--layout",
         "zero-copy",

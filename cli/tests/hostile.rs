@@ -41,7 +41,7 @@ fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limi
 }
 
 #[test]
-fn a_target_that_ends_fails() {
+fn target_that_exits_fails() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("doca_storage_target_rdma");
     // It serves for two seconds; the attack lasts three.
@@ -79,7 +79,7 @@ fn many_connections_at_once_do_not_end_a_service() {
 }
 
 #[test]
-fn hostile_services_cost_an_initiator_its_time_outs_and_no_more() {
+fn hostile_services_cost_an_initiator_at_most_its_timeouts() {
     let output = hostile(
         "initiator",
         &[

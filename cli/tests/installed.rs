@@ -15,7 +15,7 @@ fn run(program: &Path, runtime: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_demo_needs_no_checkout() {
+fn demo_works_without_a_checkout() {
     let bench = crate::support::Bench::new();
     let program = bench.path("program");
     fs::copy(env!("CARGO_BIN_EXE_doca-storage"), &program).expect("copied");
@@ -30,7 +30,7 @@ fn the_demo_needs_no_checkout() {
 }
 
 #[test]
-fn a_link_of_a_role_s_name_is_that_role() {
+fn link_named_like_a_role_runs_that_role() {
     let bench = crate::support::Bench::new();
     let help = |program: &Path, arguments: &[&str]| {
         let output = run(program, &bench.runtime(), arguments);

@@ -13,12 +13,12 @@ fn shell(line: &str) -> Output {
 }
 
 #[test]
-fn the_printed_lines_drive_and_remove_a_zero_copy_deployment() {
+fn printed_commands_use_and_remove_a_zero_copy_deployment() {
     the_printed_lines_drive_and_remove("zero-copy", 2);
 }
 
 #[test]
-fn the_printed_lines_drive_and_remove_a_gga_deployment() {
+fn printed_commands_use_and_remove_a_gga_deployment() {
     the_printed_lines_drive_and_remove("gga", 4);
 }
 

@@ -58,7 +58,7 @@ fn bytes_are_shown_with_their_offsets() {
 }
 
 #[test]
-fn a_wrong_byte_in_a_file_is_counted_and_named() {
+fn wrong_byte_in_a_file_is_counted_and_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -91,7 +91,7 @@ fn a_wrong_byte_in_a_file_is_counted_and_named() {
 }
 
 #[test]
-fn what_is_no_vector_is_an_error() {
+fn file_that_is_not_a_vector_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("text");
     let none = layout(&["--vectors", path]);

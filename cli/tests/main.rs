@@ -45,7 +45,7 @@ mod vhost_user_blk;
 
 /// Cargo does not look for tests by itself here: a file that is not declared above would never run.
 #[test]
-fn every_file_is_a_module() {
+fn every_test_file_is_a_module() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
     let modules = include_str!("main.rs");
     for entry in std::fs::read_dir(directory).expect("the tests") {

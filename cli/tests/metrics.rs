@@ -93,7 +93,7 @@ fn counts_agree(roles: &[SocketAddr], initiator: Process, operations: u64) {
 }
 
 #[test]
-fn a_zero_copy_deployment_counts_what_the_initiator_did() {
+fn zero_copy_metrics_match_the_initiators_ios() {
     let bench = Bench::new();
     let forever = ["--sessions", "forever"];
     let (target, port) = bench.target(&[&METRICS[..], &forever].concat());
@@ -136,7 +136,7 @@ fn a_zero_copy_deployment_counts_what_the_initiator_did() {
 }
 
 #[test]
-fn the_latency_histogram_has_every_transaction() {
+fn latency_histogram_counts_every_transaction() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
@@ -167,7 +167,7 @@ fn the_latency_histogram_has_every_transaction() {
 }
 
 #[test]
-fn a_gga_service_says_that_a_target_is_lost_and_rebuilt() {
+fn gga_metrics_show_a_lost_and_a_rebuilt_target() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     set.write(&content);
@@ -199,7 +199,7 @@ fn a_gga_service_says_that_a_target_is_lost_and_rebuilt() {
 }
 
 #[test]
-fn an_address_that_is_in_use_is_an_error() {
+fn metrics_address_in_use_is_an_error() {
     let bench = Bench::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();

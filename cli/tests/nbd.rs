@@ -112,7 +112,7 @@ fn writes_are_kept(bench: &Bench) {
 }
 
 #[test]
-fn writes_are_kept_by_zero_copy() {
+fn zero_copy_keeps_writes() {
     let bench = Bench::new();
     let (target, port) = zero_copy_target(&bench);
     let service = bench.service(port, &FOREVER);
@@ -123,7 +123,7 @@ fn writes_are_kept_by_zero_copy() {
 }
 
 #[test]
-fn writes_are_kept_by_gga_offload() {
+fn gga_offload_keeps_writes() {
     let bench = Bench::new();
     // Chunks of blocks that hold any content.
     let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));

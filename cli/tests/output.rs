@@ -76,7 +76,7 @@ fn a_full_device_is_an_error_and_a_closed_pipe_a_quiet_exit() {
 }
 
 #[test]
-fn so_do_the_demo_and_its_document() {
+fn output_errors_of_the_demo_are_reported() {
     let bench = Bench::new();
     let small = ["demo", "--operations", "64"];
     for arguments in [&small[..], &[&small[..], &["--json"]].concat()] {

@@ -145,7 +145,7 @@ fn a_session_is_shown_message_by_message() {
 }
 
 #[test]
-fn a_fresh_target_answers_as_the_recorded_one_did() {
+fn fresh_target_answers_as_recorded() {
     let bench = Bench::new();
     let file = bench.file("session.transcript", recorded());
     let (status, report) = replayed(&bench, &file);
@@ -156,7 +156,7 @@ fn a_fresh_target_answers_as_the_recorded_one_did() {
 }
 
 #[test]
-fn an_answer_that_differs_fails_and_is_named() {
+fn differing_answer_fails_and_is_reported() {
     let bench = Bench::new();
     let file = altered(&bench, "altered.transcript", |entry| {
         if let Event::Frame(frame) = &mut entry.event
@@ -176,7 +176,7 @@ fn an_answer_that_differs_fails_and_is_named() {
 }
 
 #[test]
-fn a_fresh_service_asks_as_the_recorded_one_did() {
+fn fresh_service_asks_as_recorded() {
     let bench = Bench::new();
     let file = bench.file("session.transcript", recorded());
     let mut replay = bench.spawn(
@@ -210,7 +210,7 @@ fn kept(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn our_target_answers_as_the_reference_did() {
+fn own_target_answers_as_the_reference() {
     let bench = Bench::new();
     let gga = ["--block-count", "16", "--block-size", "2048"];
     for (name, channel, target) in [
@@ -227,7 +227,7 @@ fn our_target_answers_as_the_reference_did() {
 }
 
 #[test]
-fn our_gga_service_asks_as_the_reference_did() {
+fn own_gga_service_asks_as_the_reference() {
     let bench = Bench::new();
     let content = crate::support::gga::compressible(65536);
     let files = bench.generate("plain", &content, &[]);
@@ -278,7 +278,7 @@ fn our_gga_service_asks_as_the_reference_did() {
 
 /// What no service says: the target refuses it, and drops who sends garbage.
 #[test]
-fn refusals_and_garbage_are_recorded_and_replayed_as_they_were() {
+fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
     let bench = Bench::new();
     let file = bench.path("wrong.transcript");
     let (target, port) = bench.target(&TARGET);
@@ -336,7 +336,7 @@ fn refusals_and_garbage_are_recorded_and_replayed_as_they_were() {
 }
 
 #[test]
-fn a_cut_file_is_told_and_not_replayed() {
+fn truncated_recording_is_reported_and_not_replayed() {
     let bench = Bench::new();
     let cut = &recorded()[..recorded().len() * 2 / 3];
     let file = bench.file("cut.transcript", cut);
@@ -355,7 +355,7 @@ fn a_cut_file_is_told_and_not_replayed() {
 }
 
 #[test]
-fn a_recorder_interrupted_in_a_session_ends_it_and_leaves_a_whole_file() {
+fn interrupted_recorder_ends_the_session_and_completes_the_file() {
     let bench = Bench::new();
     let file = bench.path("cut_short.transcript");
     let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -379,7 +379,7 @@ fn a_recorder_interrupted_in_a_session_ends_it_and_leaves_a_whole_file() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_a_failure_and_not_a_pass() {
+fn missing_target_is_a_failure() {
     let bench = Bench::new();
     let file = bench.file("session.transcript", recorded());
     let replayed = conformance(

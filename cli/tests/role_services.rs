@@ -46,7 +46,7 @@ fn the_gga_offload_service_passes() {
 }
 
 #[test]
-fn what_is_no_service_fails() {
+fn program_that_is_not_a_service_fails() {
     for name in ["zero-copy", "gga-offload"] {
         let args = [
             name,

@@ -3,17 +3,17 @@
 use crate::support::role::{PROGRAM, failures, ours_passes};
 
 #[test]
-fn our_target_passes() {
+fn own_target_passes() {
     ours_passes("target", 80);
 }
 
 #[test]
-fn a_program_that_does_nothing_fails() {
+fn program_that_does_nothing_fails() {
     assert_eq!(failures("target", "exit 0", "session-without-io"), Some(1));
 }
 
 #[test]
-fn a_target_with_one_wrong_byte_fails() {
+fn target_with_one_wrong_byte_fails() {
     let failures = |script: &str| failures("target", script, "content-sbc-halves");
     let honest = format!("exec {PROGRAM} target \"$@\"");
     // The file is the last argument.
@@ -23,7 +23,7 @@ fn a_target_with_one_wrong_byte_fails() {
 }
 
 #[test]
-fn a_target_that_always_ends_well_fails() {
+fn target_that_always_succeeds_fails() {
     let always = format!("{PROGRAM} target \"$@\"\nexit 0");
     assert_eq!(failures("target", &always, "closed-after-query"), Some(1));
 }

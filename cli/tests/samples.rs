@@ -64,7 +64,7 @@ fn samples(bin: &Path) -> Command {
 const POLLING: &str = "echo All tasks are completed; echo Sample finished successfully";
 
 #[test]
-fn the_table_counts() {
+fn table_has_totals() {
     let stand_ins = StandIns::new();
     stand_ins
         .add("doca_pe_polling", POLLING)
@@ -97,7 +97,7 @@ fn the_table_counts() {
 }
 
 #[test]
-fn a_sample_that_is_not_there_has_not_passed() {
+fn missing_sample_has_not_passed() {
     let run = StandIns::new().result("pe_polling", &[]);
     assert_eq!(run["result"], "not_found");
     assert_eq!(run["reason"], "no program of pe_polling");
@@ -113,7 +113,7 @@ fn a_reported_error_is_a_failure() {
 
 /// A sample that hangs is ended, and what it wrote is told.
 #[test]
-fn a_sample_that_hangs_is_ended() {
+fn hanging_sample_is_killed() {
     let stand_ins = StandIns::new();
     stand_ins.add("doca_pe_polling", "echo $$ is my process; exec sleep 1000");
     let started = Instant::now();
@@ -166,7 +166,7 @@ echo "Memory content: $(cat $d)"; echo "Host sample can be closed"
 echo Sample finished successfully"#;
 
 #[test]
-fn a_pair_is_brought_its_files_and_gets_its_enter() {
+fn pair_gets_its_files_and_key_press() {
     let only = "dma_copy_dpu:short_1_to_1";
     let stand_ins = StandIns::new();
     stand_ins

@@ -100,7 +100,7 @@ fn the_layout_of_nvidia_has_an_environment() {
 }
 
 #[test]
-fn what_is_no_library_is_refused() {
+fn file_that_is_not_a_library_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let prefix = directory.path().join("prefix");
     let output = sdk(&[
@@ -128,7 +128,7 @@ fn devices(bench: &Bench, topology: Option<&Path>) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn devices_are_those_that_programs_see() {
+fn listed_devices_are_those_of_programs() {
     let bench = Bench::new();
     let built_in = devices(&bench, None);
     assert_eq!(built_in.len(), 2);
@@ -145,7 +145,7 @@ fn devices_are_those_that_programs_see() {
 
 /// The example of the documentation describes what it says.
 #[test]
-fn the_documented_topology_is_what_programs_see() {
+fn documented_topology_is_seen_by_programs() {
     let bench = Bench::new();
     let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../softdoca/examples/topology.toml");
     let devices = devices(&bench, Some(&topology));
@@ -175,7 +175,7 @@ fn the_documented_topology_is_what_programs_see() {
 }
 
 #[test]
-fn a_wrong_topology_is_an_error_that_says_where() {
+fn error_in_a_topology_has_its_location() {
     let bench = Bench::new();
     let file = bench.file(
         "topology.toml",

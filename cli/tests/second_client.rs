@@ -37,7 +37,7 @@ fn goes_on(first: Process) {
 }
 
 #[test]
-fn a_second_initiator_is_refused_while_the_first_goes_on() {
+fn second_initiator_is_refused_and_the_first_continues() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
@@ -55,7 +55,7 @@ fn a_second_initiator_is_refused_while_the_first_goes_on() {
 }
 
 #[test]
-fn a_second_service_is_refused_while_the_first_goes_on() {
+fn second_service_is_refused_and_the_first_continues() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
@@ -83,7 +83,7 @@ fn a_second_service_is_refused_while_the_first_goes_on() {
 }
 
 #[test]
-fn whoever_was_refused_is_served_when_the_first_has_gone() {
+fn refused_client_is_served_after_the_first_disconnects() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "2"]);
     let service = bench.service(port, &["--sessions", "2"]);

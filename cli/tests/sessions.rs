@@ -56,7 +56,7 @@ fn ended(mut process: Process, code: i32) -> String {
 }
 
 #[test]
-fn many_sessions_take_no_more_than_a_few() {
+fn many_sessions_leak_no_resources() {
     const SESSIONS: usize = 30;
     let bench = Bench::new();
     let plain = bench.file("content", &content(64));
@@ -94,7 +94,7 @@ fn many_sessions_take_no_more_than_a_few() {
     for (role, process) in [("target", target), ("service", service)] {
         let stderr = ended(process, 0);
         assert_eq!(
-            stderr.matches("ended well").count(),
+            stderr.matches("has completed").count(),
             SESSIONS,
             "{role}: {stderr}"
         );
@@ -103,7 +103,7 @@ fn many_sessions_take_no_more_than_a_few() {
 }
 
 #[test]
-fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
+fn initiator_is_served_after_others_died_under_load() {
     const DEATHS: usize = 4;
     let bench = Bench::new();
     let sessions = ["--sessions", "5"];
@@ -113,29 +113,29 @@ fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
     for number in 1..=DEATHS {
         said(&service, WAITING, number);
         // The target ends its session by itself, maybe after the service has.
-        said(&target, "ended badly: ", number - 1);
+        said(&target, "has failed: ", number - 1);
         if number == 2 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
         }
         kill(busy(&bench));
     }
     said(&service, WAITING, DEATHS + 1);
-    said(&target, "ended badly: ", DEATHS);
+    said(&target, "has failed: ", DEATHS);
     let [target_before, service_before] = early.expect("there was a second session");
     target_before.wait_until_flat(&target, SLACK, "target");
     service_before.wait_until_flat(&service, SLACK, "service");
     good(&bench, "read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = ended(process, 1);
-        assert!(stderr.contains("4 of 5 sessions ended badly"), "{stderr}");
-        assert_eq!(stderr.matches("ended badly: ").count(), DEATHS, "{stderr}");
+        assert!(stderr.contains("4 of 5 sessions have failed"), "{stderr}");
+        assert_eq!(stderr.matches("has failed: ").count(), DEATHS, "{stderr}");
     }
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
 /// Its connection is its own: the service does not end it with the session of the one before, and the targets do not refuse it.
 #[test]
-fn an_initiator_that_comes_right_after_a_killed_one_is_served() {
+fn initiator_is_served_right_after_another_was_killed() {
     const ROUNDS: usize = 10;
     let bench = Bench::new();
     let sessions = ["--sessions", "forever"];
@@ -148,13 +148,13 @@ fn an_initiator_that_comes_right_after_a_killed_one_is_served() {
     for process in [service, target] {
         process.signal(Signal::TERM);
         let stderr = ended(process, 1);
-        let count = format!("{ROUNDS} of {} sessions ended badly", 2 * ROUNDS);
+        let count = format!("{ROUNDS} of {} sessions have failed", 2 * ROUNDS);
         assert!(stderr.contains(&count), "{stderr}");
     }
 }
 
 #[test]
-fn a_service_goes_on_with_a_target_that_died_and_came_back() {
+fn service_continues_with_a_restarted_target() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &["--sessions", "2"]);
@@ -166,13 +166,13 @@ fn a_service_goes_on_with_a_target_that_died_and_came_back() {
     good(&bench, "read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
-    assert!(stderr.contains("session 1 ended badly"), "{stderr}");
-    assert!(stderr.contains("session 2 ended well"), "{stderr}");
+    assert!(stderr.contains("session 1 has failed"), "{stderr}");
+    assert!(stderr.contains("session 2 has completed"), "{stderr}");
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_target_that_leaves_before_a_session_began_spoils_none() {
+fn target_restart_between_sessions_fails_no_session() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &["--sessions", "forever"]);
@@ -181,21 +181,21 @@ fn a_target_that_leaves_before_a_session_began_spoils_none() {
     said(&service, WAITING, 2);
     good(&bench, "read_write_data_validity_test", &[]);
     ended(target, 0);
-    said(&service, "session 1 ended well", 1);
+    said(&service, "session 1 has completed", 1);
     service.signal(Signal::TERM);
     let stderr = ended(service, 0);
-    assert!(!stderr.contains("ended badly"), "{stderr}");
+    assert!(!stderr.contains("has failed: "), "{stderr}");
 }
 
 #[test]
-fn a_target_outlives_services_that_die_and_peers_that_talk_nonsense() {
+fn target_survives_dying_services_and_malformed_messages() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "forever"]);
     let service = bench.service(port, &[]);
     let initiator = busy(&bench);
     kill(service);
     complaint(initiator);
-    said(&target, "session 1 ended badly", 1);
+    said(&target, "session 1 has failed", 1);
 
     // A frame of a type that there is not, which begins no session.
     let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
@@ -209,15 +209,15 @@ fn a_target_outlives_services_that_die_and_peers_that_talk_nonsense() {
     let service = bench.service(port, &[]);
     good(&bench, "read_write_data_validity_test", &[]);
     ended(service, 0);
-    said(&target, "session 2 ended well", 1);
+    said(&target, "session 2 has completed", 1);
     target.signal(Signal::INT);
     let stderr = ended(target, 1);
-    assert!(stderr.contains("1 of 2 sessions ended badly"), "{stderr}");
+    assert!(stderr.contains("1 of 2 sessions have failed"), "{stderr}");
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn three_targets_keep_their_content_for_the_next_session_of_gga() {
+fn targets_keep_their_content_for_the_next_gga_session() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let plain = bench.path("content");
@@ -245,7 +245,7 @@ fn three_targets_keep_their_content_for_the_next_session_of_gga() {
 }
 
 #[test]
-fn a_target_listens_on_the_address_that_it_was_given() {
+fn target_listens_on_the_given_address() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--listen-address", "127.0.0.2"]);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
@@ -255,7 +255,7 @@ fn a_target_listens_on_the_address_that_it_was_given() {
 }
 
 #[test]
-fn results_that_nobody_waits_for_are_named_and_passed_to_nobody() {
+fn unexpected_results_are_logged_and_not_forwarded() {
     let bench = Bench::new();
     let file = bench.file("content", &content(16));
     let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "answer-twice");
@@ -281,14 +281,14 @@ fn results_that_nobody_waits_for_are_named_and_passed_to_nobody() {
 }
 
 #[test]
-fn a_message_that_is_no_result_ends_its_session_only() {
+fn invalid_result_ends_only_its_session() {
     let bench = Bench::new();
     let file = bench.file("content", &content(16));
     let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "nonsense:5");
     let service = bench.service(port, &["--sessions", "2"]);
     let arguments = ["--run-limit-operation-count", "64"];
     complaint(bench.initiator("read_throughput_test", &arguments));
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     drop(target);
     let target = bench.target_again(port, &["--block-count", "16"]);
     said(&service, WAITING, 2);

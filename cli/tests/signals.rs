@@ -18,7 +18,7 @@ fn ended(mut process: Process, role: &str) -> Option<i32> {
 }
 
 #[test]
-fn a_target_that_waits_for_its_service() {
+fn signal_stops_a_target_that_waits_for_its_service() {
     let bench = Bench::new();
     let (target, _) = bench.target(&[]);
     target.signal(Signal::INT);
@@ -27,7 +27,7 @@ fn a_target_that_waits_for_its_service() {
 }
 
 #[test]
-fn a_service_that_waits_for_its_target() {
+fn signal_stops_a_service_that_waits_for_its_target() {
     let bench = Bench::new();
     // A port that refuses: bound, and let go.
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
@@ -57,7 +57,7 @@ fn a_service_that_waits_for_its_target() {
 }
 
 #[test]
-fn a_service_that_waits_for_its_initiator() {
+fn signal_stops_a_service_that_waits_for_its_initiator() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
@@ -100,22 +100,22 @@ fn under_load(victim: &str, signal: Signal) {
 }
 
 #[test]
-fn an_initiator_under_load() {
+fn signal_stops_an_initiator_under_load() {
     under_load("initiator", Signal::INT);
 }
 
 #[test]
-fn a_service_under_load() {
+fn signal_stops_a_service_under_load() {
     under_load("service", Signal::INT);
 }
 
 #[test]
-fn a_target_under_load() {
+fn signal_stops_a_target_under_load() {
     under_load("target", Signal::TERM);
 }
 
 #[test]
-fn all_of_them_at_once_as_a_terminal_does() {
+fn signal_to_the_process_group_stops_all_roles() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);

@@ -137,7 +137,7 @@ fn a_target() {
     target.signal(Signal::STOP);
     let start = Instant::now();
     complaint(initiator);
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(target);
     let target = bench.target_again(port, &[]);
@@ -153,7 +153,7 @@ fn a_target() {
 }
 
 #[test]
-fn an_initiator_while_the_next_one_is_served() {
+fn stopped_initiator_is_dropped_and_the_next_one_served() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "2"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
@@ -161,7 +161,7 @@ fn an_initiator_while_the_next_one_is_served() {
     assert_ne!(shared(&service, &stopped), BTreeSet::new());
     stopped.signal(Signal::STOP);
     let start = Instant::now();
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     said(&service, "waiting for the initiator", 2);
     // Its memory is still its own: what it was about to read there is no business of this one's.
@@ -181,7 +181,7 @@ fn an_initiator_while_the_next_one_is_served() {
 }
 
 #[test]
-fn not_an_initiator_that_is_busy_however_long() {
+fn busy_initiator_is_not_dropped() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "forever"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
@@ -230,13 +230,14 @@ fn a_service() {
     woken_and_killed(service);
     let stderr = ended(target, 1);
     assert!(
-        stderr.contains("left while it was expected") || stderr.contains("connection was lost"),
+        stderr.contains("disconnected while it was expected")
+            || stderr.contains("connection was lost"),
         "{stderr}"
     );
 }
 
 #[test]
-fn a_service_that_a_target_does_not_wait_for() {
+fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let bench = Bench::new();
     let flags = ["--sessions", "2", "--idle-timeout", "1"];
     let (target, port) = bench.target(&flags);
@@ -245,7 +246,7 @@ fn a_service_that_a_target_does_not_wait_for() {
     let initiator = busy(&bench, &[]);
     service.signal(Signal::STOP);
     let start = Instant::now();
-    said(&target, "session 1 ended badly", 1);
+    said(&target, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(service);
     complaint(initiator);
@@ -272,7 +273,7 @@ fn a_service_that_a_target_does_not_wait_for() {
 
 /// Of gga, whose targets read and write memory of the service itself: that of a session that was given up is not that of the next one.
 #[test]
-fn a_target_of_gga_that_wakes_up_during_the_next_session() {
+fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let (first, ports) = bench.gga_targets(&files, 1);
@@ -300,7 +301,7 @@ fn a_target_of_gga_that_wakes_up_during_the_next_session() {
     }
     first[1].signal(Signal::STOP);
     complaint(initiator);
-    said(&service, "session 1 ended badly", 1);
+    said(&service, "session 1 has failed", 1);
 
     let initiator = busy();
     assert_eq!(shared(&first[1], &service), BTreeSet::new());
@@ -319,7 +320,7 @@ fn a_target_of_gga_that_wakes_up_during_the_next_session() {
 }
 
 #[test]
-fn a_target_of_gga() {
+fn stopped_gga_target_ends_the_session() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
     let (targets, ports) = bench.gga_targets(&files, 1);

@@ -18,7 +18,7 @@ const VERIFYING: &str = "was not shut down cleanly";
 const VERIFIED: &str = "resync completed";
 
 #[test]
-fn a_good_end_is_trusted() {
+fn clean_shutdown_is_trusted() {
     let set = Set::new("crc32c");
     let content = set.content(0);
     set.write(&content);
@@ -35,7 +35,7 @@ fn a_good_end_is_trusted() {
 }
 
 #[test]
-fn a_use_by_a_service_that_keeps_no_records_is_not_trusted() {
+fn use_by_a_service_without_superblocks_is_not_trusted() {
     let set = Set::new("crc32c");
     let (old, new) = (set.content(0), set.content(1));
     set.write(&old);
@@ -51,7 +51,7 @@ fn a_use_by_a_service_that_keeps_no_records_is_not_trusted() {
 }
 
 #[test]
-fn blocks_are_noted_to_be_on_the_disk_after_a_clean_stop_only() {
+fn blocks_are_recorded_as_durable_only_after_a_clean_stop() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     let since = |set: &Set, number: usize| -> Vec<u8> {
@@ -81,7 +81,7 @@ fn blocks_are_noted_to_be_on_the_disk_after_a_clean_stop_only() {
 }
 
 #[test]
-fn a_service_that_is_killed_while_it_writes_loses_nothing() {
+fn killed_service_loses_no_acknowledged_write() {
     for checksum in ["crc32c", "off"] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
@@ -104,7 +104,7 @@ fn a_service_that_is_killed_while_it_writes_loses_nothing() {
 
 /// Every mix of old and new halves that an interrupted write may leave.
 #[test]
-fn what_was_being_written_at_the_kill_is_old_or_new() {
+fn block_being_written_at_the_kill_is_old_or_new() {
     for checksum in ["crc32c", "off"] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
@@ -184,7 +184,7 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
 }
 
 #[test]
-fn a_target_that_was_lost_when_the_service_was_killed_is_rebuilt_by_the_next() {
+fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
     for (checksum, lost) in [("crc32c", 0), ("off", 1), ("crc32c", 2), ("off", 0)] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
@@ -207,7 +207,7 @@ fn a_target_that_was_lost_when_the_service_was_killed_is_rebuilt_by_the_next() {
 }
 
 #[test]
-fn the_next_session_knows_what_the_last_one_has_lost() {
+fn next_session_knows_the_lost_target() {
     let mut set = Set::new("crc32c");
     let (old, new) = (set.content(0), set.content(1));
     set.write(&old);
@@ -240,7 +240,7 @@ fn the_next_session_knows_what_the_last_one_has_lost() {
 }
 
 #[test]
-fn without_two_that_have_what_was_written_nothing_is_served() {
+fn without_two_current_targets_no_session_starts() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     let service = set.service(&[]);
@@ -266,7 +266,7 @@ fn without_two_that_have_what_was_written_nothing_is_served() {
 }
 
 #[test]
-fn targets_that_do_not_belong_together_are_refused() {
+fn targets_of_different_sets_are_refused() {
     let (set, other) = (Set::new("crc32c"), Set::new("crc32c"));
     let content = set.content(0);
     set.write(&content);

@@ -35,7 +35,7 @@ fn complaint_about(fault: &str) -> String {
 }
 
 #[test]
-fn an_honest_scripted_target_passes() {
+fn scripted_target_without_faults_passes() {
     let bench = Bench::new();
     let (target, initiator) = validate_against(&bench, "none");
     assert_eq!(document(initiator)["operation_count"], BLOCKS * 5 / 2);
@@ -45,7 +45,7 @@ fn an_honest_scripted_target_passes() {
 }
 
 #[test]
-fn a_scripted_target_shows_what_was_written() {
+fn scripted_target_records_writes() {
     let bench = Bench::new();
     let plain = bench.file("plain", &content(BLOCKS));
     let empty = bench.file("empty", &vec![0; BLOCKS * BLOCK_SIZE]);
@@ -70,7 +70,7 @@ fn a_scripted_target_shows_what_was_written() {
 }
 
 #[test]
-fn a_target_that_ignores_writes_is_caught() {
+fn target_that_ignores_writes_fails_validation() {
     let text = complaint_about("ignore-writes");
     assert!(
         text.contains("mismatch") && text.contains("block 0"),
@@ -79,7 +79,7 @@ fn a_target_that_ignores_writes_is_caught() {
 }
 
 #[test]
-fn a_target_that_swaps_two_blocks_is_caught() {
+fn target_that_swaps_two_blocks_fails_validation() {
     let text = complaint_about("swap-blocks:3:17");
     assert!(
         text.contains("mismatch") && (text.contains("block 3") || text.contains("block 17")),
@@ -88,25 +88,25 @@ fn a_target_that_swaps_two_blocks_is_caught() {
 }
 
 #[test]
-fn a_target_that_answers_with_the_previous_pass_is_caught() {
+fn target_that_returns_the_previous_pass_fails_validation() {
     let text = complaint_about("replay-previous-pass");
     assert!(text.contains("mismatch"), "{text}");
 }
 
 #[test]
-fn a_failed_io_fails_the_run_and_names_the_error() {
+fn failed_io_fails_the_run_with_its_error() {
     let text = complaint_about("fail-io:21:17");
     assert!(text.contains("DOCA_ERROR_IO_FAILED"), "{text}");
 }
 
 #[test]
-fn an_io_without_an_answer_ends_the_run() {
+fn unanswered_io_ends_the_run() {
     let text = complaint_about("swallow-io:9");
     assert!(text.contains("--io-timeout"), "{text}");
 }
 
 #[test]
-fn one_flipped_byte_is_found_and_named() {
+fn flipped_byte_is_found_and_reported() {
     let bench = Bench::new();
     let good = content(BLOCKS);
     let mut bad = good.clone();

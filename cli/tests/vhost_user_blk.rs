@@ -177,7 +177,7 @@ fn ended(mut process: Process) {
 }
 
 #[test]
-fn libblkio_reads_what_it_has_written() {
+fn libblkio_round_trips() {
     let bench = Bench::new();
     let (target, port) = target(&bench);
     let service = service(&bench, port);
@@ -254,7 +254,7 @@ fn writes_outlive_the_service() {
 }
 
 #[test]
-fn a_missing_service_is_an_error() {
+fn missing_service_is_an_error() {
     let bench = Bench::new();
     let socket = bench.path("disk");
     let flags = [

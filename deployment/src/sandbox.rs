@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_exits_is_not_waited_for() {
+    fn waiting_for_a_service_that_exits_fails_at_once() {
         let sandbox = Sandbox::new().expect("a directory");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exit 3"]);

@@ -1,17 +1,18 @@
-//! Every role, at every place of a session, killed, stopped, and asked to end.
+//! Faults in every role and every phase of a session: killed, stopped, and asked to exit.
 
-mod table;
-
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::faults::{Case, Settings, Tried, run};
+use ::conformance::faults::{Case, Part, Phase, Settings, Tried, run};
 use ::conformance::implementation::{Implementation, Role};
 use ::conformance::report::{self, Outcome, Report};
 use clap::{Args, value_parser};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
+use serde::Serialize;
+use tabled::builder::Builder;
 
 use super::report::ReportOptions;
 use super::sweep::try_all;
@@ -29,7 +30,7 @@ Examples:
   doca-storage conformance faults --some --jobs 4
   doca-storage conformance faults --bin target/release --only 'gga.serving: service' --only io,";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Faults {
@@ -37,19 +38,19 @@ pub(super) struct Faults {
     #[arg(long = "bin", value_name = "DIR")]
     binaries: Option<PathBuf>,
 
-    /// Only the faults whose names contain this; may be repeated, and then one of these
+    /// Only faults whose names contain this text; may be repeated, which selects more
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// One fault for each role in each phase, another one from phase to phase
+    /// Try one fault for each role in each phase, alternating between kinds
     #[arg(long)]
     some: bool,
 
-    /// List the faults and try none
+    /// List the faults without trying them
     #[arg(long)]
     list: bool,
 
-    /// Faults that are tried at the same time
+    /// Number of faults tried concurrently
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=64))]
     jobs: u16,
 
@@ -66,7 +67,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Tries them; the exit status is the number of those that were not survived, up to 100.
+    /// Tries the faults; the exit status is the number of failed cases, up to 100.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let cases = self.chosen()?;
         if self.list {
@@ -116,7 +117,7 @@ impl Faults {
     fn settings(&self) -> Result<Settings> {
         let implementation = match &self.binaries {
             Some(directory) => Implementation::in_directory("own", directory)?,
-            // Not the directory of this program, which may have others of another build.
+            // Not the directory of this program, which may contain other builds.
             None => Implementation::of_binary("own", Role::Target, &std::env::current_exe()?),
         };
         Ok(Settings {
@@ -132,12 +133,12 @@ fn name(case: &Case) -> String {
     format!("{}: {case}", case.suite())
 }
 
-/// What is in the directory of named shared memory.
+/// Entries of the directory of named shared memory.
 fn shared_memory() -> Vec<PathBuf> {
     ::conformance::scene::entries("/dev/shm".as_ref()).unwrap_or_default()
 }
 
-/// What is there after all faults and was not before them.
+/// Checks for entries left by the faults.
 fn left(before: &[PathBuf]) -> report::Case {
     let mut left = shared_memory();
     left.retain(|path| !before.contains(path));
@@ -149,5 +150,104 @@ fn left(before: &[PathBuf]) -> report::Case {
     report::Case {
         meaning: "no named shared memory is left behind".to_owned(),
         ..report::Case::new("faults", "/dev/shm", outcome)
+    }
+}
+
+// One row for each phase, one column for each role.
+
+/// Results, as a table and as JSON.
+#[derive(Serialize)]
+struct Table<'a> {
+    injected: usize,
+    survived: usize,
+    lost_or_wrong: usize,
+    cases: &'a [Tried],
+}
+
+/// Faults of one kind.
+#[derive(Default)]
+struct Count {
+    injected: usize,
+    survived: usize,
+    lost_or_wrong: usize,
+    /// Longest time in seconds until all other roles had noticed.
+    noticed: f64,
+}
+
+impl Count {
+    fn of<'a>(tried: impl Iterator<Item = &'a Tried>) -> Self {
+        let mut count = Self::default();
+        for one in tried {
+            count.injected += 1;
+            count.survived += usize::from(one.report.outcome == Outcome::Passed);
+            count.lost_or_wrong += one.lost_or_wrong;
+            let noticed = one.noticed.unwrap_or_default().as_secs_f64();
+            count.noticed = count.noticed.max(noticed);
+        }
+        count
+    }
+
+    fn cell(&self) -> String {
+        match self.injected {
+            0 => String::new(),
+            injected => format!("{}/{injected}", self.survived),
+        }
+    }
+}
+
+impl<'a> Table<'a> {
+    fn new(cases: &'a [Tried]) -> Self {
+        let count = Count::of(cases.iter());
+        Self {
+            injected: count.injected,
+            survived: count.survived,
+            lost_or_wrong: count.lost_or_wrong,
+            cases,
+        }
+    }
+
+    /// Rows of one deployment, whose cases are contiguous.
+    fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
+        let Case { layout, .. } = cases[0].case;
+        let parts: Vec<Part> = Part::of(layout)
+            .filter(|part| cases.iter().any(|tried| tried.case.victim == *part))
+            .collect();
+        let mut table = Builder::new();
+        let labels = parts.iter().map(|part| part.label(layout));
+        table.push_record(
+            [cases[0].case.suite()]
+                .into_iter()
+                .chain(labels)
+                .chain(["I/Os lost or wrong", "noticed within (s)"]),
+        );
+        for phase in Phase::ALL {
+            let row = || cases.iter().filter(|tried| tried.case.phase == phase);
+            let total = Count::of(row());
+            if total.injected == 0 {
+                continue;
+            }
+            let cells = parts
+                .iter()
+                .map(|part| Count::of(row().filter(|tried| tried.case.victim == *part)).cell());
+            table.push_record([phase.to_string()].into_iter().chain(cells).chain([
+                total.lost_or_wrong.to_string(),
+                format!("{:.1}", total.noticed),
+            ]));
+        }
+        writeln!(f, "{}", render(table, Layout::default()))
+    }
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_beside = |a: &Tried, b: &Tried| a.case.suite() == b.case.suite();
+        for cases in self.cases.chunk_by(is_beside) {
+            Self::write_suite(f, cases)?;
+        }
+        write!(
+            f,
+            "Faults survived / injected: {} / {}. I/Os lost or wrong: {}",
+            self.survived, self.injected, self.lost_or_wrong
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! A target that lies, for one session.
+//! A target with faults, for one session.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use wire::release::Release;
 
 use super::Result;
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "doca-storage conformance faulty-target [OPTIONS]\n           --content <FILE> --fault <FAULT>"
 )]
 pub(super) struct FaultyTarget {
-    /// Device identifier
+    /// DOCA device
     #[arg(short, long, default_value = "3b:00.0")]
     device: String,
 
@@ -36,16 +36,16 @@ pub(super) struct FaultyTarget {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
 
-    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late,
-    /// echo, truncate, nonsense:N, reverse:N or swallow-io:N
+    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read,
+    /// answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N
     #[arg(long)]
     fault: Fault,
 
-    /// The release of the protocol that the service speaks: 3.0, 3.1 or 3.2
+    /// Release of the service's protocol: 3.0, 3.1 or 3.2
     #[arg(long, value_name = "RELEASE", default_value_t, value_parser = release)]
     protocol: Release,
 
-    /// File to write the content of the storage into when the session has ended
+    /// File for the storage's data after the session
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
 }
@@ -94,7 +94,7 @@ impl FaultyTarget {
     }
 }
 
-/// A release by its name.
+/// Parses the name of a release.
 pub(super) fn release(text: &str) -> Result<Release, String> {
     let all = Release::ALL;
     let named = all.into_iter().find(|release| release.name() == text);

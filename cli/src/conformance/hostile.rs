@@ -1,4 +1,4 @@
-//! An attacker against one role, attack by attack.
+//! Attacks on one role.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,11 +34,11 @@ Examples:
   doca-storage conformance hostile --role target --duration 10m --junit hostile.xml
   doca-storage conformance hostile --role zero-copy --sessions 5000";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Hostile {
-    /// The role under attack; a service gets targets of the same programs, an initiator is started for each attack
+    /// Role under attack; a service gets targets of the same implementation, an initiator is started for each attack
     #[arg(long, value_enum)]
     role: Role,
 
@@ -46,19 +46,21 @@ pub(super) struct Hostile {
     #[arg(long = "bin", value_name = "DIR")]
     binaries: Option<PathBuf>,
 
-    /// Only the attacks whose names contain this; may be repeated, and then one of these
+    /// Only attacks whose names contain this text; may be repeated, which selects more
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// List the attacks and play none
+    /// List the attacks without running them
     #[arg(long)]
     list: bool,
 
-    /// Play them in random order for this time, beside a well-behaved client; not for an initiator [default: each once, and nothing else]
+    /// Run attacks in random order for this time, beside a well-behaved client; not for an initiator [default: each
+    /// once]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "sessions")]
     duration: Option<Duration>,
 
-    /// Play them in random order until there were so many sessions, half of them a well-behaved client's; not for an initiator
+    /// Run attacks in random order until there were this many sessions, half of them of a well-behaved client; not for
+    /// an initiator
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..))]
     sessions: Option<u32>,
 
@@ -66,7 +68,7 @@ pub(super) struct Hostile {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Multiply the times that attacks may cost, for a machine that has other things to do
+    /// Factor for the allowed times, for a loaded machine
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     time_scale: u32,
 
@@ -133,7 +135,7 @@ impl Hostile {
         let role = self.role.into();
         let implementation = match &self.binaries {
             Some(directory) => Implementation::in_directory("given", directory)?,
-            // Not the directory of this program, which may have others of another build.
+            // Not the directory of this program, which may contain other builds.
             None => Implementation::of_binary("own", role, &std::env::current_exe()?),
         };
         let limit = match (self.duration, self.sessions) {

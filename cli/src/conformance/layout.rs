@@ -1,4 +1,4 @@
-//! The golden vectors, as a table.
+//! Golden vectors, as a table.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,18 +15,18 @@ use crate::table;
 use super::report::ReportOptions;
 use super::{Result, exit_code, usage};
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 pub(super) struct Layout {
-    /// Directory with vector files, instead of the ones that are built in
+    /// Directory with vector files, instead of the built-in ones
     #[arg(long, value_name = "DIR")]
     vectors: Option<PathBuf>,
 
-    /// Only the vectors of this name, or of messages of this name; may be repeated
+    /// Only vectors of this name, or of messages of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// Show every byte of them, to be read beside a hex dump
+    /// Show every byte, for comparison with a hex dump
     #[arg(long)]
     print: bool,
 
@@ -34,13 +34,13 @@ pub(super) struct Layout {
     report: ReportOptions,
 }
 
-/// Most bytes of a field that are shown.
+/// Maximum number of bytes shown per field.
 const SHOWN_BYTES: usize = 16;
 
 #[derive(Serialize)]
 struct Row<'a> {
     passed: bool,
-    /// Why it did not pass.
+    /// Reason of the failure.
     reason: Option<String>,
     #[serde(flatten)]
     vector: &'a Vector,
@@ -95,7 +95,7 @@ impl Layout {
     }
 }
 
-/// The vector files of a directory.
+/// Reads the vector files of a directory.
 fn read(directory: &Path) -> Result<Vec<Vector>> {
     let failed =
         |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -153,7 +153,7 @@ fn print(vector: &Vector) {
             field.bytes.len().to_string(),
             bytes.join(" "),
             field.name.clone(),
-            // The content of a blob is beside it.
+            // The bytes column shows the contents of a blob already.
             if field.value.contains(' ') && field.value == bytes.join(" ") {
                 String::new()
             } else {

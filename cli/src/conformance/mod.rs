@@ -1,11 +1,10 @@
-//! `doca-storage conformance`: tests of an implementation from the outside.
+//! `doca-storage conformance`: black-box tests of an implementation.
 
 mod faults;
 mod faulty_target;
 mod hammer;
 mod hostile;
 mod layout;
-mod layout_choice;
 mod matrix;
 mod record;
 mod replay;
@@ -14,10 +13,11 @@ mod role;
 mod samples;
 mod show;
 mod simulate;
-mod sweep;
 
 use std::fmt;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::{Args, Subcommand};
 use role_common::console::EXIT_USAGE;
@@ -31,7 +31,10 @@ use layout::Layout;
 use matrix::Matrix;
 use record::Record;
 use replay::Replay;
+use report::progress;
 use role::RoleOptions;
+use role_common::errln;
+use role_common::shutdown::Shutdown;
 use samples::Samples;
 use show::Show;
 use simulate::Simulate;
@@ -54,7 +57,7 @@ Examples:
   doca-storage conformance show session.transcript
   doca-storage conformance replay session.transcript --to 127.0.0.1:12345";
 
-/// Which test.
+/// Test to run.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -64,38 +67,39 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check golden vectors of everything on the wire, and show where every byte lies
+    /// Check the golden vectors of all wire formats, and show the offset of every byte
     Layout(Layout),
-    /// Test one role's binary between scripted peers: does it speak the protocol?
+    /// Test one role's binary between scripted peers
     Role(RoleOptions),
-    /// Serve one session as a target that lies: does your initiator notice?
+    /// Serve one session as a faulty target, to test an initiator's validation
     FaultyTarget(FaultyTarget),
-    /// Try every mix of implementations of the roles in both deployments: which work together?
+    /// Test every mix of implementations of the roles in both deployments
     Matrix(Matrix),
-    /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
+    /// Inject random faults into a deployment under a validating load, and check for lost data
     Hammer(Hammer),
-    /// Simulate the redundancy of the gga_offload service through crashes, partitions and damage: is what is read always right?
+    /// Simulate the redundancy of the gga_offload service with crashes, partitions and corruption, and check every
+    /// read
     Simulate(Simulate),
-    /// Attack one role with clients that follow no protocol: what may they cost it?
+    /// Attack one role with malformed and excessive requests, and check their cost
     Hostile(Hostile),
-    /// What `hammer` reads and writes with
+    /// Load of `hammer`
     #[command(hide = true)]
     HammerLoad(LoadOptions),
-    /// Who judges what `hammer` reads
+    /// Verifier of the reads of `hammer`
     #[command(hide = true)]
     HammerWitness(WitnessOptions),
-    /// A client that `hammer` sends to disturb others
+    /// Client with which `hammer` disrupts services
     #[command(hide = true)]
     HammerStranger(StrangerOptions),
-    /// Kill, stop and end every role at every place of a session: does everybody else take it as they should?
+    /// Kill, stop and terminate every role in every phase of a session, and check the other roles
     Faults(Faults),
-    /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
+    /// Run DOCA's samples, built by you, and check their results
     Samples(Samples),
-    /// Record what a service and its targets tell each other, from between them
+    /// Record the messages between a service and its targets, as a relay
     Record(Record),
-    /// Play one side of a recording again: does a role still answer as it did?
+    /// Replay one side of a recording, and compare the role's messages
     Replay(Replay),
-    /// Show a recording: every message, when, from whom, with its fields and its place in the stream
+    /// Show a recording: every message with time, sender, fields and position
     Show(Show),
 }
 
@@ -173,3 +177,62 @@ fn seconds(
 const WEEK: u64 = 7 * 24 * 3600;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Runs all cases, `jobs` at a time, with a progress bar, and returns the results in the order of the cases. `run` gets the index of a
+/// case, the case, and a function that returns `true` once a shutdown was requested.
+///
+/// # Errors
+///
+/// A shutdown was requested.
+fn try_all<C: Sync, T: Send + Sync>(
+    cases: &[C],
+    jobs: u16,
+    shutdown: &Shutdown,
+    name: impl Fn(&C) -> String + Sync,
+    run: impl Fn(usize, &C, &(dyn Fn() -> bool + Sync)) -> T + Sync,
+) -> Result<Vec<T>> {
+    let progress = progress(cases.len());
+    let next = AtomicUsize::new(0);
+    let tried: Vec<OnceLock<T>> = cases.iter().map(|_| OnceLock::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while !shutdown.is_requested() {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(index) else { break };
+                    progress.set_message(name(case));
+                    // Each index is taken once.
+                    let _ = tried[index].set(run(index, case, &|| shutdown.is_requested()));
+                    progress.inc(1);
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    if shutdown.is_requested() {
+        return Err("interrupted".into());
+    }
+    Ok(tried.into_iter().filter_map(OnceLock::into_inner).collect())
+}
+
+/// Deployments selected by a command's `--layout`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayoutChoice {
+    /// The zero-copy service and one target
+    ZeroCopy,
+    /// The gga_offload service and three targets
+    Gga,
+    /// Both
+    All,
+}
+
+impl LayoutChoice {
+    /// The selected deployments.
+    fn layouts(self) -> &'static [::conformance::matrix::Layout] {
+        match self {
+            Self::ZeroCopy => &[::conformance::matrix::Layout::ZeroCopy],
+            Self::Gga => &[::conformance::matrix::Layout::Gga],
+            Self::All => &::conformance::matrix::Layout::ALL,
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! A relay that writes down what services and targets tell each other.
+//! A relay that records the messages between services and targets.
 
 use std::fs::File;
 use std::net::{TcpListener, ToSocketAddrs as _};
@@ -13,7 +13,7 @@ use role_common::shutdown::Shutdown;
 
 use super::{Result, usage};
 
-/// How long a target that refuses is asked again: it may be about to start.
+/// Time for which a target that refuses connections is retried: it may be starting.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 const HELP: &str = "\
@@ -25,18 +25,18 @@ Examples:
   doca-storage zero-copy ... --storage-server 127.0.0.1:12346
   doca-storage conformance record --listen 2001 --to :1001 --listen 2002 --to :1002 --listen 2003 --to :1003 --output gga.transcript";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(
     after_help = HELP,
     override_usage = "doca-storage conformance record [OPTIONS]\n           --listen <[ADDRESS:]PORT> --to <HOST:PORT> --output <FILE>"
 )]
 pub(super) struct Record {
-    /// TCP port to listen on, of 127.0.0.1 where no address stands before it; 0 picks a free one and prints it. Once for each --to
+    /// TCP port to listen on, of 127.0.0.1 unless an address is given; 0 picks a free one and prints it. Once per --to
     #[arg(long, value_name = "[ADDRESS:]PORT", required = true)]
     listen: Vec<String>,
 
-    /// The target; without a host 127.0.0.1. Once for each --listen, in the same order
+    /// Address of the target, by default on 127.0.0.1. Once per --listen, in the same order
     #[arg(long, value_name = "HOST:PORT", required = true)]
     to: Vec<String>,
 
@@ -44,13 +44,13 @@ pub(super) struct Record {
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Connections of each --listen after which the recording ends
+    /// Number of connections per --listen after which the recording ends
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     sessions: Option<u32>,
 }
 
 impl Record {
-    /// Records until it has all sessions, or a signal comes.
+    /// Records until all sessions have ended, or a signal arrives.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         if self.listen.len() != self.to.len() {
@@ -110,7 +110,7 @@ fn listener(text: &str) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// The address, when it is one.
+/// Parses the address.
 fn server(text: &str) -> Result<String> {
     let address = if text.starts_with(':') {
         format!("127.0.0.1{text}")

@@ -1,4 +1,4 @@
-//! One side of a recording, played again.
+//! Replay of one side of a recording.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,28 +31,28 @@ Examples:
   doca-storage conformance replay session.transcript --bin ./doca_storage_target_rdma -- -d 3b:00.0 --cpu 0 --block-count 64
   doca-storage conformance replay session.transcript --against service --listen 12345";
 
-/// Who is under test.
+/// Role under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Against {
-    /// A target: the service is played
+    /// A target: the service is replayed
     Target,
-    /// A service: the target is played; you start the service with the port that this prints, and an initiator
+    /// A service: the target is replayed; start the service with the printed port, and an initiator
     Service,
 }
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Replay {
-    /// Transcript that `record` wrote
+    /// Transcript written by `record`
     #[arg(value_name = "FILE")]
     transcript: PathBuf,
 
-    /// Which side is under test; the other one is played
+    /// Role under test; the other side is replayed
     #[arg(long, value_name = "ROLE", default_value = "target")]
     against: Against,
 
-    /// A target that listens already
+    /// Address of a running target
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     to: Option<String>,
 
@@ -60,23 +60,23 @@ pub(super) struct Replay {
     #[arg(long, value_name = "FILE")]
     bin: Option<PathBuf>,
 
-    /// Directory of the DOCA libraries to run --bin with [default: what LD_LIBRARY_PATH and the program say]
+    /// Directory of the DOCA libraries for --bin [default: from LD_LIBRARY_PATH and the program]
     #[arg(long, value_name = "DIR", requires = "bin")]
     library_path: Option<PathBuf>,
 
-    /// TCP port of 127.0.0.1 that a service connects to; 0 picks a free one and prints it. Once for each channel
+    /// TCP port of 127.0.0.1 for the service; 0 picks a free one and prints it. Once per channel
     #[arg(long, value_name = "PORT")]
     listen: Vec<u16>,
 
-    /// Only this channel of the recording; otherwise 0 for a target, and all for a service
+    /// Only this channel of the recording [default: 0 for a target, all for a service]
     #[arg(long, value_name = "NUMBER")]
     channel: Option<u32>,
 
-    /// Only this session; otherwise all, one after the other
+    /// Only this session [default: all, one after the other]
     #[arg(long, value_name = "NUMBER")]
     session: Option<u32>,
 
-    /// Device of the side that is played [default: 03:00.0 as a service, 3b:00.0 as a target]
+    /// DOCA device of the replayed side [default: 03:00.0 as a service, 3b:00.0 as a target]
     #[arg(short, long)]
     device: Option<String>,
 
@@ -84,15 +84,15 @@ pub(super) struct Replay {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds(1, 3600))]
     timeout: u64,
 
-    /// Against a service: let the ids of its requests be others than the recorded ones
+    /// For a service: accept other message ids in its requests than recorded
     #[arg(long)]
     any_ids: bool,
 
-    /// Against a target: read no block through the live connections once it has started
+    /// For a target: do not read blocks through the live connections after the start
     #[arg(long)]
     no_probe: bool,
 
-    /// Against a service: what the storage holds at first, as it is or as .sbc. Once for each channel [default: zeros]
+    /// For a service: initial data of the storage, plain or .sbc. Once per channel [default: zeros]
     #[arg(long, value_name = "FILE")]
     content: Vec<PathBuf>,
 
@@ -173,7 +173,7 @@ impl Replay {
         Ok(report)
     }
 
-    /// Against a target of its own.
+    /// Replays against a target started for each session.
     fn started(
         &self,
         program: &Path,
@@ -228,7 +228,7 @@ impl Replay {
         Ok(cases)
     }
 
-    /// All channels at once: a service asks all its targets.
+    /// All channels concurrently, because a service queries all its targets.
     fn service(&self, transcript: &Transcript, stop: &(dyn Fn() -> bool + Sync)) -> Result<Report> {
         let settings = self.settings()?;
         let channels: Vec<u32> = match self.channel {
@@ -244,7 +244,7 @@ impl Replay {
             if count != 0 && count != channels.len() {
                 let channels = channels.len();
                 return Err(format!(
-                    "expected {flag} for each of {channels} channels, {count} came"
+                    "expected {flag} for each of {channels} channels, got {count}"
                 )
                 .into());
             }
@@ -293,7 +293,7 @@ impl Replay {
     }
 }
 
-/// The content of a storage, without the header of an .sbc file.
+/// Reads the data of a storage, without the header of a .sbc file.
 fn content(path: &Path) -> Result<Vec<u8>> {
     let mut content =
         std::fs::read(path).map_err(|error| format!("--content {}: {error}", path.display()))?;

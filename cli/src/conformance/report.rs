@@ -1,4 +1,4 @@
-//! How the checks are shown: a table for people, JSON and JUnit XML for machines.
+//! Output of checks: a table for people, JSON and JUnit XML for programs.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -16,30 +16,30 @@ use crate::table::{self, Layout};
 
 use super::{Result, exit_code};
 
-/// Lines of the processes' output that the text shows of a failure; the documents have all.
+/// Maximum number of lines of process output per failure in the table; the documents have all.
 const SHOWN_LINES: usize = 25;
-/// Most characters of a reason in the table; below it stands the whole.
+/// Maximum length of a reason in the table; the full text follows below.
 const SHOWN_REASON: usize = 80;
 
-/// Flags of everything that reports checks.
+/// Flags of all commands that report checks.
 #[derive(Debug, Args)]
 pub(super) struct ReportOptions {
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Write the result as JUnit XML, too
+    /// Also write the result as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
 }
 
 impl ReportOptions {
-    /// Shows a report; the exit status counts what failed.
+    /// Prints a report; the exit status is the number of failures.
     pub(super) fn finish(&self, name: &str, report: &Report) -> Result<ExitCode> {
         self.show(name, report, report, &table_of(report))
     }
 
-    /// As [`finish`](Self::finish), with a table of its own, which is what `--json` prints.
+    /// As [`finish`](Self::finish), with a custom table, which is also printed by `--json`.
     pub(super) fn finish_with(
         &self,
         name: &str,
@@ -67,7 +67,7 @@ impl ReportOptions {
         Ok(exit_code(report.is_success()))
     }
 
-    /// Writes the document that `--junit` asks for.
+    /// Writes the document requested by `--junit`.
     pub(super) fn write_junit(&self, name: &str, report: &Report) -> Result<()> {
         if let Some(path) = &self.junit {
             std::fs::write(path, report.to_junit_xml(name)?)
@@ -77,7 +77,7 @@ impl ReportOptions {
     }
 }
 
-/// A progress line, for terminals only.
+/// Progress bar, on terminals only.
 pub(super) fn progress(checks: usize) -> ProgressBar {
     let progress = ProgressBar::new(checks as u64);
     if !std::io::stderr().is_terminal() {
@@ -108,7 +108,7 @@ fn table_of(report: &Report) -> String {
     table::render(table, layout)
 }
 
-/// What failed, with what the processes wrote.
+/// Prints the failures with the output of the processes.
 fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
@@ -126,7 +126,7 @@ fn print_failures(report: &Report) {
     }
 }
 
-/// A text that fits a table: one line, not too long.
+/// Shortens a text to one line of limited length.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(SHOWN_REASON) {

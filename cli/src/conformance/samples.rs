@@ -1,7 +1,6 @@
-//! DOCA's samples, one after the other, as a table.
+//! DOCA's samples, as a table.
 
-mod report;
-
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +10,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
+use serde::Serialize;
+use tabled::builder::Builder;
 
 use super::report::ReportOptions;
 use super::{Result, WEEK, exit_code, seconds, usage};
@@ -24,20 +25,20 @@ Examples:
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Samples {
-    /// Directory below which the samples' programs are; may be repeated. Programs for a DPU are told by dpu in the name of a
-    /// directory, or dpu_ before their own
+    /// Directory with the samples' programs; may be repeated. Programs for a DPU have dpu in the name of a directory,
+    /// or the prefix dpu_
     #[arg(long = "bin", value_name = "DIR", required = true)]
     binaries: Vec<PathBuf>,
 
-    /// Directory of the DOCA libraries to run them with [default: what LD_LIBRARY_PATH and the programs say]
+    /// Directory of the DOCA libraries for the samples [default: from LD_LIBRARY_PATH and the programs]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Only the runs of this sample (rdma_send), folder (doca_rdma) or name (rdma_send:descriptors); may be repeated
+    /// Only runs of this sample (rdma_send), folder (doca_rdma) or name (rdma_send:descriptors); may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
@@ -85,7 +86,7 @@ impl Samples {
         Ok(exit_code(report.not_passed() == 0))
     }
 
-    /// The scenarios to run.
+    /// Selected scenarios.
     fn chosen(&self) -> Result<Vec<Scenario>> {
         let all = catalogue();
         if self.only.is_empty() {
@@ -104,7 +105,7 @@ impl Samples {
         Ok(all.into_iter().filter(is_chosen).collect())
     }
 
-    /// Absolute: the samples run in other directories.
+    /// Absolute path: the samples run in other directories.
     fn library_path(&self) -> Result<Option<PathBuf>> {
         let Some(path) = &self.library_path else {
             return Ok(None);
@@ -123,5 +124,176 @@ impl Samples {
         let bar = ProgressBar::new(count as u64).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(100));
         bar
+    }
+}
+
+// Table of results, with the output of failed runs.
+
+/// Maximum number of lines of output per process in the table; the JSON document has all.
+const SHOWN_LINES: usize = 12;
+
+/// All runs.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    passed: usize,
+    failed: usize,
+    not_found: usize,
+    runs: Vec<Row>,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    library: &'static str,
+    samples: Vec<&'static str>,
+    result: Outcome,
+    seconds: f64,
+    /// Reason of the failure.
+    reason: Option<String>,
+    /// Output of the processes.
+    output: Vec<Output>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Pass,
+    Fail,
+    NotFound,
+}
+
+#[derive(Debug, Serialize)]
+struct Output {
+    party: String,
+    lines: Vec<String>,
+}
+
+impl Row {
+    fn new(
+        scenario: &Scenario,
+        verdict: Verdict,
+        transcripts: Vec<Transcript>,
+        time: Duration,
+    ) -> Self {
+        let (result, reason) = match verdict {
+            Verdict::Pass => (Outcome::Pass, None),
+            Verdict::Fail(reason) => (Outcome::Fail, Some(reason)),
+            Verdict::NotFound(missing) => {
+                let reason = format!("no program of {}", missing.join(", "));
+                (Outcome::NotFound, Some(reason))
+            }
+        };
+        let output = transcripts.into_iter().map(|transcript| Output {
+            party: transcript.party,
+            lines: transcript.lines,
+        });
+        Self {
+            name: scenario.name.clone(),
+            library: scenario.library,
+            samples: scenario.samples(),
+            result,
+            seconds: time.as_secs_f64(),
+            reason,
+            output: output.collect(),
+        }
+    }
+
+    fn check(&self) -> Case {
+        let reason = self.reason.clone().unwrap_or_default();
+        let outcome = match self.result {
+            Outcome::Pass => Outcome::Passed,
+            Outcome::Fail => Outcome::Failed(reason),
+            Outcome::NotFound => Outcome::NotRun(reason),
+        };
+        let party = |output: &Output| format!("{}:\n{}\n", output.party, output.lines.join("\n"));
+        Case {
+            took: Duration::from_secs_f64(self.seconds),
+            output: Some(self.output.iter().map(party).collect()),
+            ..Case::new(&format!("samples.{}", self.library), &self.name, outcome)
+        }
+    }
+}
+
+impl Report {
+    fn add(&mut self, row: Row) {
+        match row.result {
+            Outcome::Pass => self.passed += 1,
+            Outcome::Fail => self.failed += 1,
+            Outcome::NotFound => self.not_found += 1,
+        }
+        self.runs.push(row);
+    }
+
+    /// Number of runs that did not pass.
+    fn not_passed(&self) -> usize {
+        self.failed + self.not_found
+    }
+
+    /// Runs as checks, with one suite per library.
+    fn checks(&self) -> Report {
+        Report {
+            cases: self.runs.iter().map(Row::check).collect(),
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "PASS",
+            Self::Fail => "FAIL",
+            Self::NotFound => "NOT FOUND",
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Builder::default();
+        table.push_record(["sample", "result", "seconds", "reason"]);
+        for row in &self.runs {
+            table.push_record([
+                row.name.clone(),
+                row.result.to_string(),
+                format!("{:.2}", row.seconds),
+                shortened(row.reason.as_deref().unwrap_or_default()),
+            ]);
+        }
+        let layout = Layout {
+            right: &[2],
+            optional: &[],
+        };
+        writeln!(f, "{}", table::render(table, layout))?;
+        for row in self.runs.iter().filter(|row| row.result == Outcome::Fail) {
+            let reason = row.reason.as_deref().unwrap_or_default();
+            writeln!(f, "\n{}: {reason}", row.name)?;
+            for output in &row.output {
+                let hidden = output.lines.len().saturating_sub(SHOWN_LINES);
+                writeln!(f, "  {} (after {hidden} other lines)", output.party)?;
+                for line in &output.lines[hidden..] {
+                    writeln!(f, "    {line}")?;
+                }
+            }
+        }
+        write!(
+            f,
+            "{} passed, {} failed, {} not found",
+            self.passed, self.failed, self.not_found
+        )
+    }
+}
+
+/// Shortens a reason to one line of limited length.
+fn shortened(reason: &str) -> String {
+    const LONGEST: usize = 80;
+    let line = reason.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! A transcript for people, or as JSON.
+//! Display of a transcript, as text or JSON.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,21 +16,21 @@ use crate::table::{self, Layout};
 
 use super::Result;
 
-/// Bytes in a line of a hex dump.
+/// Bytes per line of a hex dump.
 const DUMP_WIDTH: usize = 16;
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Transcript that `record` wrote
+    /// Transcript written by `record`
     #[arg(value_name = "FILE")]
     transcript: PathBuf,
 
-    /// Show the bytes of every message below the table
+    /// Also show the bytes of every message
     #[arg(long)]
     hex: bool,
 
-    /// Print it as JSON, with all bytes in hexadecimal
+    /// Print JSON, with all bytes in hexadecimal
     #[arg(long)]
     json: bool,
 }
@@ -40,12 +40,12 @@ struct Document<'a> {
     #[serde(flatten)]
     header: &'a ::conformance::transcript::Header,
     entries: &'a [Entry],
-    /// `true` if the recorder ended well.
+    /// `true` if the recording is complete.
     whole: bool,
     truncated: Option<&'a str>,
 }
 
-/// An entry, and where its bytes are in what its side sent.
+/// An entry, with the position of its bytes in its side's stream.
 struct Placed<'a> {
     number: usize,
     entry: &'a Entry,
@@ -54,7 +54,7 @@ struct Placed<'a> {
 }
 
 impl Show {
-    /// Shows it.
+    /// Prints the transcript.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let transcript = read(&self.transcript)?;
         out!("{}", self.text(&transcript)?);
@@ -86,7 +86,7 @@ impl Show {
     }
 }
 
-/// Reads a transcript; the error names the file.
+/// Reads a transcript; errors name the file.
 pub(super) fn read(path: &std::path::Path) -> Result<Transcript> {
     let transcript =
         Transcript::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -188,7 +188,7 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
     text
 }
 
-/// The bytes of an entry, numbered from the beginning of their side's stream, as `xxd` shows a capture of it.
+/// Bytes of an entry, with offsets in their side's stream, as `xxd` shows a capture of it.
 fn dump(placed: &Placed<'_>) -> String {
     let mut text = format!("entry {}: {}\n", placed.number, placed.entry.event);
     for (line, bytes) in placed.bytes.chunks(DUMP_WIDTH).enumerate() {

@@ -31,15 +31,15 @@ Examples:
   doca-storage conformance simulate --duration 10m --jobs 2
   doca-storage conformance simulate --seed 1234               one run";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Simulate {
-    /// Only the run of this seed
+    /// Only the run with this seed
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     seed: Option<u64>,
 
-    /// The first of the seeds [default: random, and printed]
+    /// First seed [default: random, and printed]
     #[arg(long, value_name = "N", conflicts_with = "seed")]
     from: Option<u64>,
 
@@ -47,11 +47,11 @@ pub(super) struct Simulate {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     duration: Duration,
 
-    /// Runs at once [default: as many as there are CPUs]
+    /// Number of concurrent runs [default: number of CPUs]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Print one JSON document in place of the table
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +69,7 @@ struct Report {
 }
 
 impl Simulate {
-    /// Runs, and shows the result.
+    /// Runs the simulations, and prints the result.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let first_seed = match self.seed.or(self.from) {
             Some(seed) => seed,

@@ -1,4 +1,4 @@
-//! The content of the storage, made from a real file.
+//! Initial data of the storage, made from a real file.
 
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,38 +10,38 @@ use super::{Error, Options};
 
 /// Smallest storage worth measuring, in bytes.
 const SMALLEST_STORAGE: u64 = 1 << 20;
-/// I/Os that each worker gets at least.
+/// Minimum number of I/Os per worker.
 const IOS_PER_WORKER: u64 = 8;
-/// The same for gga deployments with large I/Os, which compress each byte in every session.
+/// The same for gga deployments with large I/Os, which compress all data in every session.
 const LARGE_IOS_PER_WORKER: u64 = 2;
-/// Bytes of all workers' I/Os from which on they are large.
+/// Total size in bytes of one I/O per worker from which on I/Os count as large.
 const LARGE_IOS: u64 = 4 << 20;
-/// Largest storage that a `.sbc` file can hold, and so the largest that the demo makes.
+/// Maximum size of a `.sbc` file's data, and so of the demo's storage.
 const LARGEST_STORAGE: u64 = 2 << 30;
 
-/// The content that is stored without `--content`: a real file of about 100 KB, embedded in the program.
+/// Default for `--content`: a real file of about 100 KB, embedded in the program.
 const BUNDLED: &[u8] = include_bytes!("../../../Cargo.lock");
 const BUNDLED_NAME: &str = "the bundled text";
 
-/// A file with exactly the bytes of the storage.
+/// A file with the data of the storage.
 #[derive(Debug)]
 pub struct Content {
-    /// The file that the user named, or the name of the bundled content.
+    /// Name of the source file, or of the embedded one.
     pub source: PathBuf,
-    /// Bytes of the source.
+    /// Size of the source in bytes.
     pub source_len: u64,
-    /// The file that target and initiator load: the source, repeated and padded to whole I/Os.
+    /// File loaded by target and initiator: the source, repeated and padded to whole I/Os.
     pub path: PathBuf,
-    /// Bytes of the storage.
+    /// Size of the storage in bytes.
     pub capacity: u64,
-    /// Each block has room in a stored block of the same size. Looked at for gga deployments only.
+    /// `true` if each block fits in a stored block of the same size. Checked for gga deployments only.
     pub compresses: bool,
 }
 
 impl Content {
-    /// Writes the storage's content into `directory`.
+    /// Writes the storage's data into `directory`.
     ///
-    /// A short source is repeated, each time after a line of its own, so that no two blocks are alike.
+    /// A short source is repeated, each copy after a distinct line, so that no two blocks are equal.
     pub fn prepare(options: &Options, directory: &Path) -> Result<Self, Error> {
         let (source, bytes) = match &options.content {
             None => (PathBuf::from(BUNDLED_NAME), BUNDLED.to_vec()),
@@ -94,7 +94,8 @@ impl Content {
     }
 }
 
-/// Whether each block of the file, a whole number of them, has room in a stored block of the same size.
+/// Returns `true` if each block of the file, whose size is a multiple of the block size, fits in a stored block of the
+/// same size.
 fn compresses(path: &Path, block_size: u32) -> std::io::Result<bool> {
     let mut file = std::fs::File::open(path)?;
     let mut block = vec![0; block_size as usize];
@@ -102,7 +103,7 @@ fn compresses(path: &Path, block_size: u32) -> std::io::Result<bool> {
     let blocks = file.metadata()?.len() / u64::from(block_size);
     for _ in 0..blocks {
         file.read_exact(&mut block)?;
-        // The place decides nothing about the size.
+        // The size does not depend on the place.
         let place = Place {
             set: SetId::NONE,
             stripe: 0,
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_repeated_to_whole_ios_and_no_two_blocks_are_alike() {
+    fn content_is_repeated_to_whole_ios_with_distinct_blocks() {
         let directory = tempfile::tempdir().expect("a directory");
         let source = directory.path().join("source");
         std::fs::write(&source, [7; 4096]).expect("a file");
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn content_with_one_block_that_does_not_compress_is_noticed() {
+    fn single_incompressible_block_is_detected() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("content");
         let mut bytes = vec![b' '; 3 * 1024];

@@ -1,4 +1,4 @@
-//! The deployments that the demo runs: which service, over which targets.
+//! Deployments of the demo: a service and its targets.
 
 use role_common::stored_block::Geometry;
 
@@ -11,28 +11,28 @@ pub enum Layout {
     Gga(Gga),
 }
 
-/// What is particular to a gga deployment.
+/// Parameters of a gga deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gga {
     /// Sizes of the blocks on the targets.
     pub geometry: Geometry,
-    /// What the targets begin with.
+    /// Initial data of the targets.
     pub storage: Storage,
-    /// Every which read of a worker has to do without data_1 or data_2; 0 for none.
+    /// Interval of recovery reads, `--trigger-recovery-read-every-n`; 0 for none.
     pub recover_every: u32,
 }
 
-/// What gga targets begin with.
+/// Initial data of gga targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
-    /// The content, in the generator's files.
+    /// The data, in the generator's files.
     Content,
-    /// Zeros, which are no stored blocks: each block must be written before it is read.
+    /// Zeros, which are not stored blocks: each block must be written before it is read.
     Empty,
 }
 
 impl Layout {
-    /// The value of `--layout` that asks for it.
+    /// Value of `--layout` that selects it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::ZeroCopy => "zero-copy",
@@ -40,7 +40,7 @@ impl Layout {
         }
     }
 
-    /// The subcommand that is its service.
+    /// Subcommand of its service.
     pub fn service(&self) -> &'static str {
         match self {
             Self::ZeroCopy => "zero-copy",
@@ -56,7 +56,7 @@ impl Layout {
         }
     }
 
-    /// The flags that tell the service where these targets are.
+    /// Flags of the service for the addresses of its targets.
     pub fn storage_flags(&self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["--storage-server"],
@@ -64,8 +64,8 @@ impl Layout {
         }
     }
 
-    /// Numbers of the service and of the first target in the order in which roles get CPUs, after the initiator. Those
-    /// that come last share when there are few: zero-copy services touch no data, and gga services more than anybody.
+    /// Positions of the service and of the first target in the order of CPU allocation, after the initiator. The last
+    /// ones share CPUs if there are few: zero-copy services handle no data, gga services the most.
     pub fn cpu_order(&self) -> (usize, usize) {
         match self {
             Self::ZeroCopy => (2, 1),
@@ -73,12 +73,12 @@ impl Layout {
         }
     }
 
-    /// What all targets together see of one I/O of the initiator, of so many blocks.
+    /// I/Os of all targets for one I/O of the initiator with this number of blocks.
     pub fn target_ios(&self, blocks_per_io: u64) -> TargetIos {
         match self {
-            // The service passes on what the initiator asks for.
+            // The service forwards the initiator's I/O.
             Self::ZeroCopy => TargetIos { read: 1, write: 1 },
-            // Block by block: any two halves, or all three.
+            // Per block: two chunks, or all three.
             Self::Gga(_) => TargetIos {
                 read: 2 * blocks_per_io,
                 write: 3 * blocks_per_io,
@@ -87,7 +87,7 @@ impl Layout {
     }
 }
 
-/// I/Os that all targets together see for one of the initiator.
+/// I/Os of all targets for one I/O of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetIos {
     /// For a read.

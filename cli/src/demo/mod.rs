@@ -1,11 +1,11 @@
 //! The demo: a deployment of real processes on this machine, driven through all strategies.
 //!
-//! * [`options`] the flags, [`plan`] what they mean in sessions, blocks and operations;
-//! * [`layout`] the deployments: one service, over one target or three;
-//! * [`content`] the storage's content, made from a real file;
-//! * [`volume`] the one session that is no initiator's: NBD;
-//! * [`deployment`] the processes of one session and their command lines;
-//! * [`report`] the table and the verdict.
+//! * [`options`]: the flags; [`plan`]: the resulting sessions, blocks and operations;
+//! * [`layout`]: the deployments: a service with one target or three;
+//! * [`content`]: the initial data, made from a real file;
+//! * [`volume`]: the session without an initiator: NBD;
+//! * [`deployment`]: processes of a session and their command lines;
+//! * [`report`]: the table and the verdict.
 
 mod content;
 mod deployment;
@@ -32,7 +32,7 @@ use deployment::Deployment;
 use plan::Plan;
 use report::{Report, Row};
 
-/// Why the demo could not even run. A role that fails is not one of these: it is a row that says FAIL.
+/// Error that prevents the demo from running. A failed role is reported in the table instead.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{0}")]
@@ -52,7 +52,7 @@ impl Error {
     }
 }
 
-/// Runs the demo: 0 for PASS, 1 for FAIL and for everything that keeps it from running.
+/// Runs the demo. Exit status 0 for PASS, 1 for FAIL and errors.
 pub fn run(options: &Options) -> ExitCode {
     match try_run(options) {
         Ok(true) => ExitCode::SUCCESS,
@@ -131,7 +131,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     } else {
         outln!("{report}");
     }
-    // The volume alone has no session to keep; options are checked for that.
+    // A volume only: no session is kept; the options were checked.
     if let (true, Some(first)) = (options.keep && passed, plan.runs().first()) {
         let kept = deployment.keep(first, &directory.keep())?;
         errln!("{kept}");

@@ -15,7 +15,7 @@ Examples:
   doca-storage demo --layout gga --hosts 4
   doca-storage demo --keep";
 
-/// What to run the demo with.
+/// Options of the demo.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -24,7 +24,7 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
     pub layout: LayoutChoice,
 
-    /// File to store; without it a text that the program brings
+    /// File to store; an embedded text by default
     #[arg(long, value_name = "FILE")]
     pub content: Option<PathBuf>,
 
@@ -52,7 +52,8 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
     pub matrix_type: MatrixType,
 
-    /// I/Os of each worker in the zero-copy deployment's throughput tests; without it as many as take a few seconds
+    /// Number of I/Os per worker in the zero-copy deployment's throughput tests; by default as many as take a few
+    /// seconds
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub operations: Option<u32>,
 
@@ -83,7 +84,7 @@ fn block_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The deployments that can be asked for.
+/// Selectable deployments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LayoutChoice {
     /// The zero-copy service and its target
@@ -92,7 +93,7 @@ pub enum LayoutChoice {
     Gga,
     /// A file system image through an NBD server in front of the zero-copy service
     Volume,
-    /// One after the other
+    /// All of them, one after the other
     #[default]
     All,
 }

@@ -1,6 +1,4 @@
-//! What the options mean: how many blocks, which runs, how many operations in each.
-
-mod runs;
+//! Sizes, sessions and operation counts derived from the options.
 
 use role_common::stored_block::{Geometry, MatrixType, STORED_ALIGNMENT};
 
@@ -8,12 +6,11 @@ use super::content::Content;
 use super::layout::{Gga, Layout};
 use super::options::LayoutChoice;
 use super::{Error, Options};
+use crate::demo::layout::{Gga, Layout, Storage};
 
-pub use runs::{Plain, Run};
-
-/// I/Os of a throughput test, all workers together, unless its bytes are more than [`THROUGHPUT_BYTES`].
+/// Number of I/Os of a throughput test of all workers, unless limited by [`THROUGHPUT_BYTES`].
 const THROUGHPUT_OPERATIONS: u64 = 400_000;
-/// Bytes that a throughput test moves at most, unless two passes over the storage are more.
+/// Maximum data transferred by a throughput test, unless two passes over the storage are more.
 const THROUGHPUT_BYTES: u64 = 4 << 30;
 
 /// Sizes and counts of a demo.
@@ -27,23 +24,23 @@ pub struct Plan {
     pub transactions: u32,
     pub local_io_region_size: u64,
     pub matrix_type: MatrixType,
-    /// Stored blocks that the content of the storage has room in.
+    /// Geometry of stored blocks for the storage's data.
     content_geometry: Geometry,
-    /// Stored blocks that any content has room in.
+    /// Geometry of stored blocks for any data.
     any_geometry: Geometry,
-    /// The throughput tests' operations of each worker.
+    /// Operations per worker in throughput tests.
     throughput_operations: u32,
-    /// Operations of each worker that visit every block of its share once.
+    /// Operations per worker that visit every block of its share once.
     pass: u32,
 }
 
-/// What the roles must have counted when a session ends well.
+/// Expected counts of a successful session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Operations of the initiator: a write that is read back is one.
     pub operations: u64,
     pub service_ios: u64,
-    /// Of all targets together.
+    /// I/Os of all targets.
     pub target_ios: u64,
     /// Blocks that the service read without one of its targets.
     pub recoveries: u64,
@@ -97,7 +94,7 @@ impl Plan {
         })
     }
 
-    /// What the roles must count in this session.
+    /// Expected counts of this session.
     pub fn expected(&self, run: &Run) -> Expected {
         let operations = u64::from(run.operations) * u64::from(self.workers);
         let blocks = u64::from(self.blocks_per_io);
@@ -107,7 +104,7 @@ impl Plan {
             u64::from(run.strategy.writes()),
         );
         let recoveries = match run.layout {
-            // Each worker counts the blocks that it reads.
+            // Each worker counts its own reads.
             Layout::Gga(Gga {
                 recover_every: every @ 1..,
                 ..
@@ -170,6 +167,172 @@ impl Plan {
             MatrixType::Cauchy => "cauchy",
             MatrixType::Vandermonde => "vandermonde",
         }
+    }
+}
+
+// Sessions of the demo.
+
+/// A session of the demo.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub layout: Layout,
+    /// Name in the table.
+    pub title: &'static str,
+    /// Strategy of the initiator.
+    pub strategy: Strategy,
+    /// Data that the initiator compares with, or writes.
+    pub plain: Plain,
+    /// Operations per worker.
+    pub operations: u32,
+}
+
+/// Strategy of an initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    ReadThroughput,
+    WriteThroughput,
+    ReadValidation,
+    WriteReadValidation,
+}
+
+/// Data of an initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// Its own pattern, different in each pass.
+    Pattern,
+    /// Data of the storage.
+    Content,
+    /// Incompressible data.
+    Noise,
+}
+
+impl Strategy {
+    /// Value of the initiator's `--execution-strategy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadThroughput => "read_throughput_test",
+            Self::WriteThroughput => "write_throughput_test",
+            Self::ReadValidation => "read_only_data_validity_test",
+            Self::WriteReadValidation => "read_write_data_validity_test",
+        }
+    }
+
+    fn reads(self) -> bool {
+        self != Self::WriteThroughput
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::WriteThroughput | Self::WriteReadValidation)
+    }
+}
+
+impl Plan {
+    /// Sessions, grouped by layout. Each makes at least two passes over the storage, unless the user sets the length
+    /// of throughput tests.
+    pub fn runs(&self) -> Vec<Run> {
+        let mut runs = Vec::new();
+        if self.layout.has_zero_copy() {
+            runs.extend(self.zero_copy_runs());
+        }
+        if self.layout.has_gga() {
+            runs.extend(self.gga_runs());
+        }
+        runs
+    }
+
+    /// All strategies.
+    fn zero_copy_runs(&self) -> [Run; 5] {
+        let run = |title, strategy, plain, operations| Run {
+            layout: Layout::ZeroCopy,
+            title,
+            strategy,
+            plain,
+            operations,
+        };
+        let throughput = self.throughput_operations;
+        [
+            run(
+                "read the file, compare",
+                Strategy::ReadValidation,
+                Plain::Content,
+                self.pass * 2,
+            ),
+            run(
+                "read throughput",
+                Strategy::ReadThroughput,
+                Plain::Pattern,
+                throughput,
+            ),
+            run(
+                "write throughput",
+                Strategy::WriteThroughput,
+                Plain::Pattern,
+                throughput,
+            ),
+            run(
+                "write the file, read it back",
+                Strategy::WriteReadValidation,
+                Plain::Content,
+                self.pass * 2,
+            ),
+            run(
+                "write a pattern, read it back",
+                Strategy::WriteReadValidation,
+                Plain::Pattern,
+                self.pass * 3,
+            ),
+        ]
+    }
+
+    /// Sessions for errors of three targets: each chunk of every block is read and recovered from the others, written
+    /// by the generator or by the service.
+    fn gga_runs(&self) -> [Run; 6] {
+        let read = |title, recover_every| Run {
+            layout: Layout::Gga(Gga {
+                geometry: self.content_geometry,
+                storage: Storage::Content,
+                recover_every,
+            }),
+            title,
+            strategy: Strategy::ReadValidation,
+            plain: Plain::Content,
+            operations: self.pass * 2,
+        };
+        let write = |title, geometry, storage, plain| Run {
+            layout: Layout::Gga(Gga {
+                geometry,
+                storage,
+                // Odd, so that a second pass recovers other blocks than the first.
+                recover_every: 3,
+            }),
+            title,
+            strategy: Strategy::WriteReadValidation,
+            plain,
+            operations: self.pass * 2,
+        };
+        [
+            read("read the file, recover every block", 1),
+            read("read the file, recover every 2nd", 2),
+            read("read the file, recover every 10th", 10),
+            write(
+                "write the file, read it back",
+                self.content_geometry,
+                Storage::Empty,
+                Plain::Content,
+            ),
+            write(
+                "write a pattern, read it back",
+                self.content_geometry,
+                Storage::Content,
+                Plain::Pattern,
+            ),
+            write(
+                "write random bytes, read them back",
+                self.any_geometry,
+                Storage::Content,
+                Plain::Noise,
+            ),
+        ]
     }
 }
 

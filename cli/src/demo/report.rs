@@ -1,4 +1,4 @@
-//! The table and the verdict.
+//! Table of sessions, and the verdict.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use super::plan::{Expected, Plan, Run};
 use super::volume::Image;
 use crate::table::{self, Layout};
 
-/// One session in the table.
+/// A session in the table.
 #[derive(Debug, Serialize)]
 pub struct Row {
     layout: &'static str,
     title: &'static str,
     strategy: &'static str,
     passed: bool,
-    /// Why it failed, or nothing.
+    /// Reason of a failure.
     failure: Option<String>,
     measured: Option<Measured>,
 }
@@ -29,11 +29,11 @@ pub struct Row {
 struct Measured {
     /// Operations of the initiator: a write that is read back is one.
     operations: u64,
-    /// I/Os that the service and the target counted.
+    /// I/Os counted by the service and the targets.
     service_ios: u64,
-    /// Of all targets together.
+    /// I/Os of all targets.
     target_ios: u64,
-    /// Blocks that the service read without one of its targets, for services that can.
+    /// Blocks that the service read without one of its targets, if it supports that.
     recoveries: Option<u64>,
     seconds: f64,
     operations_per_second: f64,
@@ -44,7 +44,7 @@ struct Measured {
 }
 
 impl Row {
-    /// A session that ended well; it still fails when the roles disagree on what they did.
+    /// A successful session; it still fails if the roles' counts disagree.
     pub fn of(run: &Run, plan: &Plan, session: Session) -> Self {
         let measured = match Measured::from_session(&session) {
             Ok(measured) => measured,
@@ -80,7 +80,7 @@ impl Row {
         }
     }
 
-    /// A session that failed.
+    /// A failed session.
     pub fn failed(run: &Run, failure: impl Into<Option<String>>) -> Self {
         Self {
             layout: run.layout.name(),
@@ -94,7 +94,7 @@ impl Row {
 }
 
 impl Row {
-    /// The session of the volume layout, which only passes or fails.
+    /// The session of the volume layout, which has no measurements.
     pub fn volume(image: Image, failure: Option<Failure>) -> Self {
         Self {
             layout: "volume",
@@ -146,7 +146,7 @@ impl Measured {
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     sessions: Vec<Row>,
-    /// Files that the roles left in their runtime directory.
+    /// Files left in the runtime directory.
     leftovers: Vec<PathBuf>,
 }
 
@@ -159,7 +159,7 @@ impl Report {
         self.leftovers = leftovers;
     }
 
-    /// Every session passed, and nothing was left behind.
+    /// `true` if every session passed and no files were left.
     pub fn passed(&self) -> bool {
         !self.sessions.is_empty()
             && self.sessions.iter().all(|row| row.passed)
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_that_disagree_fail_the_demo() {
+    fn disagreeing_operation_counts_fail_the_demo() {
         let mut report = Report::default();
         assert!(!report.passed(), "nothing was run");
         report.add(row(u64::MAX));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn something_left_behind_fails_the_demo() {
+    fn leftover_resources_fail_the_demo() {
         let mut report = Report::default();
         report.add(row(u64::MAX));
         report.add_leftovers(vec!["run/a-socket".into()]);

@@ -1,4 +1,5 @@
-//! The volume layout: a file system image goes through the NBD server, which is restarted before it is read back and checked.
+//! The volume layout: a file system image is written through the NBD server, which is restarted before the image is
+//! read back and checked.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -12,30 +13,30 @@ use conformance::scene::{DPU_DEVICE, HOST_DEVICE};
 
 use super::deployment::Deployment;
 
-/// Bytes of the storage: the smallest ext4 with a journal takes half of it.
+/// Size of the storage in bytes: the smallest ext4 with a journal uses half of it.
 const SIZE: usize = 16 << 20;
 const BLOCK_SIZE: usize = 4096;
 
-/// Bytes of a request.
+/// Size of a request in bytes.
 const REQUEST: usize = 256 * 1024;
 
-/// Time that a process gets to be ready, or to end.
+/// Time for a process to become ready, or to exit.
 const READY: Duration = Duration::from_secs(20);
 
-/// Time that the server gets to reply.
+/// Timeout of a reply.
 const REPLY: Duration = Duration::from_secs(60);
 
-/// The image that was written to the storage and read back.
+/// Image that is written to the storage and read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Image {
-    /// A file system with the demo's content, made by mkfs.ext4.
+    /// A file system with the demo's data, made by mkfs.ext4.
     Ext4,
-    /// A pattern, as mkfs.ext4 is not installed.
+    /// A pattern, if mkfs.ext4 is not installed.
     Pattern,
 }
 
 impl Image {
-    /// Name of the session in the table.
+    /// Name in the table.
     pub fn title(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4 through NBD, reopen, check",
@@ -43,7 +44,7 @@ impl Image {
         }
     }
 
-    /// The one that can be made on this machine.
+    /// The best image available on this machine.
     pub fn available() -> Self {
         if find("mkfs.ext4").is_some() {
             Self::Ext4
@@ -53,7 +54,7 @@ impl Image {
     }
 }
 
-/// A program in the places where file system tools are, which are not on everyone's path.
+/// Finds a program in the usual directories of file system tools, which may not be in PATH.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -70,7 +71,7 @@ fn failure(what: impl Into<String>) -> Failure {
     }
 }
 
-/// Runs the session; `content` is a file that the file system gets.
+/// Runs the session; `content` is a file stored in the file system.
 pub fn run(
     deployment: &Deployment<'_>,
     image: Image,
@@ -180,13 +181,13 @@ pub fn run(
     }
 }
 
-/// An image with the content in it, made without privileges.
+/// Makes an image with the file, without privileges.
 fn make_file_system(content: &Path, directory: &Path) -> Result<Vec<u8>, Failure> {
     let make = || -> std::io::Result<(PathBuf, PathBuf)> {
         let tree = directory.join("tree");
         std::fs::create_dir(&tree)?;
         let mut bytes = Vec::new();
-        // Half of the image: the other half is the file system's own.
+        // Half of the image: the rest is file system metadata.
         std::fs::File::open(content)?
             .take(SIZE as u64 / 2)
             .read_to_end(&mut bytes)?;
@@ -221,13 +222,13 @@ fn tool(command: &mut Command) -> Result<(), Failure> {
     })
 }
 
-/// Ends a process in order.
+/// Stops a process cleanly.
 fn end(process: Process) -> Result<(), Failure> {
     process.signal(Signal::TERM);
     process.finish(Instant::now() + READY, || false).map(drop)
 }
 
-/// An NBD client that does one thing after the other, with simple replies.
+/// A sequential NBD client with simple replies.
 struct Client {
     stream: UnixStream,
     has_flush: bool,

@@ -1,7 +1,6 @@
-//! `doca-storage status` and `doca-storage top`: what the metrics of roles say.
+//! `doca-storage status` and `doca-storage top`: display of the roles' metrics.
 
 mod samples;
-mod scrape;
 mod status;
 mod top;
 
@@ -17,10 +16,10 @@ use role_common::address::HostPort;
 use role_common::metrics::MetricsAddress;
 use samples::Role;
 
-/// Time that a role has to answer.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The metrics endpoint of a role, as the user wrote it.
+/// Metrics endpoint of a role, as given by the user.
 #[derive(Debug, Clone)]
 struct Endpoint {
     text: String,
@@ -28,7 +27,7 @@ struct Endpoint {
     host: HostPort,
 }
 
-/// Reads a port of this machine, or a host name or IP address with a port.
+/// Parses a port of this machine, or a host name or IP address with a port.
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     // As a role reads it.
     let MetricsAddress(host) = text
@@ -54,13 +53,13 @@ impl Endpoint {
     }
 }
 
-/// A role's endpoint, and what it says, or why it says nothing.
+/// A role's endpoint, with its metrics or an error.
 struct Observed {
     endpoint: String,
     role: Result<Role, String>,
 }
 
-/// Asks all roles at once.
+/// Queries all roles concurrently.
 fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
     thread::scope(|scope| {
         let asked: Vec<_> = endpoints
@@ -80,7 +79,7 @@ fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
     })
 }
 
-/// A number of bytes with a binary unit, in at most four digits.
+/// Formats a number of bytes with a binary unit, in at most four digits.
 fn bytes(number: f64) -> String {
     let mut value = number;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
@@ -93,7 +92,7 @@ fn bytes(number: f64) -> String {
     format!("{value:.1} PiB")
 }
 
-/// A number with a decimal unit, in at most four digits.
+/// Formats a number with a decimal unit, in at most four digits.
 fn count(number: f64) -> String {
     let mut value = number;
     for unit in ["", " k", " M", " G", " T"] {
@@ -106,7 +105,7 @@ fn count(number: f64) -> String {
     format!("{value:.1} P")
 }
 
-/// A time in microseconds or a larger unit.
+/// Formats a time in microseconds or a larger unit.
 fn time(seconds: f64) -> String {
     match seconds {
         _ if seconds.is_nan() => "-".to_owned(),
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_have_units() {
+    fn numbers_are_formatted_with_units() {
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(bytes(1536.0), "1.5 KiB");
         assert_eq!(bytes(300.0 * 1024.0 * 1024.0), "300 MiB");

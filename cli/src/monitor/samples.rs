@@ -1,6 +1,9 @@
-//! A page of metrics, read: what a role has done and how it is.
+//! Parser of a metrics page: counters and state of a role.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -34,7 +37,8 @@ pub(super) struct Role {
     pub redundancy: Option<Redundancy>,
 }
 
-/// How long transactions took, in seconds. Percentiles are the upper bounds of the histogram's buckets, each twice the one before.
+/// Latencies of transactions in seconds. Percentiles are upper bounds of the histogram's buckets, each twice the
+/// previous one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Latency {
     pub p50: f64,
@@ -43,14 +47,14 @@ pub(super) struct Latency {
     buckets: Vec<(f64, u64)>,
 }
 
-/// The state of a set.
+/// State of a set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Redundancy {
     pub state: String,
     /// Targets that are offline.
     pub offline: Vec<String>,
     pub missed_stripes: u64,
-    /// How far rebuild, resync and scrub are, 0 to 1; only those that run.
+    /// Progress of rebuild, resync and scrub, 0 to 1; only those that are running.
     pub progress: BTreeMap<String, f64>,
     pub repaired_chunks: u64,
 }
@@ -70,7 +74,7 @@ impl Sample<'_> {
 }
 
 impl Role {
-    /// Reads a page of metrics. Metrics that are not known are skipped.
+    /// Parses a metrics page. Unknown metrics are ignored.
     pub(super) fn parse(page: &str) -> Result<Self, String> {
         let mut role = Self::default();
         let mut buckets = BTreeMap::<u64, u64>::new();
@@ -82,7 +86,7 @@ impl Role {
                 .ok_or_else(|| format!("expected a metric and its value, got {line:?}"))?;
             if sample.name == "doca_storage_latency_seconds_bucket" {
                 if let Ok(bound) = sample.label("le").parse::<f64>() {
-                    // Positive floats are in the order of their bits.
+                    // Positive floats are ordered like their bits.
                     *buckets.entry(bound.to_bits()).or_default() += sample.value as u64;
                 }
             } else {
@@ -153,7 +157,7 @@ impl Role {
         }
     }
 
-    /// The name of the program, short: `target`, `zero-copy`, `gga-offload`, `initiator`.
+    /// Short name of the program: `target`, `zero-copy`, `gga-offload`, `initiator`.
     pub(super) fn short_name(&self) -> &str {
         match self.role.as_str() {
             "doca_storage_target_rdma" => "target",
@@ -169,18 +173,18 @@ impl Role {
         self.reads + self.writes + self.flushes
     }
 
-    /// Bytes in either direction.
+    /// Bytes in both directions.
     pub(super) fn bytes(&self) -> u64 {
         self.read_bytes + self.written_bytes
     }
 
-    /// Errors of the data path. Kinds that are among the failed I/Os count once.
+    /// Errors of the data path. Kinds included in the failed I/Os are not counted twice.
     pub(super) fn error_count(&self) -> u64 {
         let of = |kind: &str| self.errors.get(kind).copied().unwrap_or_default();
         of("failed").max(of("refused")) + of("unexpected_result")
     }
 
-    /// The state of the redundancy in a few words; empty where there is none.
+    /// Short description of the redundancy's state; empty if there is none.
     pub(super) fn redundancy_text(&self) -> String {
         let Some(redundancy) = &self.redundancy else {
             return String::new();
@@ -217,7 +221,7 @@ impl Latency {
         }
     }
 
-    /// The samples added since `earlier`.
+    /// Difference to `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let found = earlier.buckets.iter().find(|(it, _)| *it == bound);
@@ -232,7 +236,7 @@ impl Latency {
     }
 }
 
-/// Reads `name{label="value",...} number`. The roles' values have no quotes and no commas.
+/// Parses `name{label="value",...} number`. The roles' values contain no quotes or commas.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let (key, value) = line.rsplit_once(' ')?;
     let value = match value {
@@ -256,6 +260,70 @@ fn sample(line: &str) -> Option<Sample<'_>> {
         labels,
         value,
     })
+}
+
+// HTTP request for the metrics of a role.
+
+/// Maximum size of a response in bytes.
+const ANSWER_BYTES: usize = 4 << 20;
+/// Maximum number of headers of a response.
+const HEADERS: usize = 64;
+
+/// Fetches the metrics page at an address.
+///
+/// # Errors
+///
+/// Nothing listens there, or the response is invalid or late.
+pub(in crate::monitor) fn metrics(address: SocketAddr, within: Duration) -> Result<String, String> {
+    let deadline = Instant::now() + within;
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A timeout of zero would mean none.
+        if left.is_zero() {
+            Err(format!("no answer within {within:?}"))
+        } else {
+            Ok(left)
+        }
+    };
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            format!("no answer within {within:?}")
+        }
+        std::io::ErrorKind::ConnectionRefused => {
+            "connection refused: no role serves metrics there".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    let mut stream = TcpStream::connect_timeout(&address, left()?).map_err(failed)?;
+    stream.set_write_timeout(Some(left()?)).map_err(failed)?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut answer = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        stream.set_read_timeout(Some(left()?)).map_err(failed)?;
+        match stream.read(&mut bytes).map_err(failed)? {
+            0 => break,
+            length => answer.extend_from_slice(&bytes[..length]),
+        }
+        if answer.len() > ANSWER_BYTES {
+            return Err(format!("expected at most {ANSWER_BYTES} bytes of metrics"));
+        }
+    }
+    body(&answer)
+}
+
+fn body(answer: &[u8]) -> Result<String, String> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut parsed = httparse::Response::new(&mut headers);
+    match parsed.parse(answer) {
+        Ok(httparse::Status::Complete(header)) => match parsed.code {
+            Some(200) => Ok(String::from_utf8_lossy(&answer[header..]).into_owned()),
+            code => Err(format!("expected status 200, got {}", code.unwrap_or(0))),
+        },
+        Ok(httparse::Status::Partial) => Err("the answer is incomplete".to_owned()),
+        Err(error) => Err(format!("expected HTTP, got something else: {error}")),
+    }
 }
 
 #[cfg(test)]
@@ -287,7 +355,7 @@ process_resident_memory_bytes 1000000.0
 ";
 
     #[test]
-    fn a_page_is_summed_over_the_cores() {
+    fn metrics_are_summed_over_the_cores() {
         let role = Role::parse(PAGE).expect("metrics");
         assert_eq!(role.short_name(), "gga-offload");
         assert_eq!((role.operations(), role.bytes()), (12, 4096));
@@ -302,9 +370,53 @@ process_resident_memory_bytes 1000000.0
     }
 
     #[test]
-    fn other_pages_are_refused() {
+    fn pages_of_other_programs_are_refused() {
         for page in ["", "up 1", "doca_storage_workers", "x{a=1} 2", "x y"] {
             assert!(Role::parse(page).is_err(), "{page}");
         }
+    }
+}
+
+#[cfg(test)]
+mod scrape_tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn serving(answer: &'static [u8]) -> Result<String, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).expect("a request");
+            assert!(request[..length].starts_with(b"GET /metrics HTTP/1.1\r\n"));
+            stream.write_all(answer).expect("sent");
+        });
+        let result = metrics(address, Duration::from_secs(60));
+        server.join().expect("served");
+        result
+    }
+
+    #[test]
+    fn body_is_returned_on_success_only() {
+        let page = serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na 1");
+        assert_eq!(page.as_deref(), Ok("a 1"));
+        let missing = serving(b"HTTP/1.1 404 Not Found\r\n\r\n").expect_err("404");
+        assert!(missing.contains("got 404"), "{missing}");
+        assert!(serving(b"SSH-2.0-x\r\n").is_err());
+        assert!(serving(b"").is_err());
+    }
+
+    #[test]
+    fn unresponsive_peer_times_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let error = metrics(address, Duration::from_millis(50)).expect_err("silence");
+        assert!(error.contains("no answer within 50ms"), "{error}");
+        drop(listener);
+        let error = metrics(address, Duration::from_secs(60)).expect_err("refused");
+        assert!(error.contains("connection refused"), "{error}");
     }
 }

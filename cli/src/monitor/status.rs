@@ -1,4 +1,4 @@
-//! `doca-storage status`: one look at roles.
+//! `doca-storage status`: a single query of roles.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ Examples:
   doca-storage status 9101 9102 9103 9104
   doca-storage status dpu.example:9104 --json";
 
-/// Which roles.
+/// Options.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -28,7 +28,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Prints what they say. 0 when all of them have answered.
+/// Prints the roles' state. Exit status 0 if all have answered.
 pub fn run(options: &Options) -> ExitCode {
     let observed = observe(&options.roles);
     if options.json {

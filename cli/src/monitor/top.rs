@@ -1,4 +1,4 @@
-//! `doca-storage top`: a live view of roles.
+//! `doca-storage top`: live display of roles.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -22,10 +22,10 @@ Examples:
   doca-storage top 9101 9102 9103 9104
   doca-storage top dpu.example:9104 --interval 500ms";
 
-/// Longest time between two looks at the keyboard.
+/// Maximum interval between polls of the keyboard.
 const KEY_POLL: Duration = Duration::from_millis(100);
 
-/// Which roles, and how often.
+/// Options.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(required = true, value_name = "[HOST:]PORT", value_parser = endpoint)]
     roles: Vec<Endpoint>,
 
-    /// Time between two looks, for example 2s or 500ms
+    /// Refresh interval, for example 2s or 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 }
@@ -52,7 +52,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows them until the user ends it.
+/// Shows the roles until the user quits.
 pub fn run(options: &Options) -> ExitCode {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         errln!(
@@ -107,12 +107,12 @@ fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// The content of the screen.
+/// State of the screen.
 struct View {
     roles: Vec<Shown>,
 }
 
-/// One role: what it said last, and what it has done since the time before.
+/// A role: its last metrics, and the difference to the previous ones.
 struct Shown {
     endpoint: String,
     role: Result<Role, String>,
@@ -141,7 +141,7 @@ const NO_RATES: Rates = Rates {
 impl Rates {
     fn between(before: &Role, after: &Role, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
-        // A role that was started again begins with zero.
+        // A restarted role begins with zero.
         let rate = |of: fn(&Role) -> u64| of(after).saturating_sub(of(before)) as f64 / seconds;
         let latency = match (&before.latency, &after.latency) {
             (Some(before), Some(after)) => Some(after.since(before)),
@@ -255,12 +255,12 @@ impl Shown {
     }
 }
 
-/// A column of the view.
+/// A column of the display.
 struct Column {
     name: &'static str,
-    /// 0 for what is left.
+    /// Width; 0 for the remaining space.
     width: u16,
-    /// Columns with a lower number are shown first.
+    /// Columns with lower numbers are shown first.
     rank: u8,
     text: fn(&Shown) -> String,
 }
@@ -344,10 +344,10 @@ const COLUMNS: [Column; 10] = [
     },
 ];
 
-/// Least width of the last column.
+/// Minimum width of the last column.
 const STATE_WIDTH: u16 = 22;
 
-/// The columns that so many characters have room for.
+/// Columns that fit in this width.
 fn columns(width: u16) -> Vec<&'static Column> {
     (0..=4)
         .rev()
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_happened_between_two_looks() {
+    fn rates_are_differences_between_two_samples() {
         let mut view = View::new(&endpoints());
         let begin = Instant::now();
         view.update(observed(1000), begin);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_shows_rates_states_and_what_does_not_answer() {
+    fn every_width_shows_rates_states_and_unreachable_roles() {
         let mut view = View::new(&endpoints());
         let begin = Instant::now();
         view.update(observed(0), begin);

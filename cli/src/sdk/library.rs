@@ -1,4 +1,4 @@
-//! Where the shared library comes from when no file is named.
+//! Default shared library for installation.
 
 use std::env::{self, consts::DLL_PREFIX, consts::DLL_SUFFIX};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::Result;
 /// Package of the library.
 const PACKAGE: &str = "softdoca-shared";
 
-/// The sources of the library and of what it depends on in this workspace, as a compressed archive.
+/// Sources of the library and its dependencies in this workspace, as a compressed archive.
 const SOURCES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/softdoca.tar.gz"));
 
 /// A shared library to install.
 pub(super) struct Library {
     path: PathBuf,
-    /// Where it was built, if that is of no further use.
+    /// Temporary build directory, if it is not needed afterwards.
     _directory: Option<TempDir>,
 }
 
@@ -38,8 +38,8 @@ impl Library {
     }
 }
 
-/// The library of a release, which is beside the executable or in the `lib` beside its directory. Else cargo builds it, in a checkout or from the
-/// sources that the program brings.
+/// Returns the library of a release, next to the executable or in the `lib` directory beside it. Otherwise cargo
+/// builds it, in a checkout or from the embedded sources.
 pub(super) fn find() -> Result<Library> {
     let executable = env::current_exe()?;
     let released = ["", "../lib"].map(|directory| {
@@ -66,13 +66,13 @@ fn unpack(directory: &Path) -> std::io::Result<()> {
     tar::Archive::new(GzDecoder::new(SOURCES)).unpack(directory)
 }
 
-/// The checkout around a path.
+/// Checkout that contains a path.
 fn checkout(path: &Path) -> Option<&Path> {
     path.ancestors()
         .find(|directory| directory.join("softdoca/shared/Cargo.toml").is_file())
 }
 
-/// Builds the library and asks cargo where it is.
+/// Builds the library, and gets its path from cargo.
 fn build(checkout: &Path) -> Result<PathBuf> {
     errln!("building {PACKAGE} in {}", checkout.display());
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -90,7 +90,7 @@ fn build(checkout: &Path) -> Result<PathBuf> {
         .ok_or_else(|| format!("cargo built {PACKAGE}, but names no shared library").into())
 }
 
-/// The shared library that cargo's messages name.
+/// Shared library named in cargo's messages.
 fn artifact(messages: &[u8]) -> Option<PathBuf> {
     let wanted = format!("{DLL_PREFIX}{}{DLL_SUFFIX}", PACKAGE.replace('-', "_"));
     serde_json::Deserializer::from_slice(messages)
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_in_cargos_messages() {
+    fn library_path_is_read_from_cargo_messages() {
         let messages = br#"{"reason":"compiler-artifact","filenames":["/t/libsoftdoca.rlib"]}
             {"reason":"build-script-executed","filenames":["/other/libsoftdoca_shared.so"]}
             {"reason":"compiler-artifact","filenames":["/t/x.d","/t/libsoftdoca_shared.so"]}
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_sources_are_a_workspace_of_the_library_alone() {
+    fn bundled_sources_are_a_workspace_of_the_library_only() {
         let directory = tempfile::tempdir().expect("a directory");
         unpack(directory.path()).expect("unpacked");
         assert_eq!(checkout(directory.path()), Some(directory.path()));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn this_is_a_checkout() {
+    fn checkout_is_detected() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sdk");
         assert_eq!(
             checkout(&here),

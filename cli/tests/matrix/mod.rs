@@ -11,7 +11,7 @@ use self::scripts::{
 };
 
 #[test]
-fn ours_work_together_in_both_deployments() {
+fn own_roles_interoperate_in_both_deployments() {
     let junit = tempfile::tempdir().expect("a directory");
     let junit = junit.path().join("junit.xml");
     let output = matrix(&["--junit", junit.to_str().expect("a plain path")]);
@@ -42,7 +42,7 @@ fn ours_work_together_in_both_deployments() {
 
 /// That the messages are really of another release is checked with the roles: an initiator that finds no correlation id fails.
 #[test]
-fn ours_work_together_in_every_release() {
+fn own_roles_interoperate_in_every_release() {
     for release in ["3.0", "3.1"] {
         let output = matrix(&[
             "--protocol",
@@ -59,7 +59,7 @@ fn ours_work_together_in_every_release() {
 }
 
 #[test]
-fn a_role_that_does_not_play_its_part_fails_its_mixes_only() {
+fn broken_role_fails_only_its_own_mixes() {
     let own = Scripts::new().add(TARGET, "echo 'no storage here' >&2; exit 3");
     let output = matrix(&[
         "--impl",
@@ -89,7 +89,7 @@ fn a_role_that_does_not_play_its_part_fails_its_mixes_only() {
 
 /// A target that answers every write with success and does none.
 #[test]
-fn a_target_that_ignores_writes_is_found_by_what_looks_at_bytes() {
+fn target_that_ignores_writes_fails_only_validating_runs() {
     let arguments = r#"
 while [ $# -gt 0 ]; do
     case $1 in
@@ -137,7 +137,7 @@ done"#;
 
 /// What is known of the reference must be so, in both directions: a program that is taken for one and is better fails, too.
 #[test]
-fn an_implementation_that_is_not_as_expected_fails() {
+fn unexpected_implementation_fails() {
     // A usage without the flag that ours have.
     let disguise =
         |role: &str| format!("[ $1 = --help ] && exec echo usage\nexec {PROGRAM} {role} \"$@\"");
@@ -173,7 +173,7 @@ fn an_implementation_that_is_not_as_expected_fails() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn invalid_arguments_are_refused() {
     for (arguments, expected) in [
         (&["--impl", "rust"][..], "expected NAME=DIR"),
         (
@@ -200,7 +200,7 @@ fn what_is_not_understood_is_refused() {
 
 /// The scripted target speaks the release of the roles.
 #[test]
-fn failing_io_is_noticed_in_earlier_releases() {
+fn failing_io_is_detected_in_earlier_releases() {
     for release in ["3.0", "3.1"] {
         let output = matrix(&["--only", "failing_io", "--protocol", release]);
         let text = String::from_utf8_lossy(&output.stdout);

@@ -42,7 +42,7 @@ fn fails_within(seconds: &str, program: &str, script: &str, check: &str, expecte
 const READ: &str = "read_throughput_test";
 
 #[test]
-fn a_start_race_is_repeated_and_counted() {
+fn start_race_is_retried_and_counted() {
     let own = Scripts::new();
     let count = own.path().join("count");
     let crash_twice = format!(
@@ -58,7 +58,7 @@ fn a_start_race_is_repeated_and_counted() {
 }
 
 #[test]
-fn a_crash_that_is_no_start_race_is_a_failure() {
+fn other_crash_is_a_failure() {
     let crash = "kill -SEGV $$";
     let worker = "echo '[DOCA][INF] Worker: 0x5 (core: 0) starting'";
     let signal = "signal: 11";
@@ -84,7 +84,7 @@ fn a_crash_that_is_no_start_race_is_a_failure() {
 
 /// Also when others have more to say, and only the end is shown.
 #[test]
-fn the_end_of_the_log_of_a_role_that_died_is_shown() {
+fn log_tail_of_a_dead_role_is_shown() {
     let last_words = "echo 'a handle without an object' >&2";
     let own = Scripts::new()
         .add(
@@ -104,13 +104,13 @@ fn the_end_of_the_log_of_a_role_that_died_is_shown() {
 }
 
 #[test]
-fn what_is_left_behind_is_a_failure() {
+fn leftover_resources_are_a_failure() {
     let script = format!("{OURS}\ntouch $SOFTDOCA_RUNTIME_DIR/left\nexec {PROGRAM} target \"$@\"");
     fails(TARGET, &script, READ, "expected an empty runtime directory");
 }
 
 #[test]
-fn an_io_that_somebody_did_not_count_is_a_failure() {
+fn differing_operation_counts_are_a_failure() {
     let script = format!("{OURS}\n{PROGRAM} target \"$@\" | sed 's/count: 300/count: 299/'");
     fails(
         TARGET,
@@ -128,7 +128,7 @@ fn an_io_that_somebody_did_not_count_is_a_failure() {
 }
 
 #[test]
-fn what_a_gga_service_made_anew_is_counted() {
+fn recovered_blocks_of_a_gga_service_are_counted() {
     let less = |what: &str| {
         format!("{OURS}\n{PROGRAM} gga-offload \"$@\" | sed 's/{what}: .*/{what}: 0/'")
     };
@@ -149,7 +149,7 @@ fn what_a_gga_service_made_anew_is_counted() {
 }
 
 #[test]
-fn an_exit_status_is_looked_at() {
+fn exit_status_is_checked() {
     let script = format!("{OURS}\n{PROGRAM} target \"$@\"\nexit 4");
     fails(
         TARGET,
@@ -160,7 +160,7 @@ fn an_exit_status_is_looked_at() {
 }
 
 #[test]
-fn an_initiator_that_notices_nothing_is_a_failure() {
+fn initiator_that_misses_an_error_is_a_failure() {
     let script = format!("{OURS}\n{PROGRAM} initiator \"$@\"\nexit 0");
     for check in ["failing_io", "io_past_end", "corrupt_block"] {
         fails(INITIATOR, &script, check, "expected the initiator to fail");
@@ -168,7 +168,7 @@ fn an_initiator_that_notices_nothing_is_a_failure() {
 }
 
 #[test]
-fn an_initiator_must_say_why() {
+fn failed_initiator_must_report_a_reason() {
     fails(
         INITIATOR,
         &format!("{OURS}\nexit 1"),

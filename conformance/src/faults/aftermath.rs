@@ -289,6 +289,6 @@ mod tests {
     fn operations_are_parsed_from_progress_lines() {
         let line = "    17 of 200 operations (8 %), 3 per second";
         assert_eq!(operations(line), 17);
-        assert_eq!(operations("4 sessions of 5 ended badly"), 0);
+        assert_eq!(operations("4 sessions of 5 have failed"), 0);
     }
 }

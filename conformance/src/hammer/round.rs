@@ -305,7 +305,8 @@ impl RoundRun<'_, '_, '_> {
                 return Ok(());
             };
             let ended = service.find_line(spoken, Duration::ZERO, |line| {
-                line.contains("ended badly").then_some(())
+                (line.contains("has failed: ") || line.contains("sessions have failed"))
+                    .then_some(())
             });
             if ended.is_some() || service.has_ended() {
                 return Ok(());

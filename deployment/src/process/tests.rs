@@ -24,7 +24,7 @@ fn output_and_lines_are_captured() {
 }
 
 #[test]
-fn lines_are_found_from_where_one_looks_and_are_logged() {
+fn lines_are_found_from_a_position_and_logged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("log");
     let mut command = Command::new("/bin/sh");
@@ -43,7 +43,7 @@ fn lines_are_found_from_where_one_looks_and_are_logged() {
 }
 
 #[test]
-fn a_failure_carries_what_the_role_said() {
+fn failure_contains_the_output_of_the_role() {
     let failure = shell("echo the reason >&2; exit 3")
         .finish(soon(), || false)
         .expect_err("fails");
@@ -63,7 +63,7 @@ fn a_failure_carries_what_the_role_said() {
 }
 
 #[test]
-fn all_output_is_there_after_the_end() {
+fn all_output_is_captured_after_exit() {
     let mut process = shell("echo result; echo reason >&2; exit 3");
     assert_eq!(
         process.wait(soon()).and_then(|status| status.code()),
@@ -74,7 +74,7 @@ fn all_output_is_there_after_the_end() {
 }
 
 #[test]
-fn cpu_time_is_there_until_the_end_is_taken() {
+fn cpu_time_is_available_until_the_exit_status_is_taken() {
     let process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
     process.wait_for_end(soon());
     assert!(process.cpu_time() > Some(Duration::ZERO));
@@ -86,7 +86,7 @@ fn cpu_time_is_there_until_the_end_is_taken() {
 }
 
 #[test]
-fn a_dropped_process_is_gone() {
+fn dropped_process_is_killed() {
     let process = shell("exec sleep 1000");
     let pid = process.pid().expect("a pid");
     drop(process);

@@ -1,4 +1,4 @@
-//! Threads that are abandoned because a peer holds them, and how many there are.
+//! Threads abandoned because a peer blocks them, and their number.
 //!
 //! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session ends and the thread is
 //! abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it uses, none of which is used for another session,
@@ -8,11 +8,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 
-use crate::budget::ABANDONED_THREADS;
+use crate::budget::{ABANDONED_THREADS, Deadline};
 use crate::failure::Failure;
+use crate::shutdown::Waker;
 
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
@@ -20,12 +23,12 @@ const RUNNING: u8 = 0;
 const ABANDONED_STATE: u8 = 1;
 const RETURNED: u8 = 2;
 
-/// Whether a thread runs, was abandoned, or has returned. Clones mean the same thread.
+/// State of a thread: running, abandoned or returned. Clones refer to the same thread.
 #[derive(Debug, Clone, Default)]
 pub struct Attachment(Arc<AtomicU8>);
 
 impl Attachment {
-    /// What the thread itself holds as long as it runs.
+    /// Returns the guard that the thread holds while it runs.
     pub(crate) fn guard(&self) -> Guard {
         Guard(Arc::clone(&self.0))
     }
@@ -62,11 +65,11 @@ impl Drop for Guard {
     }
 }
 
-/// Checks that a further session may be served.
+/// Checks that another session may be served.
 ///
 /// # Errors
 ///
-/// `AGAIN`: as many threads as allowed are held by peers of earlier sessions.
+/// `AGAIN`: the maximum number of threads is blocked by peers of earlier sessions.
 pub fn check() -> Result<(), Failure> {
     let count = ABANDONED.load(Ordering::Acquire);
     if count < ABANDONED_THREADS {
@@ -78,4 +81,140 @@ pub fn check() -> Result<(), Failure> {
             "{count} threads are held by peers of earlier sessions, expected fewer than {ABANDONED_THREADS}; try again later"
         ),
     ))
+}
+
+// Calls that may wait for a peer, on a thread of their own and with a deadline.
+
+/// A call that runs on a thread of its own. If dropped, or past its deadline, the thread is
+/// [abandoned](crate::abandoned) with everything it uses, and its result is dropped there.
+#[derive(Debug)]
+pub struct Background<T> {
+    what: &'static str,
+    result: Receiver<T>,
+    deadline: Deadline,
+    attachment: Attachment,
+    has_returned: bool,
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts a call that may take until `within` from now. `waker` is used when there is a result.
+    ///
+    /// # Errors
+    ///
+    /// The operating system cannot create a thread.
+    pub fn start(
+        what: &'static str,
+        within: Duration,
+        waker: Waker,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let attachment = Attachment::default();
+        let guard = attachment.guard();
+        let (sender, result) = channel();
+        let body = move || {
+            let _guard = guard;
+            // The receiver may be gone: the result is dropped here, then.
+            let _ = sender.send(call());
+            waker.wake();
+        };
+        std::thread::Builder::new()
+            .name("background".to_owned())
+            .spawn(body)
+            .map_err(|error| {
+                Failure::new(
+                    ErrorCode::OPERATING_SYSTEM,
+                    format!("thread for {what}: {error}"),
+                )
+            })?;
+        Ok(Self {
+            what,
+            result,
+            deadline: Deadline::new(Instant::now(), within),
+            attachment,
+            has_returned: false,
+        })
+    }
+
+    /// Returns the result if the call has returned.
+    ///
+    /// # Errors
+    ///
+    /// The deadline has passed, or the call panicked.
+    pub fn poll(&mut self, now: Instant) -> Result<Option<T>, Failure> {
+        match self.result.try_recv() {
+            Ok(result) => {
+                self.has_returned = true;
+                Ok(Some(result))
+            }
+            Err(TryRecvError::Disconnected) => {
+                self.has_returned = true;
+                Err(Failure::unexpected(format!("{} panicked", self.what)))
+            }
+            Err(TryRecvError::Empty) => self.deadline.check(now, self.what).map(|()| None),
+        }
+    }
+
+    /// Time by which the call must return.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline.at()
+    }
+}
+
+impl<T> Drop for Background<T> {
+    fn drop(&mut self) {
+        if !self.has_returned {
+            self.attachment.abandon();
+        }
+    }
+}
+
+#[cfg(test)]
+mod background_tests {
+    use super::*;
+    use crate::abandoned;
+    use crate::budget::ABANDONED_THREADS;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn result<T: Send + 'static>(background: &mut Background<T>) -> Result<T, Failure> {
+        loop {
+            if let Some(result) = background.poll(Instant::now())? {
+                return Ok(result);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A single test, because the number of abandoned threads is per process.
+    #[test]
+    fn call_past_its_deadline_is_abandoned_and_counted() {
+        let waker = Waker::new().expect("a pipe");
+        let mut quick = Background::start("it", PATIENCE, waker.clone(), || 7).expect("started");
+        assert_eq!(result(&mut quick), Ok(7));
+        let mut panics = Background::start("it", PATIENCE, waker.clone(), || panic!("asked to"))
+            .expect("started");
+        let failure = result::<()>(&mut panics).expect_err("it panics");
+        assert_eq!(failure.code, ErrorCode::UNEXPECTED);
+
+        let (release, held) = channel::<()>();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let short = Duration::from_millis(1);
+        for _ in 0..ABANDONED_THREADS {
+            abandoned::check().expect("not too many yet");
+            let held = std::sync::Arc::clone(&held);
+            let call = move || drop(held.lock().map(|held| held.recv()));
+            let mut stuck = Background::start("it", short, waker.clone(), call).expect("started");
+            let failure = result(&mut stuck).expect_err("it is held");
+            assert_eq!(failure.code, ErrorCode::TIME_OUT);
+        }
+        let failure = abandoned::check().expect_err("too many");
+        assert_eq!(failure.code, ErrorCode::AGAIN);
+        drop(release);
+        let deadline = Instant::now() + PATIENCE;
+        while abandoned::check().is_err() {
+            assert!(Instant::now() < deadline, "they do not return");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -1,34 +1,37 @@
-//! The frame of every program: flags, banner, logs, signals, exit code.
+//! Common start-up and exit of every program: flags, banner, logs, signals, exit code.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::ExitCode;
+use std::sync::Once;
 
 use crate::console::{self, Console};
-use crate::errln;
 use crate::failure::Failure;
 use crate::flags::{self, FlagsError, RoleFlags};
-use crate::logging;
 use crate::metrics::{Metrics, MetricsAddress};
-use crate::notify;
 use crate::shutdown::Shutdown;
+use crate::{errln, logging};
 
-/// What a program needs besides its flags.
+/// Resources of a program besides its flags.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Where it prints.
+    /// Console for the program's output.
     pub console: Console,
-    /// Whether it was asked to end.
+    /// Shutdown request, set by signals.
     pub shutdown: Shutdown,
-    /// The metrics that `--metrics` serves.
+    /// Metrics served with `--metrics`.
     pub metrics: Metrics,
 }
 
 impl Environment {
-    /// Says on the console, and to a service manager, that the program is ready for its peers.
+    /// Announces on the console, and to a service manager, that the program is ready for its peers.
     pub fn announce_ready(&self, line: impl std::fmt::Display) {
         self.console.announce(line);
-        notify::ready();
+        notify_ready();
     }
 }
 
@@ -142,5 +145,57 @@ mod tests {
     fn each_repeated_cpu_is_named_once() {
         assert!(repeated(&[0, 1, 2]).is_empty());
         assert!(repeated(&[3, 1, 3, 3, 1, 0]).into_iter().eq([1, 3]));
+    }
+}
+
+// Readiness notification for a service manager such as systemd: the protocol of `sd_notify(3)`, one datagram.
+
+/// Notifies the socket named by `NOTIFY_SOCKET`, if set, that the program is ready. Does so once.
+pub(crate) fn notify_ready() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
+            && let Err(error) = send(&socket, b"READY=1")
+        {
+            tracing::warn!("NOTIFY_SOCKET {}: {error}", socket.display());
+        }
+    });
+}
+
+fn send(socket: &OsStr, message: &[u8]) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    let sender = UnixDatagram::unbound()?;
+    // Do not block on a manager that does not read.
+    sender.set_nonblocking(true)?;
+    sender.send_to_addr(message, &address).map(|_| ())
+}
+
+#[cfg(test)]
+mod notify_tests {
+    use super::*;
+
+    #[test]
+    fn ready_message_reaches_path_and_abstract_sockets() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("notify");
+        let name = format!("softdoca notify test {}", std::process::id());
+        let abstract_address = SocketAddr::from_abstract_name(&name).expect("an address");
+        for (receiver, socket) in [
+            (UnixDatagram::bind(&path), path.as_os_str().to_owned()),
+            (
+                UnixDatagram::bind_addr(&abstract_address),
+                format!("@{name}").into(),
+            ),
+        ] {
+            let receiver = receiver.expect("bound");
+            send(&socket, b"READY=1").expect("sent");
+            let mut bytes = [0; 64];
+            let length = receiver.recv(&mut bytes).expect("received");
+            assert_eq!(&bytes[..length], b"READY=1");
+        }
+        assert!(send(directory.path().join("none").as_os_str(), b"x").is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Limits on what a peer may cost: bytes, memory, connections, refused requests, time and log lines.
 //!
-//! Whatever arrives from outside is charged to one of the types here before it takes effect. A charge over the limit is a
-//! [`Failure`] that names the limit: it goes to the peer that caused it and ends that peer's session, and the server goes on. None of
-//! these types does I/O or reads a clock: callers pass the time.
+//! Everything that arrives from outside is charged to one of these types before it takes effect. A charge over the
+//! limit is a [`Failure`] that names the limit: it is sent to the peer that caused it and ends that peer's session;
+//! the server continues. None of these types does I/O or reads a clock: callers pass the time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,29 +16,31 @@ use wire::control::InitStorage;
 use crate::failure::Failure;
 use crate::flags::{mebibytes, nonzero_u32};
 
-/// Bytes of control messages that may wait for one peer to read them. A peer that waits for its answers has one message outstanding, of
-/// at most a few KiB.
+/// Bytes of control messages that may be queued for a peer that does not read them. A peer that waits for its answers
+/// has one message outstanding, of at most a few KiB.
 pub const UNSENT_BYTES: u64 = 256 << 10;
 
-/// Requests of one session that may be refused. Correct peers have none refused.
+/// Requests that may be refused per session. None of a correct peer's requests is refused.
 pub const REFUSED_REQUESTS: u64 = 256;
 
-/// TCP connections that may wait to send their first request: in all, and from one address. They have no deadline of their own, because a
-/// service is connected and sends nothing until it has an initiator; but further connections displace the oldest, see [`Connections`].
+/// TCP connections that may wait to send their first request, in total. They have no deadline, because a service is
+/// connected and sends nothing until it has an initiator; further connections displace the oldest, see
+/// [`Connections`].
 pub const WAITING_CONNECTIONS: usize = 16;
-/// See [`WAITING_CONNECTIONS`].
+/// TCP connections from one address that may wait to send their first request.
 pub const WAITING_CONNECTIONS_PER_ADDRESS: usize = 8;
 
-/// Consumers that a Comch client may start and stop before its first request. An initiator starts its consumers after that.
+/// Consumers that a Comch client may create and destroy before its first request. An initiator creates its consumers
+/// after that request.
 pub const EARLY_EVENTS: u64 = 1024;
 
-/// Log lines of one kind in a second.
+/// Log lines of one kind per second.
 pub const LOG_LINES_PER_SECOND: u32 = 20;
 
-/// Threads that may be abandoned because a peer holds them, before new sessions are refused.
+/// Number of abandoned threads from which on new sessions are refused.
 pub const ABANDONED_THREADS: usize = 16;
 
-/// Memory that a worker needs for each transaction, in bytes: message buffer, bufs, and tasks of softdoca with their places in the
+/// Bytes of memory that a worker needs for each transaction: message buffer, bufs, softdoca's tasks and their slots in
 /// rings (237 MB for 65,536 transactions of a target).
 const BYTES_PER_TRANSACTION: u64 = 4 << 10;
 
@@ -80,7 +82,7 @@ impl Default for InitLimits {
 }
 
 impl InitLimits {
-    /// Checks what the workers of a session need, before anything is allocated for them.
+    /// Checks the resources that the workers of a session need, before they are allocated.
     ///
     /// # Errors
     ///
@@ -100,11 +102,11 @@ impl InitLimits {
         self.check_memory(u64::from(core_count) * u64::from(transaction_count), 0)
     }
 
-    /// Checks the memory of so many transactions, each with a buffer of so many bytes for the data of its I/Os.
+    /// Checks the memory needed for `transactions`, each with a data buffer of `buffer` bytes.
     ///
     /// # Errors
     ///
-    /// `NO_MEMORY`: more than allowed.
+    /// `NO_MEMORY`: exceeds the limit.
     pub fn check_memory(&self, transactions: u64, buffer: u64) -> Result<(), Failure> {
         let mut memory = Quota::new(
             "memory of the session in bytes, see --max-session-memory",
@@ -125,7 +127,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// An unused quota. `code` is that of the failure when it is exceeded.
+    /// Creates an unused quota. `code` is the error code when it is exceeded.
     #[must_use]
     pub fn new(what: &'static str, code: ErrorCode, limit: u64) -> Self {
         Self {
@@ -136,32 +138,32 @@ impl Quota {
         }
     }
 
-    /// Bytes that wait for a peer to read them.
+    /// Quota for bytes queued for a peer.
     #[must_use]
     pub fn unsent_bytes() -> Self {
         let what = "bytes of answers that the peer does not read";
         Self::new(what, ErrorCode::FULL, UNSENT_BYTES)
     }
 
-    /// Events of a Comch client before its first request.
+    /// Quota for a Comch client's events before its first request.
     #[must_use]
     pub fn early_events() -> Self {
         let what = "consumers that were started and stopped before the first request";
         Self::new(what, ErrorCode::TOO_BIG, EARLY_EVENTS)
     }
 
-    /// Refused requests of a session.
+    /// Quota for a session's refused requests.
     #[must_use]
     pub fn refused_requests() -> Self {
         let what = "refused requests in one session";
         Self::new(what, ErrorCode::TOO_BIG, REFUSED_REQUESTS)
     }
 
-    /// Uses so much of it.
+    /// Charges `amount`.
     ///
     /// # Errors
     ///
-    /// The limit would be exceeded; nothing is used then.
+    /// The limit would be exceeded; nothing is charged then.
     pub fn charge(&mut self, amount: u64) -> Result<(), Failure> {
         let used = self.used.saturating_add(amount);
         if used > self.limit {
@@ -174,15 +176,16 @@ impl Quota {
         Ok(())
     }
 
-    /// Gives so much of it back.
+    /// Returns `amount` to the quota.
     pub fn release(&mut self, amount: u64) {
         self.used = self.used.saturating_sub(amount);
     }
 }
 
-/// Connections that may wait at a time: in all, and from one address. A further connection displaces one that waits, so that connections
-/// that send nothing do not keep out a client that sends its request. It displaces one of its own address where that has its share, and
-/// otherwise one of the address that has most: an address cannot displace the connections of others that have fewer.
+/// Limits the connections that wait for their first request, in total and per address. A further connection displaces
+/// a waiting one, so that idle connections do not lock out a client that sends its request. The displaced connection
+/// is one of the same address if that has used up its share, otherwise one of the address with the most connections:
+/// no address can displace the connections of addresses that have fewer.
 #[derive(Debug)]
 pub struct Connections {
     total: usize,
@@ -191,7 +194,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// At most so many connections; `total` is at least `per_address`, and that at least 1.
+    /// Creates the limits; `total` must be at least `per_address`, which must be at least 1.
     #[must_use]
     pub fn new(total: usize, per_address: usize) -> Self {
         Self {
@@ -201,8 +204,8 @@ impl Connections {
         }
     }
 
-    /// Counts a further connection from `address`. Returns the address of which a connection must be closed, and
-    /// [released](Self::release), to stay within the limits.
+    /// Counts a new connection from `address`. Returns the address of which a connection must be closed and
+    /// [released](Self::release) to stay within the limits.
     #[must_use]
     pub fn admit(&mut self, address: IpAddr) -> Option<IpAddr> {
         let is_full = self.open.values().sum::<usize>() >= self.total;
@@ -217,7 +220,7 @@ impl Connections {
         }
     }
 
-    /// A connection from this address that was admitted is closed.
+    /// Records that an admitted connection from this address was closed.
     pub fn release(&mut self, address: IpAddr) {
         if let Some(count) = self.open.get_mut(&address) {
             *count -= 1;
@@ -228,7 +231,7 @@ impl Connections {
     }
 }
 
-/// The time that a step of a session has.
+/// Deadline of a step of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadline {
     at: Instant,
@@ -236,7 +239,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// `within` the time from `now` on.
+    /// Creates a deadline `within` from `now`.
     #[must_use]
     pub fn new(now: Instant, within: Duration) -> Self {
         Self {
@@ -245,23 +248,23 @@ impl Deadline {
         }
     }
 
-    /// When it is.
+    /// Time of the deadline.
     #[must_use]
     pub fn at(&self) -> Instant {
         self.at
     }
 
-    /// Gives so much more time.
+    /// Extends the deadline.
     pub fn extend(&mut self, by: Duration) {
         self.at += by;
         self.within += by;
     }
 
-    /// Checks that there is time left to wait for `what`.
+    /// Checks that the deadline has not passed.
     ///
     /// # Errors
     ///
-    /// `TIME_OUT`: there is none.
+    /// `TIME_OUT`: it has passed; `what` was not received in time.
     pub fn check(&self, now: Instant, what: impl std::fmt::Display) -> Result<(), Failure> {
         if now < self.at {
             Ok(())
@@ -288,7 +291,7 @@ struct Window {
 }
 
 impl<K: Hash + Eq + Clone> LogBudget<K> {
-    /// At most so many lines of each kind in a second.
+    /// Creates a budget of `per_second` lines of each kind.
     #[must_use]
     pub fn new(per_second: u32) -> Self {
         Self {
@@ -298,7 +301,7 @@ impl<K: Hash + Eq + Clone> LogBudget<K> {
         }
     }
 
-    /// Returns `true` if a further line of this kind may be written.
+    /// Returns `true` if another line of this kind may be written.
     pub fn charge(&mut self, now: Instant, kind: K) -> bool {
         let window = self.kinds.entry(kind).or_insert(Window {
             began: now,
@@ -318,7 +321,7 @@ impl<K: Hash + Eq + Clone> LogBudget<K> {
         false
     }
 
-    /// Kinds of which lines were suppressed in a second that is over, and how many. Each is returned once.
+    /// Kinds with suppressed lines in a second that has passed, and the number of these lines. Each is returned once.
     pub fn take_suppressed(&mut self, now: Instant) -> Vec<(K, u64)> {
         if self.suppressed == 0 {
             return Vec::new();
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn init_requests_over_the_limits_are_refused() {
+    fn init_request_over_a_limit_is_refused() {
         let limits = InitLimits {
             max_transactions: 100,
             max_session_memory: 1,
@@ -378,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_used_up_and_given_back() {
+    fn quota_is_charged_and_released() {
         let mut quota = Quota::new("bytes", ErrorCode::FULL, 10);
         quota.charge(10).expect("all of it");
         assert_eq!(quota.charge(1).expect_err("over").code, ErrorCode::FULL);
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn further_connections_displace_those_of_their_address_or_of_the_one_with_most() {
+    fn new_connection_displaces_one_of_its_own_or_of_the_busiest_address() {
         let address = |last| IpAddr::from([10, 0, 0, last]);
         let mut connections = Connections::new(4, 3);
         for _ in 0..3 {
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_passes() {
+    fn expired_deadline_times_out() {
         let start = Instant::now();
         let deadline = Deadline::new(start, Duration::from_secs(2));
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_over_the_limit_are_counted_and_reported_once() {
+    fn suppressed_lines_are_counted_and_reported_once() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut budget = LogBudget::new(2);

@@ -1,14 +1,17 @@
-//! What a program prints: text for people, or one JSON document for programs.
+//! Output of a program: text for people, or one JSON document for programs.
 //!
-//! `println!` and `eprintln!` panic when the stream is closed or full. Everything here, and the macros [`outln!`](crate::outln),
-//! [`out!`](crate::out) and [`errln!`](crate::errln), goes on instead: the first failure of standard output is kept, and decides the exit
-//! status in [`conclude`]; failures of standard error are ignored, there is nowhere to report them.
+//! `println!` and `eprintln!` panic when the stream is closed or full. The functions here, and the macros
+//! [`outln!`](crate::outln), [`out!`](crate::out) and [`errln!`](crate::errln), do not: the first failure of standard
+//! output is stored and decides the exit status in [`conclude`]; failures of standard error are ignored, because they
+//! cannot be reported.
 
 use std::fmt;
+use std::fmt::Write;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::flags::OutputFormat;
@@ -34,7 +37,7 @@ pub fn print_error(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// Keeps the first failure to write to standard output for [`conclude`].
+/// Stores the first failure to write to standard output for [`conclude`].
 pub fn printed(result: io::Result<()>) {
     if let Err(error) = result {
         let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,8 +69,9 @@ macro_rules! errln {
     };
 }
 
-/// The exit status of the program called `name`, which would end with `code`: when its output is incomplete, it says so and fails. A pipe
-/// that was closed by its reader (`| head -1`) is no error to report: a program that only prints ends quietly, as if by SIGPIPE.
+/// Returns the exit status of the program called `name`, which would exit with `code`: if its output is incomplete,
+/// reports that and fails. A pipe closed by its reader (`| head -1`) is not reported: a program that only prints exits
+/// quietly, as if by SIGPIPE.
 #[must_use]
 pub fn conclude(name: &str, code: ExitCode) -> ExitCode {
     match failure() {
@@ -101,27 +105,27 @@ fn incomplete(name: &str, error: &io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Where a role prints. A failure to print does not end a storage session; [`conclude`] reports it at the end.
+/// Output of a role. A failure to print does not end a storage session; [`conclude`] reports it at exit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Console {
     format: OutputFormat,
 }
 
 impl Console {
-    /// A console for the chosen format.
+    /// Creates a console for the given format.
     #[must_use]
     pub fn new(format: OutputFormat) -> Self {
         Self { format }
     }
 
-    /// The chosen format.
+    /// Output format.
     #[must_use]
     pub fn format(&self) -> OutputFormat {
         self.format
     }
 
-    /// Prints a line that people read while the program runs: on standard output, or, where that
-    /// belongs to a JSON document, on standard error.
+    /// Prints a line for people while the program runs: on standard output, or, if that is reserved for a JSON
+    /// document, on standard error.
     pub fn announce(&self, line: impl fmt::Display) {
         match self.format {
             OutputFormat::Text => outln!("{line}"),
@@ -129,7 +133,7 @@ impl Console {
         }
     }
 
-    /// Prints the result of the program: its text, or the same as JSON.
+    /// Prints the program's result, as text or as JSON.
     pub fn report<R: Serialize + fmt::Display>(&self, report: &R) {
         match self.format {
             OutputFormat::Text => out!("{report}"),
@@ -143,4 +147,23 @@ impl Console {
             }
         }
     }
+}
+
+// Progress bar for long-running work on a terminal.
+
+/// Creates a bar on standard error for `total` items called `unit`, with rate and remaining time.
+#[must_use]
+pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{wide_bar} {human_pos}/{human_len} {msg}, {rate}, {eta} left",
+    )
+    .expect("a constant template")
+    // indicatif's own rate has four decimals, too many to read while it changes.
+    .with_key("rate", |state: &ProgressState, text: &mut dyn Write| {
+        // A failure to format the rate has no consequence.
+        let _ = write!(text, "{}/s", HumanCount(state.per_sec() as u64));
+    });
+    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
+        .with_style(style)
+        .with_message(unit)
 }

@@ -1,35 +1,36 @@
-//! Turns of data paths that handle the ends of their tasks inside of progress.
+//! Poll iterations of data paths that handle completions during `progress`.
 
 use doca::{Completion, CtxState, ErrorCode, Event, Pe};
 
 use crate::failure::Failure;
 use crate::worker::RunFlag;
 
-/// What a data path does when its tasks end.
+/// Completion handler of a data path.
 pub trait Ends {
-    /// A task has ended. What goes wrong is told by [`outcome`](Self::outcome), as this is called by DOCA, to which it is nothing.
+    /// Handles a completion. It is called from C, which cannot take an error: failures are returned by
+    /// [`outcome`](Self::outcome).
     fn ended(&mut self, completion: Completion, run: &RunFlag);
 
-    /// Takes what has gone wrong since it was asked for the last time.
+    /// Takes the first failure since the last call.
     ///
     /// # Errors
     ///
-    /// The first of it: the data path cannot go on.
+    /// The failure: the data path cannot continue.
     fn outcome(&mut self) -> Result<(), Failure>;
 
-    /// Submits what had to wait.
+    /// Submits tasks whose submission was deferred.
     ///
     /// # Errors
     ///
-    /// The data path cannot go on.
+    /// The data path cannot continue.
     fn retry(&mut self) -> Result<(), Failure>;
 }
 
-/// Makes progress once, and handles what has happened. `lost` is said when a connection is lost while the run lasts.
+/// Makes progress once and handles the completions. `lost` is the message for a connection lost during the run.
 ///
 /// # Errors
 ///
-/// The data path cannot go on.
+/// The data path cannot continue.
 // Called from one loop of each program.
 #[inline(always)]
 pub fn turn(

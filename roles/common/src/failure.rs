@@ -5,21 +5,22 @@ use std::fmt;
 use doca::ErrorCode;
 use wire::control::{ErrorResponse, Message, Payload};
 
-/// Bytes of text that a peer is told at most: half of what the shortest control message has room for, which is one of Comch.
+/// Maximum length of an error text sent to a peer, in bytes: half the payload of the shortest control message, a Comch
+/// message.
 const MAX_ANSWER: usize = 2000;
 
-/// Why something failed: the text for people and the `doca_error_t` for the peer.
+/// An error: a text for people and a `doca_error_t` for the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({})", .code.name())]
 pub struct Failure {
     /// The nearest DOCA error.
     pub code: ErrorCode,
-    /// What was expected, what came, what to do.
+    /// What was expected, what was found, and what to do about it.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure with a code and a text.
+    /// Creates a failure.
     #[cold]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
@@ -28,17 +29,17 @@ impl Failure {
         }
     }
 
-    /// Bad input: `INVALID_VALUE`.
+    /// Invalid input: `INVALID_VALUE`.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::INVALID_VALUE, message)
     }
 
-    /// Something that the protocol does not allow now: `UNEXPECTED`.
+    /// Not allowed by the protocol in this state: `UNEXPECTED`.
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::UNEXPECTED, message)
     }
 
-    /// The user ended the program while it was `doing` something.
+    /// Shutdown was requested while the program was `doing` something.
     pub fn aborted(doing: impl fmt::Display) -> Self {
         Self::new(
             ErrorCode::CONNECTION_ABORTED,
@@ -46,7 +47,7 @@ impl Failure {
         )
     }
 
-    /// Nothing came in time: `TIME_OUT`.
+    /// Deadline exceeded: `TIME_OUT`.
     pub fn timed_out(waiting_for: impl fmt::Display, after: std::time::Duration) -> Self {
         Self::new(
             ErrorCode::TIME_OUT,
@@ -54,14 +55,14 @@ impl Failure {
         )
     }
 
-    /// The same failure, with what was being done before its text.
+    /// Prefixes the text with the operation that failed.
     #[must_use]
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
     }
 
-    /// The failure as an answer to `request`.
+    /// Builds the error response to `request`.
     #[must_use]
     pub fn response_to(&self, request: &Message) -> Message {
         request.response(Payload::ErrorResponse(ErrorResponse {
@@ -71,13 +72,13 @@ impl Failure {
     }
 }
 
-/// The beginning of a text that is too long for a control message, over Comch too.
+/// Truncates a text to the length that fits in a control message of any transport.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_ANSWER)]
 }
 
-/// A peer's text, for the log and the terminal: one line of at most 2000 bytes. Line breaks, the escape sequences of terminals, and other
-/// characters that are not printed as they are, are escaped.
+/// Escapes a peer's text for log and terminal: one line of at most 2000 bytes, with line breaks, terminal escape
+/// sequences and other non-printable characters escaped.
 #[must_use]
 pub fn text_of_peer(text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(MAX_ANSWER));
@@ -108,7 +109,7 @@ impl From<doca::Error> for Failure {
 
 impl From<ErrorResponse> for Failure {
     fn from(response: ErrorResponse) -> Self {
-        // A peer that reports success as an error is not trusted with the code.
+        // The code of a peer that reports success as an error is not trusted.
         let code = match ErrorCode(response.error_code) {
             ErrorCode::SUCCESS => ErrorCode::UNEXPECTED,
             code => code,
@@ -123,22 +124,22 @@ impl From<wire::DecodeError> for Failure {
     }
 }
 
-/// The first failure of several things that are done where there is nobody to be told, such as inside of DOCA's progress.
+/// The first of several failures where none can be returned, for example inside a completion handler.
 #[derive(Debug, Default)]
 pub struct FirstFailure(Option<Failure>);
 
 impl FirstFailure {
-    /// Keeps a failure, unless there is one.
+    /// Stores a failure, unless there is one.
     #[cold]
     pub fn keep(&mut self, failure: Failure) {
         self.0.get_or_insert(failure);
     }
 
-    /// Takes what was kept.
+    /// Takes the stored failure.
     ///
     /// # Errors
     ///
-    /// The failure that was kept, if one was since this was asked for the last time.
+    /// The failure stored since the last call, if any.
     #[inline(always)]
     pub fn outcome(&mut self) -> Result<(), Failure> {
         match self.0 {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_a_peer_is_one_line_that_does_nothing_to_a_terminal() {
+    fn text_of_peer_is_one_line_without_control_characters() {
         let plain = "Comch server \"ä\" isn't there: C:\\x";
         assert_eq!(text_of_peer(plain), plain);
         assert_eq!(text_of_peer("a\r\n\u{1b}[2Jb"), "a\\r\\n\\u{1b}[2Jb");
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_is_told_once() {
+    fn first_failure_is_returned_once() {
         let mut failure = FirstFailure::default();
         assert_eq!(failure.outcome(), Ok(()));
         failure.keep(Failure::invalid("first"));

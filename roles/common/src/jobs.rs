@@ -1,5 +1,5 @@
-//! Jobs that a session has its workers do, one at a time. No job waits for a peer on the main thread: it is begun with all workers that it
-//! concerns, and polled until all of them have answered.
+//! Multi-step jobs of a session on its workers, one at a time. The main thread does not wait for a peer: a job is
+//! started on all workers concerned, and polled until all have answered.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 
 use crate::abandoned;
-use crate::background::Background;
+use crate::abandoned::Background;
 use crate::failure::{Failure, FirstFailure};
 use crate::shutdown::Waker;
 use crate::worker::{Answer, DataPath, Worker};
 
-/// Outcome of a job that has succeeded.
+/// Outcome of a successful job.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing to tell.
+    /// No data.
     Done,
-    /// An export: of memory, or of the local end of a connection.
+    /// Export blob of memory, or of the local end of a connection.
     Exported(Bytes),
 }
 
-/// A step of a job; `I` is what an import is for.
+/// A step of a job; `I` identifies the request of an import.
 #[derive(Debug)]
 enum Step<I> {
     Import {
@@ -36,19 +36,19 @@ enum Step<I> {
 /// A completed step of a job.
 #[derive(Debug)]
 pub enum Completed<I> {
-    /// The peer's memory was imported, for this request. What the job does next is up to the session.
+    /// The peer's memory was imported for this request. The session decides what the job does next.
     Imported(I, Mmap),
-    /// The data paths of all workers have stopped. What the job does next is up to the session.
+    /// The data paths of all workers have stopped. The session decides what the job does next.
     Stopped,
-    /// The job.
+    /// The job is complete.
     Job(Outcome),
 }
 
-/// The job at hand, if there is one.
+/// Runs the current job.
 #[derive(Debug)]
 pub struct JobRunner<I> {
     step: Option<Step<I>>,
-    /// The first failure of a worker in it.
+    /// First failure of a worker in the current job.
     failure: FirstFailure,
 }
 
@@ -62,22 +62,22 @@ impl<I> Default for JobRunner<I> {
 }
 
 impl<I> JobRunner<I> {
-    /// Returns `true` if there is a job at hand.
+    /// Returns `true` if a job is running.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.step.is_some()
     }
 
-    /// Drops the job at hand. An import that still runs is abandoned.
+    /// Drops the current job. An import in progress is abandoned.
     pub fn cancel(&mut self) {
         self.step = None;
     }
 
-    /// Imports the memory of an init request, on a thread of its own.
+    /// Imports the memory of an init request on a thread of its own.
     ///
     /// # Errors
     ///
-    /// Peers hold too many threads already, or the system has none.
+    /// Too many threads are blocked by peers, or the system cannot create one.
     pub fn import(
         &mut self,
         request: I,
@@ -94,7 +94,7 @@ impl<I> JobRunner<I> {
         Ok(())
     }
 
-    /// Waits for the answers of all workers that have been given something to do.
+    /// Waits for the answers of all workers that have been given a command.
     pub fn await_replies(&mut self) {
         self.step = Some(Step::Replies(Outcome::Done));
     }
@@ -109,7 +109,7 @@ impl<I> JobRunner<I> {
         self.step = Some(Step::Stop);
     }
 
-    /// When the job fails if nothing happens before.
+    /// Time at which the job fails.
     #[must_use]
     pub fn deadline<D: DataPath>(&self, workers: &[Worker<D>]) -> Option<Instant> {
         match self.step.as_ref()? {
@@ -120,11 +120,12 @@ impl<I> JobRunner<I> {
         }
     }
 
-    /// Goes on with the job, and returns its step if that is completed. `take` gets each answer of a worker, and returns the export in it.
+    /// Advances the job, and returns a completed step. `take` is called with each worker's answer and returns the
+    /// export in it.
     ///
     /// # Errors
     ///
-    /// The import or a worker failed: the job is over.
+    /// The import or a worker failed; the job has ended.
     pub fn poll<D: DataPath>(
         &mut self,
         workers: &mut [Worker<D>],

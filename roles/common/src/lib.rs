@@ -1,17 +1,15 @@
-//! What all storage roles share: control channels, worker threads, flags, statistics.
+//! Shared parts of the storage roles: control channels, worker threads, flags, statistics.
 //!
-//! A role is [`application::run`] with its flags and a body. The body connects its control channels
-//! ([`control`]), has its [`worker`] threads do the data path, and sleeps in [`control::Waiter`]
-//! until a message, a worker or a signal ([`shutdown`]) needs it. [`stored_block`] is what the gga_offload service and
-//! the generator share.
+//! A role is [`application::run`] with its flags and a body. The body connects its control channels ([`control`]),
+//! runs the data path on [`worker`] threads, and sleeps in [`control::Waiter`] until a message, a worker or a signal
+//! ([`shutdown`]) needs it. [`stored_block`] is shared by the gga_offload service and the generator.
 #![forbid(unsafe_code)]
-// They panic when the stream is closed or full: see `console`.
+// They panic if the stream is closed or full: see `console`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod abandoned;
 pub mod address;
 pub mod application;
-pub mod background;
 pub mod budget;
 pub mod console;
 pub mod control;
@@ -22,8 +20,6 @@ pub mod jobs;
 mod logging;
 pub mod messages;
 pub mod metrics;
-mod notify;
-pub mod progress;
 pub mod protocol;
 pub mod rdma;
 pub mod readiness;

@@ -19,11 +19,11 @@ use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::flags::{GeneralFlags, LogFormat};
 use crate::metrics::SUPPRESSED_LOG_LINES;
 
-/// Crates whose messages `--sdk-log-level` selects: they stand where NVIDIA's SDK would.
+/// Crates whose messages `--sdk-log-level` selects: they take the place of NVIDIA's SDK.
 const SDK_TARGETS: [&str; 3] = ["doca", "doca_sys", "softdoca"];
 
-/// Starts logging with the levels of the flags. In a process that logs already (a test with several
-/// roles in it), only the level of the SDK changes.
+/// Starts logging with the levels of the flags. In a process that already logs (a test with several roles in it), only
+/// the SDK's level changes.
 pub fn start(flags: &GeneralFlags, format: LogFormat) {
     let sdk = SDK_TARGETS.map(|target| (target, flags.sdk_log_level.filter()));
     let levels = Targets::new()
@@ -41,7 +41,7 @@ pub fn start(flags: &GeneralFlags, format: LogFormat) {
             .map_event_format(|format| Limited::new(format, LogFormat::Json))
             .boxed(),
     };
-    // Fails when there is a subscriber already, whose levels then stay.
+    // Fails if there is a subscriber already, whose levels then remain.
     let _ = tracing_subscriber::registry()
         .with(levels)
         .with(layer)
@@ -60,34 +60,34 @@ fn is_coloured() -> bool {
 /// The numeric level of `--sdk-log-level`; 0 before logging has started.
 static SDK_LEVEL: AtomicU32 = AtomicU32::new(0);
 
-/// DOCA's level at which nothing is logged, and that of debug messages.
+/// DOCA's levels "disable" and "debug".
 const SDK_DISABLED: u32 = 10;
 const SDK_DEBUG: u32 = 60;
 
-/// Calls the SDK without its messages, unless the user wants even those for debugging: for an attempt that is expected to fail and is
-/// repeated, each of which it logs as an error. Messages of other threads are lost meanwhile.
+/// Calls the SDK with its messages disabled, unless the user has enabled debug messages: for attempts that are
+/// expected to fail and are repeated, each of which would be logged as an error. Messages of other threads are lost
+/// meanwhile.
 pub(crate) fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
     let level = SDK_LEVEL.load(Ordering::Relaxed);
     if !(SDK_DISABLED + 1..SDK_DEBUG).contains(&level) {
         return call();
     }
-    // Best effort: at worst, the messages stay.
+    // Best effort: at worst, the messages are logged.
     let _ = doca::set_sdk_log_level(SDK_DISABLED);
     let result = call();
     let _ = doca::set_sdk_log_level(level);
     result
 }
 
-/// Formats events of level info and above within a budget of lines for each place in the code that logs them, so that a peer that causes
-/// the same event again and again does not fill the disk. Debug and trace events are not limited: they are off unless the user wants
-/// all of them.
+/// Formats events of level info and above within a budget of lines per call site, so that a peer that repeatedly
+/// causes the same event does not fill the disk. Debug and trace events are not limited: they are off by default.
 struct Limited<F> {
     format: F,
     log_format: LogFormat,
     budget: Mutex<LogBudget<Kind>>,
 }
 
-/// A place in the code that logs.
+/// A call site that logs.
 #[derive(Clone)]
 struct Kind(&'static Metadata<'static>);
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_kind_are_limited_and_counted() {
+    fn events_per_call_site_are_limited_and_counted() {
         let written = Written::default();
         let writer = written.clone();
         let format = tracing_subscriber::fmt::layer()

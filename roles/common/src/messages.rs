@@ -1,49 +1,50 @@
-//! The memory of a worker's I/O messages: one place of 64 bytes after the other, each the area of one buf.
+//! Memory of a worker's I/O messages: consecutive slots of 64 bytes, each the memory of one buf.
 
 use std::sync::Arc;
 
 use doca::{Buf, MemoryRegion};
 use wire::io_message;
 
-/// Copies messages out of the places, and into them, by their numbers.
+/// Copies messages out of and into slots, by slot number.
 #[derive(Debug, Clone)]
 pub struct Messages {
     region: Arc<MemoryRegion>,
 }
 
 impl Messages {
-    /// New memory for so many messages.
+    /// Allocates memory for `places` messages.
     ///
     /// # Errors
     ///
-    /// There is not so much memory.
+    /// Out of memory.
     pub fn new(places: usize) -> doca::Result<Self> {
         let region = MemoryRegion::new(places.saturating_mul(io_message::SIZE))?;
         Ok(Self { region })
     }
 
-    /// The memory.
+    /// The memory region.
     #[must_use]
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// Where a place begins in the memory.
+    /// Byte offset of a slot in the memory.
     #[inline]
     #[must_use]
     pub const fn offset(place: usize) -> usize {
         place * io_message::SIZE
     }
 
-    /// Copies the message that came into the place that `buf` is of, and answers its length in bytes. Bytes that did not come are zeros.
-    /// Afterwards the whole place is the buf's data, whatever came: an answer that is [`put`](Self::put) there can be sent from it.
+    /// Copies the received message out of `buf`'s slot, and returns its length in bytes. Bytes beyond it are zero.
+    /// Afterwards the whole slot is the buf's data, whatever was received: a response that is [`put`](Self::put) there
+    /// can be sent from it.
     ///
-    /// A copy, because the peer may change its mind after ours has looked. Not one that is returned: in a result, the compiler takes it
-    /// apart, and what is read from the pieces waits for all of them.
+    /// A copy, because the peer may change the message after validation. It is not returned by value: the compiler
+    /// would take it apart, and each read of the pieces would wait for all of them.
     ///
     /// # Errors
     ///
-    /// There is no such place, or a task with the buf is in flight.
+    /// There is no such slot, or a task with the buf is in flight.
     #[inline(always)]
     pub fn received(
         &self,
@@ -67,12 +68,12 @@ impl Messages {
         buf.set_data(Self::offset(place) as u64, io_message::SIZE)
     }
 
-    /// Puts a message into a place that no task uses. A buf of which the whole place is the data, because it was made so or has
-    /// [`received`](Self::received) something, needs nothing more to be sent.
+    /// Writes a message into a slot that is not in use by a task. A buf whose data is the whole slot, either because
+    /// it was created so or because it has [`received`](Self::received) a message, can then be sent as it is.
     ///
     /// # Errors
     ///
-    /// There is no such place.
+    /// There is no such slot.
     #[inline(always)]
     pub fn put(&self, place: usize, message: &[u8; io_message::SIZE]) -> doca::Result<()> {
         self.region.write(Self::offset(place), message)
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_received_is_copied_and_its_place_can_be_answered_from() {
+    fn received_message_is_copied_and_its_slot_can_be_sent() {
         let device = Device::open("mlx5_0").expect("device");
         let messages = Messages::new(2).expect("memory");
         let region = Arc::clone(messages.region());

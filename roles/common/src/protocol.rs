@@ -1,23 +1,24 @@
-//! The release of the reference that a session speaks: chosen by a flag, or found out from the client's first request that differs.
+//! Release of the reference's wire format that a session uses: chosen by a flag, or detected from the first client
+//! request that differs.
 
 use clap::{Args, ValueEnum};
 use wire::release::Release;
 
 use crate::failure::Failure;
 
-/// The flag of all roles.
+/// Flag common to all roles.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ProtocolFlags {
-    /// Release of the reference whose messages are spoken; those of 3.3 are those of 3.2
+    /// Wire format of which DOCA release to use; 3.3 is the same as 3.2
     #[arg(long, value_enum, value_name = "RELEASE", default_value = "auto")]
     pub protocol: Protocol,
 }
 
-/// Release whose wire format a role uses.
+/// Wire format that a role uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
-    /// 3.0 with a client that asks as 3.0 does, else 3.2; an initiator, which asks first, speaks 3.2. The requests of a client of 3.1 do
-    /// not tell it from one of 3.2
+    /// 3.0 if the client's requests are in the format of 3.0, else 3.2; an initiator, which sends first, uses 3.2.
+    /// Requests of 3.1 cannot be told from 3.2
     #[default]
     Auto,
     /// DOCA 3.0
@@ -32,7 +33,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The one release that was chosen.
+    /// The release chosen explicitly, if any.
     #[must_use]
     pub const fn chosen(self) -> Option<Release> {
         match self {
@@ -43,11 +44,11 @@ impl Protocol {
         }
     }
 
-    /// The release of a client whose init_storage_request has a batch size, or has not.
+    /// Release of a client, from the presence of a batch size in its init_storage_request.
     ///
     /// # Errors
     ///
-    /// It is not one of the release that was chosen.
+    /// Differs from the chosen release.
     pub fn of_client(self, has_batch_size: bool) -> Result<Release, Failure> {
         match (self.chosen(), has_batch_size) {
             (None, true) => Ok(Release::V3_0),
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_is_that_of_the_request_or_the_chosen_one() {
+    fn release_is_detected_from_the_request_unless_chosen() {
         for (protocol, batched, plain) in [
             (Protocol::Auto, Some(Release::V3_0), Some(Release::V3_2)),
             (Protocol::V3_0, Some(Release::V3_0), None),

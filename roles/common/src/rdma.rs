@@ -1,20 +1,20 @@
-//! RDMA contexts as the protocol uses them: in pairs, each with one connection.
+//! RDMA contexts of the protocol: pairs, with one connection per context.
 
 use doca::{ErrorCode, Rdma, RdmaConnection};
 use wire::control::RdmaConnectionRole;
 
 use crate::failure::Failure;
 
-/// One of the two RDMA contexts of a worker, and its connection once there is one.
+/// One of the two RDMA contexts of a worker, with its connection once it is made.
 pub struct RdmaEndpoint {
-    // A connection goes before its context.
+    // Dropped before the context.
     connection: Option<(RdmaConnection, Vec<u8>)>,
     rdma: Rdma,
     role: RdmaConnectionRole,
 }
 
 impl RdmaEndpoint {
-    /// A context that was started for this role.
+    /// Takes a started context for this role.
     #[must_use]
     pub fn new(role: RdmaConnectionRole, rdma: Rdma) -> Self {
         Self {
@@ -24,15 +24,15 @@ impl RdmaEndpoint {
         }
     }
 
-    /// The context.
+    /// The RDMA context.
     #[inline]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {
         &self.rdma
     }
 
-    /// Makes the connection, and exports it for the peer; the same one again after the first time, since there is room for
-    /// one only and the peer's export may have been refused.
+    /// Creates the connection and returns its export. Later calls return the same export, because the context allows
+    /// one connection and the peer may have refused the export.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl RdmaEndpoint {
     ///
     /// # Errors
     ///
-    /// There was no export before; as [`Rdma::connect`] for details that are no export.
+    /// `export` was not called; as [`Rdma::connect`] for invalid connection details.
     pub fn connect(&self, details: &[u8]) -> Result<(), Failure> {
         self.rdma
             .connect(self.connection()?, details)
@@ -59,11 +59,11 @@ impl RdmaEndpoint {
             })
     }
 
-    /// The connection.
+    /// The RDMA connection.
     ///
     /// # Errors
     ///
-    /// There was no export yet.
+    /// `export` was not called.
     pub fn connection(&self) -> Result<&RdmaConnection, Failure> {
         let made = self.connection.as_ref().map(|(connection, _)| connection);
         made.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Waiting for contexts to be ready for tasks.
+//! Waits for contexts to become ready for tasks.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use doca::{CtxState, ErrorCode, Pe};
 
 use crate::failure::Failure;
 
-/// Makes progress until all contexts run, whose states `states` says again and again. `what` names them in errors.
+/// Makes progress until all contexts are running. `states` returns their states each time it is called; `what` names
+/// them in errors.
 ///
 /// # Errors
 ///
-/// One of them has stopped by itself, which is how the loss of its peer shows: it never will run. They do not run `within` the time.
+/// A context has stopped by itself, which indicates the loss of its peer, or is not running `within` the time.
 pub fn wait_until_running<S: IntoIterator<Item = CtxState>>(
     pe: &Pe,
     within: Duration,
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_context_that_has_stopped() {
+    fn waiting_for_a_stopped_context_fails_at_once() {
         use CtxState::{Idle, Running, Starting, Stopping};
         assert_eq!(Outlook::of([Running, Running]), Outlook::Running);
         assert_eq!(Outlook::of([Running, Starting]), Outlook::Starting);

@@ -1,23 +1,23 @@
-//! What the state machines of all sessions share.
+//! Shared parts of the control state machines.
 
 use wire::control::{Message, MessageType, Payload};
 
 use crate::failure::Failure;
 
-/// Message ids of the requests that one program sends.
+/// Allocates message ids for the requests of one program.
 #[derive(Debug, Default)]
 pub struct MessageIds {
     next: u32,
 }
 
 impl MessageIds {
-    /// Ids of requests that one program sends beside those that begin with 0, and that are none of these within 2^31 requests.
+    /// Ids of superblock requests, disjoint from those that begin with 0 for 2^31 requests.
     #[must_use]
     pub fn for_superblocks() -> Self {
         Self { next: 1 << 31 }
     }
 
-    /// A new request. Ids are never reused within 2^32 requests.
+    /// Creates a request with a new id. Ids are not reused within 2^32 requests.
     pub fn request(&mut self, correlation_id: u32, payload: Payload) -> Message {
         let message_id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -29,7 +29,7 @@ impl MessageIds {
     }
 }
 
-/// The failure to answer a request with that came while another message was due.
+/// Failure that answers a request received while another message was expected.
 #[must_use]
 pub fn unexpected(came: &Payload, expected: MessageType) -> Failure {
     Failure::unexpected(format!(
@@ -38,11 +38,11 @@ pub fn unexpected(came: &Payload, expected: MessageType) -> Failure {
     ))
 }
 
-/// Checks that `response` is the answer to the request with this id and of the type that is due.
+/// Checks that `response` answers the request with this id and has the expected type.
 ///
 /// # Errors
 ///
-/// The failure that an error response carries; another type; another id.
+/// The failure in an error response; another type; another id.
 pub fn expect_response(
     response: Message,
     message_id: u32,
@@ -51,7 +51,7 @@ pub fn expect_response(
     if response.message_id != message_id {
         let came = response.payload.message_type();
         return Err(Failure::unexpected(format!(
-            "{came} with message id {} came while expecting a {expected} with message id {message_id}",
+            "expected a {expected} with message id {message_id}, got a {came} with message id {}",
             response.message_id
         )));
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_differ_and_correlation_stays() {
+    fn message_ids_differ_and_correlation_id_is_kept() {
         let mut ids = MessageIds::default();
         let first = ids.request(9, Payload::QueryStorageRequest);
         let second = ids.request(9, Payload::QueryStorageRequest);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_matched() {
+    fn response_must_match_the_request() {
         let request = MessageIds::default().request(1, Payload::StopStorageRequest);
         let expected = MessageType::StopStorageResponse;
         let check = |response| expect_response(response, request.message_id, expected);

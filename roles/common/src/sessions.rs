@@ -1,4 +1,4 @@
-//! One session after the other: how many a program serves, and what their ends come to.
+//! Consecutive sessions of a program: their limit and their results.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::control::Waiter;
 use crate::failure::Failure;
 pub use crate::flags::SessionLimit;
 
-/// Time between two attempts to get ready for a session: the first, and the longest.
+/// First and longest interval between attempts to prepare a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The flag of all programs that serve.
+/// Flag of all programs that serve sessions.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SessionFlags {
     /// Sessions to serve, one after the other, before the program ends: a number, or forever
@@ -23,17 +23,17 @@ pub struct SessionFlags {
     pub sessions: SessionLimit,
 }
 
-/// Why a session did not come to a good end.
+/// Reason why a session failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// It had not begun: there was no peer yet to be served, or the user wanted to wait for none.
+    /// Before it began: no peer was connected, or shutdown was requested.
     Before(Failure),
-    /// A peer was there.
+    /// After a peer was connected.
     During(Failure),
 }
 
 impl Broken {
-    /// Why.
+    /// The failure.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
@@ -42,14 +42,14 @@ impl Broken {
     }
 }
 
-/// Calls `session` again and again, until `limit` sessions have begun and ended or the user wants no more.
+/// Calls `session` repeatedly until `limit` sessions have ended or shutdown is requested.
 ///
-/// With a limit of one, the end of the session, or what kept it from beginning, is the result. With more, each end is told on
-/// the console, and what keeps a session from beginning is tried again after a pause.
+/// With a limit of one, the session's result, or the failure that prevented it, is the result. Otherwise each
+/// session's result is printed on the console, and preparing a session is retried after a pause if it fails.
 ///
 /// # Errors
 ///
-/// A session ended badly; the user ended the program before there were `limit` sessions.
+/// A session failed; shutdown was requested before `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -73,16 +73,16 @@ pub fn serve(
         match session() {
             Ok(()) => tally.well += 1,
             Err(Broken::During(failure)) => {
-                // Clients that fail at once, one after the other, do not fill the log.
+                // Limited, because clients that fail at once, one after the other, would fill the log.
                 let now = Instant::now();
                 for ((), count) in lines.take_suppressed(now) {
-                    let text = format_args!("{count} more sessions ended badly");
+                    let text = format_args!("{count} more sessions have failed");
                     environment.console.announce(text);
                 }
                 if lines.charge(now, ()) {
                     environment
                         .console
-                        .announce(format_args!("session {number} ended badly: {failure}"));
+                        .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 tally.badly += 1;
                 tally.last = Some(failure);
@@ -101,12 +101,12 @@ pub fn serve(
         pause = FIRST_PAUSE;
         environment
             .console
-            .announce(format_args!("session {number} ended well"));
+            .announce(format_args!("session {number} has completed"));
     }
     tally.conclude(limit)
 }
 
-/// Waits for this time, unless the user wants no more.
+/// Waits for this time or a shutdown request.
 fn rest(environment: &Environment, pause: Duration) {
     let end = Instant::now() + pause;
     let mut waiter = Waiter::new(environment.shutdown.clone());
@@ -115,12 +115,12 @@ fn rest(environment: &Environment, pause: Duration) {
     }
 }
 
-/// How the sessions so far have ended.
+/// Results of the sessions so far.
 #[derive(Debug, Default)]
 struct Tally {
     well: u64,
     badly: u64,
-    /// Why the last one did that ended badly.
+    /// Failure of the last session that failed.
     last: Option<Failure>,
 }
 
@@ -135,7 +135,7 @@ impl Tally {
             (Some(last), _) => Err(Failure::new(
                 last.code,
                 format!(
-                    "{} of {ended} sessions ended badly, the last of these: {}",
+                    "{} of {ended} sessions have failed, the last of these: {}",
                     self.badly, last.message
                 ),
             )),
@@ -167,7 +167,7 @@ mod tests {
         Failure::new(ErrorCode::CONNECTION_RESET, text)
     }
 
-    /// Serves sessions that end like this, in order; how many were served, and the result.
+    /// Serves sessions with these results; returns the number served, and the result.
     fn serve_all(
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_session_is_the_reference_s_program() {
+    fn result_of_a_single_session_is_the_result() {
         let one = SessionLimit::Count(1);
         assert_eq!(serve_all(one, vec![Ok(())]), (1, Ok(())));
         for end in [Broken::Before, Broken::During] {
@@ -196,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn bad_ends_do_not_end_it_but_are_remembered() {
+    fn failed_sessions_do_not_stop_serving_but_fail_the_program() {
         let during = |text| Err(Broken::During(broken(text)));
         let ends = vec![Ok(()), during("first"), Ok(()), during("second"), Ok(())];
         let (count, result) = serve_all(SessionLimit::Count(5), ends);
-        let failure = result.expect_err("two ended badly");
+        let failure = result.expect_err("two have failed");
         assert_eq!((count, failure.code), (5, ErrorCode::CONNECTION_RESET));
         assert_eq!(
             failure.message,
-            "2 of 5 sessions ended badly, the last of these: second"
+            "2 of 5 sessions have failed, the last of these: second"
         );
         assert_eq!(
             serve_all(SessionLimit::Count(2), vec![Ok(()), Ok(())]),
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_is_no_session() {
+    fn session_that_never_began_is_not_counted() {
         let before = || Err(Broken::Before(broken("nobody is there")));
         let ends = vec![before(), Ok(()), before(), Ok(())];
         assert_eq!(serve_all(SessionLimit::Count(2), ends), (4, Ok(())));
     }
 
     #[test]
-    fn without_a_limit_a_signal_is_a_good_end() {
+    fn without_a_limit_shutdown_is_success() {
         let before = || Err(Broken::Before(Failure::aborted("waiting")));
         let ends = vec![Ok(()), Ok(()), before()];
         assert_eq!(serve_all(SessionLimit::Forever, ends), (3, Ok(())));

@@ -12,21 +12,21 @@ use signal_hook::iterator::Signals;
 
 use crate::errln;
 
-/// A repeated signal within this time is the same wish (a terminal signals a whole process group,
-/// and a supervisor in it passes the signal on); a later one is from a user who waits in vain.
+/// A signal repeated within this time counts as one (a terminal signals a whole process group, and a supervisor in it
+/// passes the signal on); a later one means that the user does not want to wait.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
-/// Exit code of a program that is made to leave without cleaning up, as shells report SIGINT.
+/// Exit code of a program that is forced to exit without cleanup, as shells report SIGINT.
 const EXIT_IMPATIENT: i32 = 130;
 
-/// Wakes the main thread out of [`Waiter::wait`](crate::control::Waiter::wait). Cheap to clone, usable from any thread.
+/// Wakes the main thread from [`Waiter::wait`](crate::control::Waiter::wait). Cheap to clone, usable from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
     pipe: Arc<(OwnedFd, OwnedFd)>,
 }
 
 impl Waker {
-    /// A waker with its own pipe.
+    /// Creates a waker with its own pipe.
     ///
     /// # Errors
     ///
@@ -38,25 +38,25 @@ impl Waker {
         })
     }
 
-    /// Makes the current or the next wait return. A full pipe is as good as one more byte in it.
+    /// Makes the current or the next wait return. If the pipe is full, a wake-up is already pending.
     pub fn wake(&self) {
         let _ = rustix::io::write(&self.pipe.1, &[1]);
     }
 
-    /// Forgets all wake-ups so far.
+    /// Discards pending wake-ups.
     pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
         while rustix::io::read(&self.pipe.0, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
     }
 
-    /// Readable from a wake-up on, for threads that wait for other descriptors as well.
+    /// Descriptor that is readable after a wake-up, for threads that also wait for other descriptors.
     #[must_use]
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.pipe.0.as_fd()
     }
 }
 
-/// Whether the program was asked to end, and the waker of its main thread.
+/// Shutdown request of the program, and the waker of its main thread.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     requested: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A request that only [`request`](Self::request) makes.
+    /// Creates a shutdown that only [`request`](Self::request) triggers.
     ///
     /// # Errors
     ///
@@ -76,9 +76,9 @@ impl Shutdown {
         })
     }
 
-    /// As [`new`](Self::new), and from now on SIGINT, SIGTERM and SIGHUP (the terminal was closed) request the end too. A signal that is
-    /// repeated because the program does not end makes it exit at once, without cleanup. A program that was started with SIGHUP ignored,
-    /// by nohup(1) for example, goes on ignoring it.
+    /// As [`new`](Self::new), and SIGINT, SIGTERM and SIGHUP request shutdown as well. A signal repeated because the
+    /// program does not exit makes it exit at once, without cleanup. A program started with SIGHUP ignored, by
+    /// nohup(1) for example, continues to ignore it.
     ///
     /// # Errors
     ///
@@ -111,26 +111,26 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Asks the program to end.
+    /// Requests shutdown.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Returns `true` if the program was asked to end.
+    /// Returns `true` if shutdown was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// What wakes the main thread; give clones to worker threads.
+    /// Waker of the main thread, for worker threads to clone.
     #[must_use]
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
 }
 
-/// Returns `true` if this process was started with a signal ignored. If the kernel does not tell, it was not.
+/// Returns `true` if this process was started with a signal ignored; `false` if the kernel does not tell.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

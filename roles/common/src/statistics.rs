@@ -1,4 +1,4 @@
-//! What a worker counted, and the reference's way to print it.
+//! Counters of workers, and their text format, which is the reference's.
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ pub struct CoreStatistics {
     pub core: u32,
     /// I/O operations that the worker completed.
     pub operation_count: u64,
-    /// Calls of the progress engine that found something to do.
+    /// Calls of the progress engine that found work.
     pub pe_hit_count: u64,
-    /// Calls of the progress engine that found nothing.
+    /// Calls of the progress engine that found no work.
     pub pe_miss_count: u64,
-    /// I/O operations that failed because of the medium that holds the blocks. Left out of documents when there are none.
+    /// I/O operations that failed because of a media error. Omitted from documents if zero.
     #[serde(skip_serializing_if = "is_zero")]
     pub media_errors: u64,
 }
 
-/// serde takes a reference.
+/// serde passes a reference.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 impl CoreStatistics {
-    /// Share of progress calls that found something, in percent; 0 without any call.
+    /// Percentage of progress calls that found work; 0 without calls.
     #[must_use]
     pub fn pe_hit_rate(&self) -> f64 {
         let calls = self.pe_hit_count + self.pe_miss_count;
@@ -50,7 +50,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The statistics of all workers of the program called `application`.
+    /// Creates the statistics of all workers of the program called `application`.
     #[must_use]
     pub fn new(application: &'static str, cores: Vec<CoreStatistics>) -> Self {
         let operation_count = cores.iter().map(|core| core.operation_count).sum();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_calls_are_no_division_by_zero() {
+    fn hit_rate_without_calls_is_zero() {
         assert_eq!(CoreStatistics::default().pe_hit_rate().to_string(), "0");
     }
 }

@@ -1,18 +1,17 @@
-//! Submitting tasks that may have to wait for their turn.
+//! Submission of tasks with retries.
 
 use std::collections::VecDeque;
 
 use doca::{ErrorCode, Task};
 
-/// Tasks whose submission was answered with `AGAIN`, by their tokens, in order. It allocates only
-/// when it is made.
+/// Tasks whose submission returned `AGAIN`, by their tokens, in order. Allocates only when it is created.
 #[derive(Debug)]
 pub struct DeferredTasks {
     tokens: VecDeque<u64>,
 }
 
 impl DeferredTasks {
-    /// Room for `count` tasks, which is enough when there are no more.
+    /// Creates a queue with capacity for `count` tasks.
     #[must_use]
     pub fn with_capacity(count: usize) -> Self {
         Self {
@@ -20,17 +19,17 @@ impl DeferredTasks {
         }
     }
 
-    /// Submits the task with this token, now or when [`retry`](Self::retry) succeeds with it.
+    /// Submits the task with this token, now or in a later [`retry`](Self::retry).
     ///
     /// # Errors
     ///
-    /// What the submission failed with, other than `AGAIN`.
+    /// The submission's error, other than `AGAIN`.
     #[inline]
     pub fn submit(&mut self, token: u64, task: &Task) -> Result<(), ErrorCode> {
         task.submit().or_else(|code| self.refused(token, code))
     }
 
-    /// The task with this token was submitted, and refused with `code`: it waits if that is `AGAIN`.
+    /// Queues the task with this token, whose submission failed with `code`, if that is `AGAIN`.
     ///
     /// # Errors
     ///
@@ -46,29 +45,29 @@ impl DeferredTasks {
         }
     }
 
-    /// Forgets the waiting tasks with other tokens than these.
+    /// Removes queued tasks whose tokens do not satisfy `keep`.
     pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.tokens.retain(|&token| keep(token));
     }
 
-    /// Returns `true` if no task waits.
+    /// Returns `true` if no task is queued.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// The token of the task that waits for longest.
+    /// Token of the task queued first.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
         self.tokens.front().copied()
     }
 
-    /// Submits waiting tasks, until one has to wait again.
+    /// Submits queued tasks, until one returns `AGAIN` again.
     ///
     /// # Errors
     ///
-    /// The token of the task that failed, and with what. It waits no longer.
+    /// Token and error of the task that failed. It is removed from the queue.
     #[inline]
     pub fn retry<'t>(&mut self, task: impl Fn(u64) -> &'t Task) -> Result<(), (u64, ErrorCode)> {
         while let Some(&token) = self.tokens.front() {

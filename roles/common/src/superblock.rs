@@ -1,5 +1,6 @@
-//! The superblock of a target: metadata beside its blocks that says of which set of targets it is a member, which epochs of the set
-//! it knows, and how the set was used last. A service assembles a set from its members' superblocks alone.
+//! Superblock of a target: metadata beside its blocks that records its set of targets, its number in the set, the
+//! set's epochs known to it, and the state of the last session. A service assembles a set from its members'
+//! superblocks alone.
 
 use std::fmt;
 
@@ -8,15 +9,15 @@ use wire::control::{IdentifiedStorage, IdentityQuery, RecordState};
 
 use crate::failure::Failure;
 
-/// Identifier of a set of targets: random, and made with it.
+/// Identifier of a set of targets: random, generated when the set is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetId(pub u128);
 
 impl SetId {
-    /// No set: of blocks that were stored without superblocks.
+    /// No set: for blocks stored without superblocks.
     pub const NONE: Self = Self(0);
 
-    /// A new one.
+    /// Generates a random identifier.
     ///
     /// # Errors
     ///
@@ -33,17 +34,17 @@ impl fmt::Display for SetId {
     }
 }
 
-/// An epoch of a set: its number, and a random identifier that tells it from another one of the same number.
+/// An epoch of a set: its number, and a random identifier that distinguishes epochs of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch {
     /// Number; a later epoch has a higher one.
     pub number: u64,
-    /// Random identifier. 0 for an epoch that a superblock of the first layout has recorded.
+    /// Random identifier. 0 for an epoch recorded by a superblock of the first layout.
     pub id: u64,
 }
 
 impl Epoch {
-    /// No epoch: before the first one of a set.
+    /// No epoch: before a set's first one.
     pub const NONE: Self = Self { number: 0, id: 0 };
 }
 
@@ -54,11 +55,11 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Random bytes.
+/// Returns 16 random bytes.
 ///
 /// # Errors
 ///
-/// The operating system has none.
+/// The operating system has no random numbers.
 pub fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     let mut rest = &mut bytes[..];
@@ -73,40 +74,40 @@ pub fn random() -> Result<[u8; 16], Failure> {
     Ok(bytes)
 }
 
-/// Metadata of a target that is a member of a set.
+/// Metadata of a set's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
-    /// The set that it is a member of.
+    /// The target's set.
     pub set: SetId,
     /// Its number in the set.
     pub member: u32,
-    /// The epoch that this member has committed.
+    /// The committed epoch.
     pub epoch: Epoch,
-    /// The epoch that it has been told to prepare for; [`Epoch::NONE`] for none.
+    /// The prepared epoch; [`Epoch::NONE`] if none.
     pub next: Epoch,
-    /// How the set was used last. Not `None`.
+    /// State of the set's last session. Not `None`.
     pub state: RecordState,
-    /// `true`: every block of the set was written or scrubbed with a checksum, so that a trailer of 0 is damage.
+    /// `true` if every block of the set was written or scrubbed with a checksum, so that a trailer of 0 is corruption.
     pub checksums: bool,
 }
 
-/// The bit of the flags on the wire and in backing files that says [`Superblock::checksums`]. Decoders refuse all others.
+/// Flag bit of [`Superblock::checksums`] on the wire and in backing files. Decoders refuse all other bits.
 const CHECKSUMS: u32 = 1 << 0;
 
 impl Superblock {
-    /// The flags, as the wire and backing files have them.
+    /// The flags as stored on the wire and in backing files.
     #[must_use]
     pub fn flags(&self) -> u32 {
         if self.checksums { CHECKSUMS } else { 0 }
     }
 
-    /// Reads [`flags`](Self::flags): whether they say [`checksums`](Self::checksums).
+    /// Returns `true` if [`flags`](Self::flags) say that all blocks [have checksums](Self::checksums).
     #[must_use]
     pub fn has_checksums(flags: u32) -> bool {
         flags & CHECKSUMS != 0
     }
 
-    /// The request to persist this superblock.
+    /// Builds the request to persist this superblock.
     #[must_use]
     pub fn request(&self) -> IdentityQuery {
         IdentityQuery {
@@ -122,7 +123,7 @@ impl Superblock {
         }
     }
 
-    /// The superblock that a request asks to persist; `None` for a request that only asks for the present one.
+    /// Returns the superblock that a request asks to persist; `None` for a plain query.
     #[must_use]
     pub fn of_request(query: &IdentityQuery) -> Option<Self> {
         (query.state != RecordState::None).then(|| Self {
@@ -141,7 +142,7 @@ impl Superblock {
         })
     }
 
-    /// The superblock in a target's answer; `None` when the target has none.
+    /// Returns the superblock in a target's response; `None` if the target has none.
     #[must_use]
     pub fn of_answer(answer: &IdentifiedStorage) -> Option<Self> {
         Self::of_request(&IdentityQuery {
@@ -158,7 +159,7 @@ impl Superblock {
     }
 }
 
-/// The request for a target's identity and present superblock.
+/// Query for a target's identity and superblock.
 pub const QUESTION: IdentityQuery = IdentityQuery {
     set_high: 0,
     set_low: 0,

@@ -1,4 +1,4 @@
-//! The run of a worker's data path, from its start to the last I/O.
+//! Run loop of a worker's data path, from its start to the last I/O.
 
 use std::time::{Duration, Instant};
 
@@ -8,82 +8,82 @@ use crate::failure::Failure;
 use crate::metrics::{Count, Counts, WorkerMetrics};
 use crate::worker::RunFlag;
 
-/// How long I/Os in flight may take to finish after the end of the run was asked for.
+/// Time that I/Os in flight have to complete after the run was stopped.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What a data path does again and again.
+/// One data path, as seen by the run loop.
 pub trait Turns {
-    /// Handles what has happened, if anything has.
+    /// Does one poll iteration.
     ///
     /// # Errors
     ///
-    /// The data path cannot go on.
+    /// The data path cannot continue.
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure>;
 
-    /// Requests that were received and whose results have not been sent.
+    /// Number of requests received whose results have not been sent.
     fn in_flight(&self) -> usize;
 
-    /// Requests that came to their end so far.
+    /// Number of requests completed so far.
     fn finished(&self) -> u64;
 
     /// The counters of the progress engine.
     fn pe_stats(&self) -> PeStats;
 
-    /// How long nothing may happen.
+    /// Timeouts for lack of progress.
     fn limits(&self) -> Limits {
         Limits::default()
     }
 
-    /// Where the counts are published, with `--metrics`.
+    /// Counters to publish to, with `--metrics`.
     fn metrics(&self) -> Option<&WorkerMetrics> {
         None
     }
 
-    /// The counts of the role. Requests in flight and calls of the progress engine are added.
+    /// The role's counts. Requests in flight and calls of the progress engine are added by the loop.
     fn counts(&self) -> Counts {
         Counts::default()
     }
 
-    /// Whose I/Os they are.
+    /// Name of the peer whose I/Os these are.
     fn client(&self) -> &'static str {
         "initiator"
     }
 
-    /// Who probably is to blame when that is too long.
+    /// Probable cause of a timeout, for its message.
     fn suspect(&self) -> &'static str {
         "a peer does not answer"
     }
 }
 
-/// Turns between two looks at the clock. One may sleep for 50 ms, when nothing happens: together less than a [`GLANCE`].
+/// Poll iterations between clock reads. An iteration may sleep for 50 ms when idle: together less than [`GLANCE`].
 const TURNS_PER_LOOK: u32 = 32;
 
-/// Most time that may count between two looks. A worker that was itself stopped for longer has nobody to blame: what came meanwhile,
-/// it finds in its next turns.
+/// Maximum time counted between two clock reads. If it was longer, this worker itself was stopped, which is not the
+/// peer's fault: events received meanwhile are found in the next iterations.
 const GLANCE: Duration = Duration::from_secs(2);
 
-/// How long nothing may happen before a session is given up; `None` for as long as it takes.
+/// Time without progress after which a session is given up; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// While requests are in flight: that none of them comes to its end.
+    /// With requests in flight: time without a completion.
     pub io: Option<Duration>,
-    /// While there is none: that none comes.
+    /// With none in flight: time without a request.
     pub idle: Option<Duration>,
 }
 
-/// Notices that nothing happens any more.
+/// Detects lack of progress.
 #[derive(Debug, Default)]
 struct Watch {
     turns: u32,
     seen: Option<Seen>,
 }
 
-/// What was seen when something had happened.
+/// State at the last progress.
 #[derive(Debug)]
 struct Seen {
     is_busy: bool,
     finished: u64,
-    /// When it was looked last, and for how long it has been the same.
+    /// Time of the last clock read, and time counted without progress.
     looked: Instant,
     unchanged: Duration,
 }
@@ -150,8 +150,8 @@ impl Watch {
     }
 }
 
-/// Takes turns until the flag is cleared, and then, for a bounded time and unless the run is abandoned, until nothing is in flight. Answers what the progress
-/// engine counted meanwhile.
+/// Runs poll iterations until the flag is cleared, and then, for a limited time and unless the run is abandoned, until
+/// no I/O is in flight. Returns the progress engine's counts for the run.
 ///
 /// # Errors
 ///
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_flight_without_any_progress_times_out() {
+    fn run_times_out_if_ios_in_flight_make_no_progress() {
         let limits = Limits {
             io: Some(Duration::from_secs(3)),
             idle: None,
@@ -237,7 +237,7 @@ mod tests {
         let start = Instant::now();
         let mut look =
             |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
-        // Idle for long, then slow but not stuck.
+        // Idle for long, then slow but not stalled.
         for seconds in 0..20 {
             look(&path, seconds).expect("nothing is in flight");
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_that_asks_for_nothing_times_out_if_that_is_wanted() {
+    fn idle_initiator_times_out_if_a_limit_is_set() {
         let limits = Limits {
             io: Some(Duration::from_secs(100)),
             idle: Some(Duration::from_secs(3)),
@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_sleeps_looks_at_the_clock_in_time() {
+    fn sleeping_worker_reads_the_clock_often_enough() {
         let pe = doca::Pe::new().expect("a progress engine");
         let timed_poll = || {
             let start = Instant::now();
             assert!(pe.poll().is_none());
             start.elapsed()
         };
-        // Sleeps grow, and are as long as they get when the next one is no longer.
+        // Sleeps grow to a maximum, which is reached when the next one is no longer.
         let mut polls = (0..10_000).map(|_| timed_poll());
         let first = polls.find(|time| *time > Duration::from_millis(10));
         assert!(first.is_some(), "it never sleeps");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_run_does_not_wait_for_what_is_in_flight() {
+    fn abandoned_run_does_not_wait_for_ios_in_flight() {
         let mut stuck = Path {
             in_flight: 1,
             finished: 0,

@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Why there is no listening socket.
+/// Error of [`UnixServer::bind`].
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// A file of another kind is not removed.
+    /// The path exists and is not a socket; it is not removed.
     #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
     NotASocket(PathBuf),
-    /// Another process is using the socket.
+    /// Another process listens on the socket.
     #[error("{0}: another process is listening there; stop it, or give another --socket")]
     InUse(PathBuf),
-    /// The system refused.
+    /// Operating system error.
     #[error("{path}: {error}")]
     System {
         /// Path of the socket.
@@ -28,22 +28,21 @@ pub enum ListenError {
     },
 }
 
-/// A listening, non-blocking Unix socket with mode 0600. Its file is removed when it is dropped.
+/// A listening, non-blocking Unix socket with mode 0600. Dropping it removes its file.
 #[derive(Debug)]
 pub struct UnixServer {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode: another process may have replaced the file.
+    /// Device and inode, to detect that another process has replaced the file.
     file: Option<(u64, u64)>,
 }
 
 impl UnixServer {
-    /// Listens at a path. The kernel accepts `backlog` connections ahead. A socket that a process which was killed has left there is
-    /// replaced.
+    /// Listens at a path, with a backlog of `backlog` connections. The stale socket of a killed process is replaced.
     ///
     /// # Errors
     ///
-    /// There is something else at the path, or the directory cannot be written to.
+    /// The path exists and is not a stale socket, or the directory is not writable.
     pub fn bind(path: &Path, backlog: i32) -> Result<Self, ListenError> {
         let system = |error: io::Error| ListenError::System {
             path: path.to_owned(),
@@ -59,7 +58,7 @@ impl UnixServer {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(system)?;
                 }
-                // A process whose backlog is full is listening, too.
+                // A process whose backlog is full listens, too.
                 _ => return Err(ListenError::InUse(path.to_owned())),
             },
         }
@@ -67,7 +66,7 @@ impl UnixServer {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // The file gets the socket's mode, so that there is no moment at which others can connect.
+            // The file inherits the socket's mode, so others can never connect, not even briefly.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             rustix::net::listen(&socket, backlog)?;
@@ -80,13 +79,13 @@ impl UnixServer {
         })
     }
 
-    /// The socket.
+    /// The listening socket.
     #[must_use]
     pub const fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
-    /// The path of its file.
+    /// Path of the socket's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

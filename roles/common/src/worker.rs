@@ -1,8 +1,8 @@
-//! Worker threads: one per `--cpu`, pinned to it, each with a data path of its own.
+//! Worker threads: one per `--cpu`, pinned to it, each with its own data path.
 //!
-//! A worker first takes commands from the main thread, sleeping in between. Started, it runs its
-//! data path until the run flag is cleared (or it is done, or fails), and then takes commands again.
-//! DOCA's handles stay on the thread that made them: a data path is created, used and dropped there.
+//! A worker first executes commands of the main thread, sleeping in between. Once started, it runs its data path until
+//! the run flag is cleared (or it finishes or fails), and then executes commands again. DOCA handles stay on the
+//! thread that created them: a data path is created, used and dropped there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -18,11 +18,11 @@ use crate::budget::Deadline;
 use crate::failure::{Failure, FirstFailure};
 use crate::shutdown::Waker;
 
-/// How long workers may take to end before they are abandoned. More than a call into DOCA takes that asks a process
-/// which is stopped: softdoca gives that up after 3 s.
+/// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
+/// which softdoca gives up after 3 s.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Tells a running data path whether to go on.
+/// Tells a running data path whether to continue.
 #[derive(Debug, Clone, Default)]
 pub struct RunFlag(Arc<Run>);
 
@@ -33,14 +33,14 @@ struct Run {
 }
 
 impl RunFlag {
-    /// Returns `true` if the data path is to go on. One relaxed load: affordable in every turn of a loop.
+    /// Returns `true` while the data path is to run. A relaxed load: cheap enough for every poll iteration.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.goes_on.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if nobody waits any more for what is in flight: the session has failed, or the worker is not needed.
+    /// Returns `true` if in-flight I/Os need not be awaited: the session has failed, or the worker is not needed.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.is_abandoned.load(Ordering::Relaxed)
@@ -56,28 +56,28 @@ impl RunFlag {
     }
 }
 
-/// What one worker thread does.
+/// The work of a worker thread.
 pub trait DataPath: 'static {
-    /// What the main thread may ask for while the data path does not run.
+    /// Command of the main thread, executed while the data path does not run.
     type Command: Send + 'static;
-    /// The answer to a command.
+    /// Reply to a command.
     type Reply: Send + 'static;
-    /// What is known after a run.
+    /// Run summary.
     type Report: Send + 'static;
 
-    /// Carries out a command.
+    /// Executes a command.
     ///
     /// # Errors
     ///
-    /// Goes to the main thread; the worker stays and takes further commands.
+    /// Reported to the main thread; the worker continues and takes further commands.
     fn execute(&mut self, command: Self::Command) -> Result<Self::Reply, Failure>;
 
-    /// Runs until the flag is cleared. It is expected to finish what is in flight, in bounded time; and at once when the run is
-    /// [abandoned](RunFlag::is_abandoned).
+    /// Runs until the flag is cleared. It must then complete I/Os in flight, in bounded time, or return at once if the
+    /// run is [abandoned](RunFlag::is_abandoned).
     ///
     /// # Errors
     ///
-    /// Goes to the main thread, and wakes it.
+    /// Reported to the main thread, which is woken.
     fn run(&mut self, run: &RunFlag) -> Result<Self::Report, Failure>;
 }
 
@@ -106,52 +106,53 @@ enum Outcome<D: DataPath> {
     Finished(Result<D::Report, Failure>),
 }
 
-/// A worker thread, seen from the main thread. Dropping it ends the thread.
+/// A worker thread, as seen from the main thread. Dropping it stops the thread.
 pub struct Worker<D: DataPath> {
     name: String,
     run: RunFlag,
-    /// `None` from the moment on that the thread is to end.
+    /// `None` once the thread is to exit.
     orders: Option<Sender<Order<D>>>,
     outcomes: Receiver<Result<Outcome<D>, Failure>>,
     thread: Option<JoinHandle<()>>,
     attachment: Attachment,
     running: bool,
-    /// Id of the thread in the system; 0 until it runs.
+    /// Kernel thread id; 0 until the thread runs.
     tid: Arc<AtomicI32>,
     pending: Option<Pending>,
 }
 
-/// An answer that is waited for.
+/// An expected answer.
 #[derive(Debug)]
 struct Pending {
     what: &'static str,
     deadline: Deadline,
-    /// The thread's [run-queue delay](run_queue_delay) up to which the deadline was extended.
+    /// The thread's [run-queue delay](run_queue_delay) already credited to the deadline.
     delay: Duration,
-    /// No extension beyond this time.
+    /// Upper limit of all extensions.
     last: Instant,
 }
 
-/// Most that a deadline is extended by because the worker's thread does not get a CPU.
+/// Maximum extension of a deadline for time in which the worker's thread gets no CPU.
 const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
 
-/// What a worker answers to what was begun with it.
+/// Answer of a worker to [`begin_spawn`](Worker::begin_spawn), [`begin`](Worker::begin) or
+/// [`begin_stop`](Worker::begin_stop).
 #[derive(Debug)]
 pub enum Answer<D: DataPath> {
-    /// Its data path was created.
+    /// The data path was created.
     Created,
-    /// The reply to a command.
+    /// Reply to a command.
     Replied(D::Reply),
-    /// The report of a data path that was stopped.
+    /// Report of a stopped data path.
     Stopped(D::Report),
 }
 
 impl<D: DataPath> Worker<D> {
-    /// Starts worker number `index` on `cpu` and waits until `create` made its data path there.
+    /// Starts worker number `index` on `cpu` and waits until `create` has returned its data path there.
     ///
     /// # Errors
     ///
-    /// No thread, no such CPU, the failure of `create`, or no answer `within` the time.
+    /// The thread cannot be created, the CPU does not exist, `create` failed, or did not return `within` the time.
     pub fn spawn(
         index: u32,
         cpu: u32,
@@ -165,12 +166,12 @@ impl<D: DataPath> Worker<D> {
         Ok(worker)
     }
 
-    /// Starts worker number `index` on `cpu`. That `create` made its data path there is its first [answer](Self::answer), which comes
-    /// `within` the time or fails; `waker` is used when there is an answer.
+    /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has returned its
+    /// data path there, or fails after `within`. `waker` is used when there is an answer.
     ///
     /// # Errors
     ///
-    /// No thread.
+    /// The thread cannot be created.
     pub fn begin_spawn(
         index: u32,
         cpu: u32,
@@ -192,8 +193,8 @@ impl<D: DataPath> Worker<D> {
                 let _guard = guard;
                 let id = rustix::thread::gettid().as_raw_nonzero().get();
                 tid.store(id, Ordering::Relaxed);
-                // Declared first, so dropped last: the main thread wakes up to a finished thread,
-                // also after a panic.
+                // Declared first, so dropped last: when the main thread wakes, the thread has finished, also after a
+                // panic.
                 let _farewell = WakeOnDrop(waker.clone());
                 let outcomes = Outcomes {
                     sender: sent_outcomes,
@@ -229,22 +230,22 @@ impl<D: DataPath> Worker<D> {
         Ok(worker)
     }
 
-    /// Gives a command, whose reply is the next [answer](Self::answer) and comes `within` the time, or fails.
+    /// Gives a command, whose reply is the next [answer](Self::answer), or fails after `within`.
     ///
     /// # Errors
     ///
-    /// The worker panicked, or runs its data path.
+    /// The worker has panicked or is running its data path.
     pub fn begin(&mut self, command: D::Command, within: Duration) -> Result<(), Failure> {
         self.order(Order::Execute(command))?;
         self.expect("a command", within);
         Ok(())
     }
 
-    /// Stops the data path, whose report is the next [answer](Self::answer) and comes `within` the time, or fails.
+    /// Stops the data path, whose report is the next [answer](Self::answer), or fails after `within`.
     ///
     /// # Errors
     ///
-    /// The data path was not running.
+    /// The data path is not running.
     pub fn begin_stop(&mut self, within: Duration) -> Result<(), Failure> {
         self.request_stop();
         self.check_running()?;
@@ -262,23 +263,23 @@ impl<D: DataPath> Worker<D> {
         });
     }
 
-    /// Returns `true` if an answer is waited for.
+    /// Returns `true` if an answer is expected.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// When the answer that is waited for has to be there.
+    /// Time by which the expected answer must arrive.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.pending.as_ref().map(|pending| pending.deadline.at())
     }
 
-    /// The answer that is waited for, once it is there.
+    /// Returns the expected answer if it has arrived.
     ///
     /// # Errors
     ///
-    /// What was begun failed, or took too long; the worker panicked.
+    /// The operation failed or timed out, or the worker panicked.
     pub fn answer(&mut self, now: Instant) -> Result<Option<Answer<D>>, Failure> {
         let Some(pending) = &mut self.pending else {
             return Ok(None);
@@ -294,7 +295,7 @@ impl<D: DataPath> Worker<D> {
                 let waiting = format_args!("{}: {what}", self.name);
                 let in_time = pending.check(now, || run_queue_delay(&self.tid), waiting);
                 if in_time.is_err() {
-                    // Its late answer would be taken for the answer to the next order.
+                    // A late answer would be taken for the next one.
                     self.orders = None;
                     self.pending = None;
                 }
@@ -314,8 +315,8 @@ impl<D: DataPath> Worker<D> {
         Ok(Some(answer))
     }
 
-    /// Collects the answers of all workers that one is waited for from; the first that fails is kept in `failure`. Returns whether all
-    /// are there.
+    /// Collects the answers expected from all workers; the first failure is stored in `failure`. Returns `true` if all
+    /// have arrived.
     pub fn collect(
         workers: &mut [Self],
         now: Instant,
@@ -332,12 +333,11 @@ impl<D: DataPath> Worker<D> {
         !workers.iter().any(Self::is_pending)
     }
 
-    /// Has a command carried out and waits for the reply.
+    /// Executes a command and waits for the reply.
     ///
     /// # Errors
     ///
-    /// The command's failure, no reply `within` the time, or a worker that panicked or runs its
-    /// data path.
+    /// The command's failure, no reply `within` the time, or a worker that has panicked or is running its data path.
     pub fn execute(&mut self, command: D::Command, within: Duration) -> Result<D::Reply, Failure> {
         self.order(Order::Execute(command))?;
         match self.outcome(within, "a command")? {
@@ -350,7 +350,7 @@ impl<D: DataPath> Worker<D> {
     ///
     /// # Errors
     ///
-    /// The worker panicked, or runs already.
+    /// The worker has panicked or is running already.
     pub fn start(&mut self) -> Result<(), Failure> {
         self.run.set(true);
         self.order(Order::Run)?;
@@ -358,14 +358,14 @@ impl<D: DataPath> Worker<D> {
         Ok(())
     }
 
-    /// Returns `true` if the data path was started and its end was not seen yet.
+    /// Returns `true` if the data path was started and its end has not been polled.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
     }
 
-    /// The report of a data path that ended by itself, and `None` while it runs (or never started).
-    /// The waker is used when there is something to see here.
+    /// Returns the report of a data path that ended by itself, and `None` while it runs (or was never started). The
+    /// waker is used when this changes.
     ///
     /// # Errors
     ///
@@ -378,8 +378,7 @@ impl<D: DataPath> Worker<D> {
         }
     }
 
-    /// Clears the run flag of the data path. With several workers, do this for all before waiting
-    /// for the first.
+    /// Clears the run flag of the data path. With several workers, call this for all before waiting for the first.
     pub fn request_stop(&self) {
         self.run.set(false);
     }
@@ -388,7 +387,7 @@ impl<D: DataPath> Worker<D> {
     ///
     /// # Errors
     ///
-    /// The data path failed, panicked, was not running, or did not end `within` the time.
+    /// The data path failed, panicked, was not running, or did not stop `within` the time.
     pub fn stop(&mut self, within: Duration) -> Result<D::Report, Failure> {
         self.request_stop();
         self.check_running()?;
@@ -424,7 +423,7 @@ impl<D: DataPath> Worker<D> {
         match self.outcomes.recv_timeout(within) {
             Ok(outcome) => outcome.map_err(|failure| failure.context(&self.name)),
             Err(RecvTimeoutError::Timeout) => {
-                // Its late answer would be taken for the answer to the next order.
+                // A late answer would be taken for the next one.
                 self.orders = None;
                 Err(Failure::timed_out(
                     format_args!("{}: {what}", self.name),
@@ -444,10 +443,13 @@ impl<D: DataPath> Worker<D> {
     }
 
     fn out_of_step(&self) -> Failure {
-        Failure::unexpected(format!("{}: an answer to another order came", self.name))
+        Failure::unexpected(format!(
+            "{}: unexpected answer to another command",
+            self.name
+        ))
     }
 
-    /// Why the thread is gone.
+    /// Reason why the thread has exited.
     fn gone(&mut self) -> Failure {
         self.running = false;
         self.orders = None;
@@ -464,14 +466,14 @@ impl<D: DataPath> Worker<D> {
 }
 
 impl<D: DataPath> Worker<D> {
-    /// Tells all workers to end, and waits until they have. Those that do not in time are held by a peer, and are
+    /// Stops all workers and waits for them. Those that do not exit in time are blocked by a peer, and are
     /// [abandoned](crate::abandoned).
     ///
     /// # Errors
     ///
     /// A worker was abandoned, or panicked.
     pub fn end_all(workers: &mut Vec<Self>) -> Result<(), Failure> {
-        // All before the first is waited for.
+        // Signal all of them before waiting for the first.
         for worker in workers.iter_mut() {
             worker.run.abandon();
             worker.orders = None;
@@ -484,7 +486,7 @@ impl<D: DataPath> Worker<D> {
         ends.into_iter().collect()
     }
 
-    /// Whether this worker is abandoned, for others that use the same memory.
+    /// The thread's state, for others that use the same memory.
     #[must_use]
     pub fn attachment(&self) -> Attachment {
         self.attachment.clone()
@@ -496,7 +498,7 @@ impl<D: DataPath> Worker<D> {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // The channel is disconnected when the thread is about to end; late outcomes come before.
+        // The channel is disconnected just before the thread exits; late outcomes are received first.
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.outcomes.recv_timeout(left) {
@@ -535,8 +537,8 @@ impl<D: DataPath> std::fmt::Debug for Worker<D> {
 }
 
 impl Pending {
-    /// Checks the deadline. Time in which the worker could have run and the machine was busy with something else is not counted: what a
-    /// peer can hold up is a thread that sleeps.
+    /// Checks the deadline. Time in which the worker was runnable but got no CPU is not counted: a peer can only hold
+    /// up a thread that sleeps.
     fn check(
         &mut self,
         now: Instant,
@@ -547,7 +549,7 @@ impl Pending {
             Ok(()) => return Ok(()),
             Err(late) => late,
         };
-        // A thread that has not run at all has waited all the time.
+        // A thread that has not run at all has waited the whole time.
         let delay = run_queue_delay().unwrap_or(self.delay + Duration::from_secs(1));
         let extension = delay.saturating_sub(self.delay);
         let at = self.deadline.at() + extension;
@@ -560,7 +562,8 @@ impl Pending {
     }
 }
 
-/// How long a thread of this process has waited for a CPU so far; `None` while it has not run, or where the kernel does not tell.
+/// Time that a thread of this process has waited for a CPU; `None` if it has not run yet, or the kernel does not
+/// report it.
 fn run_queue_delay(tid: &AtomicI32) -> Option<Duration> {
     let tid = tid.load(Ordering::Relaxed);
     let statistics = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
@@ -583,7 +586,7 @@ struct Outcomes<D: DataPath> {
 
 impl<D: DataPath> Outcomes<D> {
     fn send(&self, outcome: Result<Outcome<D>, Failure>) {
-        // Nobody listens when the main thread gave this worker up.
+        // The receiver is gone if the main thread has given up this worker.
         let _ = self.sender.send(outcome);
         self.waker.wake();
     }

@@ -1,4 +1,4 @@
-//! Comch control channels, both ends in one process.
+//! Comch control channels, server and client in one process.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn client(name: &str, within: Duration) -> ComchClientChannel {
     ComchClientChannel::connect(&device, name, within).expect("progress engine")
 }
 
-/// The next event of `channel`; the other end goes on meanwhile.
+/// Returns the next event of `channel`, polling the other side meanwhile.
 fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     let deadline = Instant::now() + PATIENCE;
@@ -44,7 +44,7 @@ fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> Cha
             "nothing from the {}",
             channel.peer()
         );
-        // Nothing is due at the other end; polling it makes it do its part.
+        // No event is expected at the other side; polling it makes progress.
         assert_eq!(other.poll(), Ok(None));
         waiter.wait(&[channel, other], Some(deadline));
     }
@@ -59,7 +59,7 @@ fn message(payload: Payload) -> Message {
 }
 
 #[test]
-fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
+fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     let name = name("messages");
     let mut client = client(&name, PATIENCE);
     let request = message(Payload::QueryStorageRequest);
@@ -67,7 +67,7 @@ fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
         client.send(&request).expect_err("not connected").code,
         ErrorCode::NOT_CONNECTED
     );
-    // The client is first, and tries again until there is a server.
+    // The client is first, and retries until there is a server.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(250) {
         assert_eq!(client.poll(), Ok(None));
@@ -93,7 +93,7 @@ fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
 }
 
 #[test]
-fn a_client_does_not_wait_for_its_server_forever() {
+fn client_without_a_server_times_out() {
     let within = Duration::from_millis(300);
     let mut client = client(&name("absent"), within);
     let start = Instant::now();
@@ -114,7 +114,7 @@ fn a_client_does_not_wait_for_its_server_forever() {
 }
 
 #[test]
-fn a_name_that_no_server_can_have_is_not_tried_again() {
+fn invalid_server_name_is_a_permanent_error() {
     let mut client = client("", PATIENCE);
     let failure = client.poll().expect_err("no name");
     assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
@@ -122,7 +122,7 @@ fn a_name_that_no_server_can_have_is_not_tried_again() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
+fn second_server_of_the_same_name_is_refused() {
     let name = name("taken");
     let _first = server(&name);
     let device = Device::open("03:00.0").expect("DPU");
@@ -132,7 +132,7 @@ fn a_name_is_taken_once() {
     assert!(failure.message.contains(&name), "{failure}");
 }
 
-/// Connects a client to a server that is free, and begins a session.
+/// Connects a client to an idle server, and begins a session.
 fn connect(name: &str, server: &mut ComchServerChannel) -> ComchClientChannel {
     let mut client = client(name, PATIENCE);
     begin(&mut client, server);
@@ -141,7 +141,7 @@ fn connect(name: &str, server: &mut ComchServerChannel) -> ComchClientChannel {
     client
 }
 
-/// Has a client begin a session with a query, which is the server's next event.
+/// A client begins a session with a query, which is the server's next event.
 fn begin(client: &mut ComchClientChannel, server: &mut ComchServerChannel) {
     assert_eq!(next(client, server), ChannelEvent::Connected);
     client
@@ -151,15 +151,15 @@ fn begin(client: &mut ComchClientChannel, server: &mut ComchServerChannel) {
 }
 
 #[test]
-fn one_client_after_the_other_is_served() {
+fn clients_are_served_one_after_the_other() {
     let name = name("next");
     let mut server = server(&name);
     let mut nobody = client("nobody", PATIENCE);
-    // One that leaves by itself.
+    // A client that disconnects by itself.
     let first = connect(&name, &mut server);
     server.next_client(true);
     drop(first);
-    // One whose end is seen late, when the next is there already.
+    // A client whose disconnection is seen late, when the next one has already connected.
     let second = connect(&name, &mut server);
     drop(second);
     let mut third = client(&name, PATIENCE);
@@ -170,13 +170,14 @@ fn one_client_after_the_other_is_served() {
         next(&mut server, &mut nobody),
         ChannelEvent::Message(message(Payload::QueryStorageRequest))
     );
-    // One that stays is parted with.
+    // A client that stays connected is disconnected.
     server.next_client(false);
     assert_eq!(next(&mut third, &mut server), ChannelEvent::Closed);
     connect(&name, &mut server);
 }
 
-/// The next event of `channel`, of which there must be one. The other ends go on meanwhile; what they hear is told.
+/// Returns the next event of `channel`, which must come. The other sides are polled meanwhile, and their events
+/// collected.
 fn next_of(
     channel: &mut dyn ControlChannel,
     others: &mut [&mut dyn ControlChannel],
@@ -196,7 +197,7 @@ fn next_of(
 }
 
 #[test]
-fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
+fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
     let name = name("further");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
@@ -210,7 +211,8 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
     };
     assert_eq!(error.error_code, ErrorCode::IN_USE.0);
 
-    // It stays, sends requests and starts a consumer, until it is disconnected. The session has the events of the first client only.
+    // It stays connected, sends requests and starts a consumer until it is disconnected. The session has the events of
+    // the first client only.
     let (pe, device) = (
         Pe::new().expect("engine"),
         Device::open("3b:00.0").expect("host"),
@@ -251,7 +253,7 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
 }
 
 #[test]
-fn clients_without_a_request_begin_no_session_and_keep_nobody_out() {
+fn idle_clients_neither_begin_a_session_nor_block_others() {
     let name = name("silent");
     let mut server = server(&name);
     let mut silent = client(&name, PATIENCE);
@@ -282,15 +284,16 @@ fn clients_without_a_request_begin_no_session_and_keep_nobody_out() {
     }
 }
 
-/// An initiator that connects at once when another one was killed must not be disconnected with it.
+/// An initiator that connects immediately after another one was killed must not be disconnected with it.
 #[test]
-fn the_end_of_one_client_disconnects_no_other() {
+fn disconnection_of_one_client_leaves_others_connected() {
     let name = name("successor");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
     let mut second = client(&name, PATIENCE);
     second.poll().expect("on its way");
-    // The service ends the session before it has seen the end of the first, and before it has seen the second.
+    // The service ends the session before it has seen the disconnection of the first, and before it has seen the
+    // second.
     server.next_client(false);
     begin(&mut second, &mut server);
     let mut nobody = client("nobody", PATIENCE);
@@ -299,12 +302,12 @@ fn the_end_of_one_client_disconnects_no_other() {
 }
 
 #[test]
-fn who_comes_as_the_other_leaves_is_not_refused() {
+fn client_connecting_while_another_disconnects_is_not_refused() {
     let name = name("change");
     let mut server = server(&name);
     let first = connect(&name, &mut server);
     let mut second = client(&name, PATIENCE);
-    // It knocks, and the server, which looks at neither meanwhile, finds both at once.
+    // It connects, and the server, which polls neither meanwhile, finds both events at once.
     second.poll().expect("on its way");
     drop(first);
     let mut heard = Vec::new();
@@ -317,7 +320,7 @@ fn who_comes_as_the_other_leaves_is_not_refused() {
     assert_eq!(heard, []);
 }
 
-/// Times that this thread has gone to sleep by itself so far.
+/// Number of voluntary context switches of this thread.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("a thread");
     let mut lines = status.lines();
@@ -327,9 +330,9 @@ fn sleeps() -> u64 {
         .expect("a count")
 }
 
-/// A thread that polls a channel waits for other things, too: it sleeps in its waiter, and nowhere else.
+/// A thread that polls a channel waits for other events, too: it must sleep in its waiter only.
 #[test]
-fn polling_a_silent_peer_does_not_sleep() {
+fn polling_an_idle_peer_does_not_sleep() {
     let name = name("silent");
     let mut client = client(&name, PATIENCE);
     let mut server = server(&name);
@@ -348,7 +351,7 @@ fn polling_a_silent_peer_does_not_sleep() {
         assert_eq!(server.poll(), Ok(None));
         slept += sleeps() - before;
     }
-    // A lock of the C library's may be held by another thread.
+    // Another thread may hold a lock of the C library.
     assert!(slept < 10, "{slept} sleeps in 1000 polls of each end");
     let answer = request.response(Payload::ShutdownResponse);
     server.send(&answer).expect("sent");
@@ -358,9 +361,9 @@ fn polling_a_silent_peer_does_not_sleep() {
     );
 }
 
-/// Activity of a peer wakes the waiter at once, and not when a sleep is over.
+/// Activity of a peer wakes the waiter at once, before the end of a sleep.
 #[test]
-fn a_message_ends_a_wait_without_a_deadline() {
+fn message_ends_a_wait_without_a_deadline() {
     let name = name("waking");
     let mut client = client(&name, PATIENCE);
     let mut server = server(&name);
@@ -372,7 +375,7 @@ fn a_message_ends_a_wait_without_a_deadline() {
     );
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     for _ in 0..20 {
-        // Both are waited for once, and not looked at again until something has come.
+        // Both are waited for once, and not polled again until there is an event.
         waiter.wait(&[&client, &server], Some(Instant::now()));
         while client.poll() != Ok(None) || server.poll() != Ok(None) {}
         waiter.wait(&[&client], Some(Instant::now()));
@@ -385,9 +388,9 @@ fn a_message_ends_a_wait_without_a_deadline() {
     }
 }
 
-/// Initiators ask as soon as they are connected: connections that say nothing are not to keep them out.
+/// Initiators send a request as soon as they are connected: idle connections must not lock them out.
 #[test]
-fn the_oldest_silent_connection_makes_way_for_a_client() {
+fn oldest_idle_connection_is_displaced_by_a_client() {
     let name = name("crowd");
     let mut server = server(&name);
     let mut silent: Vec<_> = (0..WAITING_CONNECTIONS)
@@ -413,9 +416,9 @@ fn the_oldest_silent_connection_makes_way_for_a_client() {
     assert_eq!(next(&mut server, &mut asking), ChannelEvent::Connected);
 }
 
-/// Events of a client before its session are kept for it, within limits.
+/// Events of a client before its session are stored for it, within limits.
 #[test]
-fn consumers_without_end_before_the_first_request_end_the_connection() {
+fn too_many_consumers_before_the_first_request_end_the_connection() {
     let name = name("early");
     let mut server = server(&name);
     let mut client = client(&name, PATIENCE);
@@ -428,7 +431,7 @@ fn consumers_without_end_before_the_first_request_end_the_connection() {
     let connection = client.connection().expect("connected");
     let refusal = (0..EARLY_EVENTS).find_map(|_| {
         let consumer = Consumer::start(&pe, &connection, &memory, 1).ok()?;
-        // Starting, stopping and expiring is two events of the server's.
+        // Creation, destruction and expiry of a consumer are two events at the server.
         pe.progress_until(PATIENCE, || consumer.state() == doca::CtxState::Running);
         drop(consumer);
         assert_eq!(server.poll(), Ok(None));

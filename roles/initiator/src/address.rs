@@ -1,27 +1,27 @@
-//! The order in which a worker visits its blocks: pools of places that are free. Blocks of the storage come first in first out; memory
-//! of the worker's own comes last in first out, because it is faster where it was used just now.
+//! Order in which a worker visits its blocks: pools of free slots. Storage blocks are allocated first in, first out;
+//! local memory last in, first out, because recently used memory is cached.
 //!
-//! A place that is in flight is in no pool, so two I/Os never touch the same block or the same memory at once, however long one of
-//! them takes. The first visit of every place is in order; afterwards they come around in the order of their completion.
+//! A slot in use is in no pool, so two I/Os never use the same block or memory at once, whatever their latencies. The
+//! first visits of all slots are in order; later ones follow the order of completion.
 
 use std::collections::VecDeque;
 
-/// Places that there is room for from the beginning, if there are so many: visits of these allocate nothing.
+/// Initial capacity of a pool: visits of up to this many slots do not allocate.
 const PREPARED: usize = 1 << 20;
 
-/// A fixed set of places numbered from 0, handed out oldest first. It takes memory for the places that were visited: how many there
-/// are is what a service claims.
+/// A fixed set of slots numbered from 0, allocated oldest first. It uses memory for visited slots only, because their
+/// number is reported by a service and is not trusted.
 #[derive(Debug)]
 pub struct Pool {
     count: u32,
-    /// The first place that was never taken; so are all after it.
+    /// First slot that was never allocated.
     fresh: u32,
-    /// Places that were given back, in that order.
+    /// Freed slots, in order.
     returned: VecDeque<u32>,
 }
 
 impl Pool {
-    /// All places `0..count`, free, in order.
+    /// Creates a pool with slots `0..count`, all free.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Pool {
         }
     }
 
-    /// Takes the place that has been free for longest; `None` when all are taken.
+    /// Allocates the slot that has been free longest; `None` if all are in use.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         if self.fresh < self.count {
@@ -41,7 +41,7 @@ impl Pool {
         self.returned.pop_front()
     }
 
-    /// Takes the place that was given back last: what lies there is still in the caches. `None` when all are taken.
+    /// Allocates the slot freed last, whose memory is likely still cached; `None` if all are in use.
     #[inline]
     pub fn take_warm(&mut self) -> Option<u32> {
         match self.returned.pop_back() {
@@ -50,7 +50,7 @@ impl Pool {
         }
     }
 
-    /// Gives back a place that was taken.
+    /// Frees a slot.
     #[inline]
     pub fn give(&mut self, place: u32) {
         debug_assert!(
@@ -61,19 +61,20 @@ impl Pool {
     }
 }
 
-/// A way to number places: neighbours in the one numbering are apart in the other.
+/// A permutation of slots in which neighbours are apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stride {
-    /// Without a common divisor with the count; 1 for the numbering as it is.
+    /// Coprime to the count; 1 for the identity.
     step: u64,
     count: u64,
 }
 
 impl Stride {
-    /// The numbering as it is.
+    /// The identity.
     pub const ONE: Self = Self { step: 1, count: 0 };
 
-    /// Scatters `count` places, in steps of about their golden section: no two of any number of places in a row are close to each other.
+    /// Scatters `count` slots by steps of about their golden section: no two within a run of consecutive numbers are
+    /// close.
     #[must_use]
     pub fn scattered(count: u32) -> Self {
         let count = u64::from(count);
@@ -84,7 +85,7 @@ impl Stride {
         Self { step, count }
     }
 
-    /// The place with this number.
+    /// Slot with this number.
     #[inline(always)]
     #[must_use]
     pub const fn place(self, number: u32) -> u64 {
@@ -96,7 +97,7 @@ impl Stride {
     }
 }
 
-/// The greatest common divisor.
+/// Greatest common divisor.
 fn divisor(one: u64, other: u64) -> u64 {
     if other == 0 {
         one
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scattered_places_are_all_places_and_no_neighbours() {
+    fn scattered_order_visits_all_slots_without_neighbours() {
         for count in [1, 2, 3, 4, 12, 97, 1000, 4096] {
             let stride = Stride::scattered(count);
             let places: Vec<u64> = (0..count).map(|number| stride.place(number)).collect();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_place_is_the_last_one_and_never_one_that_is_taken() {
+    fn warm_slot_is_the_last_freed_and_never_one_in_use() {
         let mut pool = Pool::new(4);
         let taken: Vec<_> = (0..3).map_while(|_| pool.take_warm()).collect();
         assert_eq!(taken, [0, 1, 2]);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn hands_out_all_places_in_order_then_again() {
+    fn slots_are_allocated_in_order_and_repeatedly() {
         let mut pool = Pool::new(5);
         for _ in 0..3 {
             for expected in 0..5 {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn never_hands_out_what_is_taken() {
+    fn slot_in_use_is_never_allocated() {
         let mut pool = Pool::new(3);
         let taken = [pool.take(), pool.take(), pool.take()];
         assert_eq!(taken, [Some(0), Some(1), Some(2)]);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_in_the_order_of_completion() {
+    fn slots_are_reused_in_order_of_completion() {
         let mut pool = Pool::new(4);
         let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
         pool.give(b);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_many_places_costs_nothing() {
+    fn allocating_does_not_depend_on_the_number_of_slots() {
         let mut pool = Pool::new(u32::MAX);
         assert_eq!([pool.take(), pool.take()], [Some(0), Some(1)]);
         pool.give(0);

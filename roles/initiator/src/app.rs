@@ -1,4 +1,4 @@
-//! Drives the session over the real channel and the workers, and says how it went.
+//! Runs the session over the real channel and the workers, and reports the result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use crate::progress::Progress;
 use crate::statistics::Report;
 use crate::storage::{self, Storage};
 
-/// Time between two looks at contexts that are about to run.
+/// Polling interval for contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
 
-/// Time between two looks at everything, on the way to the end after an interruption.
+/// Polling interval during the shutdown after an interruption.
 const WIND_DOWN_POLL: Duration = Duration::from_millis(1);
 
-/// How much longer than an I/O the data path may take to come to rest.
+/// Time added to the I/O timeout for the data path to stop.
 const HALT_MARGIN: Duration = Duration::from_secs(1);
 
-/// Runs the test that the flags describe.
+/// Runs the test described by the flags.
 ///
 /// # Errors
-/// The test failed, or did not come about. What a run measured or found is printed before that.
+/// The test failed, or did not start. Measurements and findings are printed before that.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let seed = match flags.seed {
         Some(seed) => seed,
@@ -66,7 +66,8 @@ struct App {
     plain: Option<Arc<[u8]>>,
     seed: u64,
     interrupted: bool,
-    /// `true` if the session was in order when the run had ended, so that the run's failure is not a consequence.
+    /// `true` if the session was still in order at the end of the run: then the run's failure is not a consequence of
+    /// the session's.
     run_came_first: bool,
     flags: Flags,
     environment: Environment,
@@ -121,7 +122,7 @@ impl App {
         })
     }
 
-    /// Drives the session to its end.
+    /// Runs the session to its end.
     fn drive(&mut self) {
         loop {
             while let Some(action) = self.session.poll_action() {
@@ -228,7 +229,7 @@ impl App {
             .create(contexts, messaging, storage.tasks(&self.flags))
     }
 
-    /// Hands what has happened to the session; whether anything has.
+    /// Passes events to the session; returns `true` if there were any.
     fn collect(&mut self) -> bool {
         let mut happened = false;
         if self.environment.shutdown.is_requested() && !self.interrupted {
@@ -273,7 +274,7 @@ impl App {
                 Some(event.into())
             }
             Err(failure) => {
-                // Of no further use, which is more than a failure.
+                // The channel cannot be used any more, in addition to the failure.
                 self.channel_open = false;
                 self.handle(Event::Failed(failure));
                 Some(Event::Disconnected)
@@ -283,7 +284,7 @@ impl App {
 
     fn wait(&mut self) {
         if self.interrupted {
-            // The waiter does not wait once the end was requested; on the way there the session would spin.
+            // The waiter returns at once after a shutdown request, and the session would spin.
             return std::thread::sleep(WIND_DOWN_POLL);
         }
         let now = Instant::now();

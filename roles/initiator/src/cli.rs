@@ -1,4 +1,4 @@
-//! The flags: those of the reference under their names, and the initiator's own.
+//! Flags: those of the reference, and the initiator's own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use role_common::protocol::ProtocolFlags;
 use serde::Serialize;
 use wire::release::Release;
 
-/// Name of the program, of the reference's too.
+/// Name of the program, as in the reference.
 pub const NAME: &str = "doca_storage_initiator_comch";
 
 const EXAMPLE: &str = "Example:
   doca_storage_initiator_comch -d 3b:00.0 --cpu 0 --execution-strategy read_throughput_test --run-limit-operation-count 1000000";
 
-/// Reads and writes blocks of a storage through its service, measures that, and validates what comes back.
+/// Reads, writes, measures and validates a storage through its service.
 #[derive(Clone, Debug, Parser)]
 #[command(about = "Read, write, measure and validate a storage through its service", after_help = EXAMPLE)]
 pub struct Flags {
@@ -24,32 +24,32 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Device identifier: PCI address, IB device name or interface name
+    /// DOCA device: PCI address, RDMA device name or network interface name
     #[arg(short = 'd', long, value_name = "DEVICE")]
     pub device: String,
 
-    /// CPU core that a worker thread runs on; give it once for each worker
+    /// CPU for a worker thread, which is pinned to it; repeat the flag for more workers
     #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
     pub cpu: Vec<u32>,
 
-    /// File containing the plain data that is represented by the storage; a validity test compares with it, and
-    /// read_write_data_validity_test writes it instead of its own pattern
+    /// File with the expected data of the storage: validation compares with it, and read_write_data_validity_test
+    /// writes it in place of its own pattern
     #[arg(long, value_name = "FILE")]
     pub storage_plain_content: Option<PathBuf>,
 
-    /// Define what to run
+    /// Test to run
     #[arg(long, value_enum, value_name = "STRATEGY")]
     pub execution_strategy: Strategy,
 
-    /// Run N operations (per thread) then stop
+    /// Number of operations per worker
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = flags::nonzero_u32)]
     pub run_limit_operation_count: u32,
 
-    /// Number of concurrent IO transactions (per thread) to use
+    /// Number of concurrent transactions per worker
     #[arg(long, value_name = "N", default_value = "64", value_parser = transaction_count)]
     pub transaction_count: u32,
 
-    /// Name of the channel used by the doca_comch_client
+    /// Name of the service's Comch server to connect to
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
     pub command_channel_name: String,
 
@@ -61,25 +61,25 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = region_size)]
     pub local_io_region_size: u64,
 
-    /// Use multiple blocks per IO request
+    /// Number of blocks per I/O
     #[arg(long, value_name = "N", default_value = "1", value_parser = blocks_per_io)]
     pub blocks_per_io: u16,
 
-    /// Flush after every N writes (per thread), so that they survive a power failure; a write that a flush follows counts when the flush has
-    /// completed. The service and its targets must have flush. 0 for none
+    /// Flush after every N writes per worker, so that they survive a power failure; a write followed by a flush counts
+    /// when the flush completes. Service and targets must support flush. 0 disables flushes
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::number_u32)]
     pub flush_every: u32,
 
-    /// Order in which the blocks are visited
+    /// Order in which blocks are accessed
     #[arg(long, value_enum, value_name = "ORDER", default_value = "sequential")]
     pub access_order: AccessOrder,
 
-    /// Time (in seconds, or with units such as 2m) to wait for the answer to one IO request
+    /// Timeout of an I/O, in seconds or with a unit such as 2m
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub io_timeout: Duration,
 
-    /// Seed of the pattern that read_write_data_validity_test writes; random by default, so that a storage
-    /// which ignores writes is caught even when an earlier run left its pattern there
+    /// Seed of the pattern of read_write_data_validity_test; random by default, so that a storage that ignores writes
+    /// is detected even if it holds the pattern of an earlier run
     #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u64>,
 
@@ -87,27 +87,27 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub progress: ProgressMode,
 
-    /// Which messages it speaks.
+    /// Wire format.
     #[command(flatten)]
     pub protocol: ProtocolFlags,
 
-    /// Flags of output, log and metrics.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }
 
-/// What to run.
+/// Test to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[value(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Read, and look at the results only
+    /// Read, without checking data
     ReadThroughputTest,
-    /// Write, and look at the results only
+    /// Write, without checking data
     WriteThroughputTest,
-    /// Write each block, read it back, compare
+    /// Write each block, read it back and compare
     ReadWriteDataValidityTest,
-    /// Read, and compare with the plain content
+    /// Read, and compare with the expected data
     ReadOnlyDataValidityTest,
 }
 
@@ -127,7 +127,7 @@ impl Strategy {
         !matches!(self, Self::WriteThroughputTest)
     }
 
-    /// Returns `true` if what was read is compared with what is expected.
+    /// Returns `true` if read data is compared with expected data.
     #[must_use]
     pub const fn validates(self) -> bool {
         matches!(
@@ -137,28 +137,28 @@ impl Strategy {
     }
 }
 
-/// Order in which a worker visits its blocks, again and again.
+/// Order in which a worker visits its blocks, repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AccessOrder {
-    /// One after the other
+    /// In ascending order
     Sequential,
-    /// Scattered over all of them, each once before the first one comes again
+    /// Scattered over all blocks, each once per pass
     Scattered,
 }
 
-/// When to show the progress line.
+/// Condition for showing the progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// When standard error is a terminal
+    /// If standard error is a terminal
     Auto,
-    /// In any case
+    /// Always
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
 impl Flags {
-    /// The release that the service is asked in.
+    /// Release of the requests.
     #[must_use]
     pub fn release(&self) -> Release {
         self.protocol.protocol.chosen().unwrap_or_default()

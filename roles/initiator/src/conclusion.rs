@@ -1,4 +1,4 @@
-//! What a run comes to: what is printed, and whether the test passed.
+//! Result of a test: printed output and pass or fail.
 
 use doca::ErrorCode;
 use role_common::Failure;
@@ -11,36 +11,36 @@ use crate::cli::Strategy;
 use crate::data_path;
 use crate::statistics::{FailureReport, Report};
 
-/// Everything that is known at the end.
+/// Findings of a finished session.
 #[derive(Debug)]
 pub struct Findings<'a> {
-    /// What was run.
+    /// Test that was run.
     pub strategy: Strategy,
-    /// Seed of the validation pattern, where one was written.
+    /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
-    /// How the session went.
+    /// Result of the session.
     pub session: Result<(), SessionError>,
-    /// Why the run failed, if it did.
+    /// Failure of the run, if any.
     pub failure: Option<&'a data_path::Failure>,
-    /// `true` if the session was in order when the run had ended.
+    /// `true` if the session was still in order at the end of the run.
     pub run_came_first: bool,
-    /// What was measured, if the run did all it had to.
+    /// Measurements, if the run completed.
     pub measured: Option<Report>,
 }
 
-/// What a run came to.
+/// Result of a test.
 #[derive(Debug)]
 pub enum Conclusion {
     /// The test passed.
     Passed(Report),
     /// The run failed.
     RunFailed(FailureReport, Failure),
-    /// The session failed; the run, if it came about, may have been measured nevertheless.
+    /// The session failed. If there was a run, its measurements.
     SessionFailed(FailureReport, Option<Report>, Failure),
 }
 
 impl Findings<'_> {
-    /// Tells causes from consequences.
+    /// Distinguishes causes from consequences.
     #[must_use]
     pub fn conclude(self) -> Conclusion {
         let report =
@@ -64,13 +64,13 @@ impl Findings<'_> {
         }
     }
 
-    /// Returns `true` if the run's failure is what the user has to know first.
+    /// Returns `true` if the run's failure is the cause to be reported.
     fn is_cause(&self, failure: &data_path::Failure) -> bool {
         use data_path::Failure as Run;
         match failure {
-            // Nothing that happens to a session changes data or makes up answers.
+            // These cannot be consequences of a failed session.
             Run::Mismatch(_) | Run::Io { .. } | Run::Answer(_) => true,
-            // Nobody answers where nobody is.
+            // Without a service, timeouts are expected.
             Run::Timeout { .. } => self.run_came_first || self.session.is_ok(),
             Run::Doca { .. } | Run::Halted { .. } => self.session.is_ok(),
         }
@@ -78,7 +78,8 @@ impl Findings<'_> {
 }
 
 impl Conclusion {
-    /// Prints it: the statistics on standard output; failures, as the reference does, on standard error, and for programs as JSON, too.
+    /// Prints the result: statistics on standard output; failures on standard error, as the reference does, and as
+    /// JSON if selected.
     ///
     /// # Errors
     /// The test did not pass.
@@ -100,7 +101,7 @@ impl Conclusion {
                 if json {
                     console.report(&report);
                 } else if let Some(measured) = measured {
-                    // What was measured before the session went wrong is not thrown away.
+                    // Measurements made before the session failed are kept.
                     console.report(&measured);
                 }
                 Err(failure)
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_and_a_session_in_order_pass() {
+    fn successful_run_and_session_pass() {
         assert!(matches!(
             conclude(Ok(()), None, true, true),
             Conclusion::Passed(_)
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_data_is_reported_whatever_happened_to_the_session() {
+    fn wrong_data_is_reported_for_any_session_result() {
         for session in [Ok(()), Err(LOST), Err(SessionError::Interrupted)] {
             for first in [true, false] {
                 let conclusion = conclude(session.clone(), Some(&MISMATCH), first, false);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_io_is_reported_unless_the_service_was_gone_before() {
+    fn unanswered_io_is_reported_unless_the_service_disconnected_first() {
         assert!(matches!(
             conclude(Err(LOST), Some(&TIMEOUT), true, false),
             Conclusion::RunFailed(..)
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_contexts_are_reported_where_the_session_knows_no_reason() {
+    fn failed_contexts_are_reported_if_the_session_has_no_failure() {
         assert!(matches!(
             conclude(Ok(()), Some(&BROKEN), true, false),
             Conclusion::RunFailed(..)
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_survive_a_session_that_ends_badly() {
+    fn measurements_are_reported_for_a_failed_session() {
         let conclusion = conclude(Err(LOST), None, true, true);
         assert!(
             matches!(conclusion, Conclusion::SessionFailed(_, Some(_), _)),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_run_is_no_success() {
+    fn session_without_a_run_fails() {
         assert!(
             conclude(Ok(()), None, false, false)
                 .print(Console::default())

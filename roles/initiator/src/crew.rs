@@ -1,4 +1,4 @@
-//! The workers of a session, seen from the main thread.
+//! The workers of a session, as seen from the main thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use crate::data_path::{self, AnyWorker, Command, Messaging, Task};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
-/// What a look at the workers found.
+/// Result of polling the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The contexts of all workers run.
+    /// The contexts of all workers are running.
     Ready,
-    /// The data paths of all workers have come to rest.
+    /// The data paths of all workers have stopped.
     Finished,
 }
 
 /// All workers of a session.
 #[derive(Debug)]
 pub struct Crew {
-    /// One for each `--cpu`, until all workers are created.
+    /// One per `--cpu`, until all workers are created.
     cpus: Vec<u32>,
     waker: Waker,
-    /// How long a worker may take for a command.
+    /// Timeout of a worker's command.
     within: Duration,
     workers: Vec<Worker<AnyWorker>>,
     counters: Vec<Arc<Counter>>,
@@ -39,17 +39,17 @@ pub struct Crew {
     failure: Option<data_path::Failure>,
 }
 
-/// What the workers are still to be created from.
+/// State of the creation of workers.
 #[derive(Debug)]
 struct Creation {
     contexts: Contexts,
     messaging: Messaging,
-    /// The last one is the next.
+    /// Remaining tasks, in reverse order.
     tasks: Vec<Task>,
 }
 
 impl Crew {
-    /// No workers yet; there will be one for each of `cpus`.
+    /// Creates the set, without workers; there will be one for each of `cpus`.
     #[must_use]
     pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration, metrics: &Metrics) -> Self {
         let counter = |&cpu: &u32| Arc::new(Counter::new(metrics.worker(cpu)));
@@ -68,13 +68,13 @@ impl Crew {
         }
     }
 
-    /// What the workers publish of their progress.
+    /// Progress counters of the workers.
     #[must_use]
     pub fn counters(&self) -> Vec<Arc<Counter>> {
         self.counters.clone()
     }
 
-    /// Begins to create the workers. [`Crew::poll`] goes on with it.
+    /// Starts to create the workers; [`Crew::poll`] continues.
     ///
     /// # Errors
     /// The first worker could not be created.
@@ -95,8 +95,8 @@ impl Crew {
         Ok(())
     }
 
-    /// One after the other, each when the contexts of the one before run: the service takes our consumers in the order in which
-    /// they appear, the first for its first worker.
+    /// Creates workers one at a time, each after the previous one's contexts are running: the service assigns
+    /// consumers to its workers in order of creation.
     fn create_next(&mut self, creation: &mut Creation) -> Result<bool, Failure> {
         let Some(task) = creation.tasks.pop() else {
             return Ok(false);
@@ -115,10 +115,10 @@ impl Crew {
         Ok(true)
     }
 
-    /// Has the workers make their tasks, each for the consumer of the service with its index.
+    /// Makes the workers allocate their tasks, each for the service's consumer with its index.
     ///
     /// # Errors
-    /// A worker could not.
+    /// A worker failed to.
     pub fn prepare(&mut self, consumers: &[u32]) -> Result<(), Failure> {
         for (worker, &consumer) in self.workers.iter_mut().zip(consumers) {
             worker.execute(Command::Prepare { consumer }, self.within)?;
@@ -129,13 +129,14 @@ impl Crew {
     /// Starts all data paths.
     ///
     /// # Errors
-    /// A worker is gone. Those that were started before it run.
+    /// A worker has exited. Those started before it are running.
     pub fn start(&mut self) -> Result<(), Failure> {
         self.started = Some(Instant::now());
         self.workers.iter_mut().try_for_each(Worker::start)
     }
 
-    /// Makes all data paths come to rest; with what is in flight, or at once when nobody answers any more.
+    /// Stops all data paths: after completing I/Os in flight with `drain`, otherwise at once, for an unresponsive
+    /// service.
     pub fn halt(&self, drain: bool) {
         if !drain {
             self.counters.iter().for_each(|counter| counter.abandon());
@@ -143,22 +144,23 @@ impl Crew {
         self.workers.iter().for_each(Worker::request_stop);
     }
 
-    /// Ends all workers, with their contexts.
+    /// Destroys all workers and their contexts.
     pub fn destroy(&mut self) {
         self.creation = None;
         self.workers.clear();
     }
 
-    /// Returns `true` if [`Crew::poll`] has to be called again soon, because nobody wakes the main thread for what it looks at.
+    /// Returns `true` if [`Crew::poll`] must be called again soon, because the polled state does not wake the main
+    /// thread.
     #[must_use]
     pub const fn is_polled(&self) -> bool {
         self.creation.is_some()
     }
 
-    /// Looks after the workers.
+    /// Polls the workers.
     ///
     /// # Errors
-    /// A worker could not be created, or is gone. What it did is lost; the others go on.
+    /// A worker could not be created, or has exited. Its results are lost; the others continue.
     pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
         if let Some(creation) = self.creation.take() {
             return self.poll_creation(creation);
@@ -197,7 +199,7 @@ impl Crew {
         let Some(failure) = outcome.failure else {
             return;
         };
-        // One worker's failure is the end for all; what they report then is its consequence.
+        // One worker's failure stops all; their later failures are consequences.
         self.halt(true);
         match &self.failure {
             Some(known) if known.is_verdict() || !failure.is_verdict() => {
@@ -207,13 +209,13 @@ impl Crew {
         }
     }
 
-    /// Why the run failed, if it did.
+    /// Failure of the run, if any.
     #[must_use]
     pub const fn failure(&self) -> Option<&data_path::Failure> {
         self.failure.as_ref()
     }
 
-    /// When the run began and what the workers measured, if all of them did all they had to.
+    /// Start of the run and measurements of the workers, if all of them completed it.
     #[must_use]
     pub fn measurements(&self) -> Option<(Instant, &[WorkerStatistics])> {
         let complete =

@@ -1,29 +1,110 @@
-//! How storage and local memory are divided into I/Os, and the I/Os among workers.
+//! Division of storage and local memory into I/Os, and of the I/Os among workers.
 //!
-//! The division is the reference's (equal shares, the first workers take the remainder), with one difference: the last I/O of the
-//! storage may be shorter than the others, where the reference leaves the blocks behind the last whole I/O alone.
+//! The division is the reference's (equal shares, the first workers take the remainder) with one difference: the last
+//! I/O of the storage may be shorter, where the reference ignores the blocks after the last whole I/O.
 
-mod error;
+use role_common::Failure;
+use thiserror::Error;
+use wire::control::StorageDetails;
+
+// Mismatch between a storage and the flags.
+
+/// Mismatch between a storage and the flags.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LayoutError {
+    /// The service reports an impossible geometry.
+    #[error(
+        "the service reports a capacity of {total_size} bytes in blocks of {block_size} bytes; expected a whole, non-zero number of blocks"
+    )]
+    Geometry {
+        /// Capacity, bytes.
+        total_size: u64,
+        /// Block size, bytes.
+        block_size: u32,
+    },
+    /// The size of an I/O does not fit the protocol's field.
+    #[error(
+        "--blocks-per-io {blocks_per_io} makes I/Os of {blocks_per_io} * {block_size} bytes; expected at most {} bytes",
+        u32::MAX
+    )]
+    IoSize {
+        /// Value of the flag.
+        blocks_per_io: u16,
+        /// Block size, bytes.
+        block_size: u32,
+    },
+    /// More I/Os than the address pools support.
+    #[error(
+        "the storage holds {count} I/Os of {io_size} bytes; expected at most {}; raise --blocks-per-io",
+        u32::MAX
+    )]
+    TooManyIos {
+        /// Number of I/Os.
+        count: u64,
+        /// Bytes per I/O.
+        io_size: u32,
+    },
+    /// A worker would have no storage.
+    #[error(
+        "the storage holds {count} I/Os of {io_size} bytes; expected at least one for each of the {workers} --cpu; give fewer"
+    )]
+    StorageTooSmall {
+        /// Number of I/Os.
+        count: u32,
+        /// Bytes per I/O.
+        io_size: u32,
+        /// Number of workers.
+        workers: u32,
+    },
+    /// A worker would have no local memory.
+    #[error(
+        "--local-io-region-size {size} holds {slots} I/Os of {io_size} bytes; expected at least one for each of the {workers} --cpu, \
+         {} bytes", u64::from(*.io_size) * u64::from(*.workers)
+    )]
+    RegionTooSmall {
+        /// Value of the flag, bytes.
+        size: u64,
+        /// Number of I/Os that fit.
+        slots: u32,
+        /// Bytes per I/O.
+        io_size: u32,
+        /// Number of workers.
+        workers: u32,
+    },
+    /// Expected data and storage differ in size.
+    #[error(
+        "--storage-plain-content has {content} bytes and the storage {capacity}; a validity test expects the same size"
+    )]
+    ContentSize {
+        /// Size of the file, bytes.
+        content: u64,
+        /// Capacity of the storage, bytes.
+        capacity: u64,
+    },
+}
+
+impl From<LayoutError> for Failure {
+    fn from(error: LayoutError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
-use wire::control::StorageDetails;
-
-pub use error::LayoutError;
-
-/// Most bytes of local memory that are allocated because the storage is so large; more must be asked for.
+/// Maximum size of local memory chosen by default, in bytes; larger sizes must be requested.
 pub const LARGEST_DEFAULT_REGION: u64 = 1 << 30;
 
-/// What the flags say about sizes and counts.
+/// Sizes and counts selected by the flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Number of worker threads, at least 1.
     pub workers: u32,
     /// Blocks in one I/O, at least 1.
     pub blocks_per_io: u16,
-    /// Bytes of local memory; 0 for the size of the storage, or [`LARGEST_DEFAULT_REGION`] if that is less.
+    /// Size of local memory in bytes; 0 for the size of the storage, at most [`LARGEST_DEFAULT_REGION`].
     pub local_region_size: u64,
-    /// `true` if each I/O has the same place in local memory as in the storage, so that these are of one size.
+    /// `true` if each I/O has the same offset in local memory as in the storage, so that both have the same size.
     pub is_mirrored: bool,
     /// Transactions that each worker may have in flight, at least 1.
     pub transactions: u32,
@@ -31,33 +112,33 @@ pub struct Request {
     pub operations: u32,
 }
 
-/// The division of one storage.
+/// Division of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Capacity of the storage, bytes.
     pub capacity: u64,
     /// Block size of the storage, bytes.
     pub block_size: u32,
-    /// Bytes of an I/O; the last one of the storage may have less.
+    /// Size of an I/O in bytes; the last one of the storage may be smaller.
     pub io_size: u32,
-    /// Bytes of local memory to allocate.
+    /// Size of local memory in bytes.
     pub region_size: u64,
-    /// Transactions per worker, as the service is told.
+    /// Transactions per worker, as sent to the service.
     pub transactions: u32,
     /// One share per worker, in order.
     pub shares: Vec<Share>,
 }
 
-/// What one worker works on.
+/// A worker's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Where its part of the storage begins, bytes.
+    /// Offset of its part of the storage in bytes.
     pub storage_offset: u64,
-    /// Bytes of its part of the storage.
+    /// Size of its part of the storage in bytes.
     pub storage_size: u64,
     /// I/Os in its part of the storage, the last of them possibly short.
     pub ios: u32,
-    /// Where its part of the local region begins, bytes.
+    /// Offset of its part of the local region in bytes.
     pub local_offset: u64,
     /// I/Os that fit in its part of the local region.
     pub local_slots: u32,
@@ -66,10 +147,10 @@ pub struct Share {
 }
 
 impl Layout {
-    /// Divides the storage that the service reports as the flags request.
+    /// Divides the storage reported by the service as requested by the flags.
     ///
     /// # Errors
-    /// [`LayoutError`] when the reported geometry is impossible or does not fit the flags.
+    /// [`LayoutError`] if the reported geometry is impossible or does not match the flags.
     pub fn new(storage: &StorageDetails, request: Request) -> Result<Self, LayoutError> {
         let &StorageDetails {
             total_size: capacity,
@@ -96,8 +177,8 @@ impl Layout {
                 workers: request.workers,
             });
         }
-        // The default is the storage's size, with room for a whole I/O where the last one is short. That is what the service says:
-        // memory is not allocated for whatever it says.
+        // The default is the size of the storage, rounded up to a whole I/O. The size is the service's claim, which is
+        // not trusted for allocation.
         let most = LARGEST_DEFAULT_REGION / u64::from(io_size);
         let region_size = match request.local_region_size {
             0 => u64::from(ios).min(most) * u64::from(io_size),
@@ -131,7 +212,7 @@ impl Layout {
     /// Checks that `content` bytes of expected content cover exactly the storage.
     ///
     /// # Errors
-    /// [`LayoutError::ContentSize`] when they do not.
+    /// [`LayoutError::ContentSize`] if they do not.
     pub fn check_content(&self, content: u64) -> Result<(), LayoutError> {
         if content == self.capacity {
             Ok(())

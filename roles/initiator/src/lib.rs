@@ -1,13 +1,13 @@
-//! `doca_storage_initiator_comch`: reads and writes blocks of a storage through its service, measures that, and validates what comes back.
+//! `doca_storage_initiator_comch`: reads, writes, measures and validates a storage through its service.
 //!
 //! * [`cli`]: the flags
-//! * [`layout`], [`address`]: which blocks belong to which worker, and the order in which it visits them
-//! * [`pattern`]: the bytes that are written for validation
-//! * [`data_path`]: what a worker thread does
-//! * [`statistics`], [`progress`]: what is shown
+//! * [`layout`], [`address`]: assignment of blocks to workers, and the order of access
+//! * [`pattern`]: data written for validation
+//! * [`data_path`]: the work of a worker thread
+//! * [`statistics`], [`progress`]: output
 //! * [`storage`], [`crew`]: memory and workers of a session
-//! * [`conclusion`]: what a run comes to
-//! * [`app`]: drives the control session ([`volume::session`]) over the real channel and the workers
+//! * [`conclusion`]: result of a test
+//! * [`app`]: runs the control session ([`volume::session`]) over the real channel and the workers
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -25,7 +25,7 @@ pub mod storage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program; `args` begins with its name. The exit code is the reference's: 0 when the test passed, 1 otherwise.
+/// Runs the program; `args` starts with its name. The exit code is the reference's: 0 if the test passed, 1 otherwise.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(cli::NAME, args, app::run)
 }

@@ -1,4 +1,4 @@
-//! The validation pattern: bytes that say which run, which pass and which block they belong to.
+//! The validation pattern: data that identifies its run, pass and block.
 //!
 //! A block is written as pairs of little-endian 64-bit words. The first word of a pair is `key + position * STEP`,
 //! the second is a tag of the whole block; key and tag are mixed from seed, pass and block number. So
@@ -22,17 +22,17 @@ pub struct Pattern {
     seed: u64,
 }
 
-/// Bytes to produce: those expected, or their complement, which no correct byte equals.
+/// Variant of the data: as expected, or its complement, which differs in every byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polarity {
-    /// The bytes of the pattern.
+    /// The pattern.
     Plain,
-    /// Every bit of the pattern inverted: what a read buffer holds before the read.
+    /// The inverted pattern: contents of a read buffer before the read.
     Inverted,
 }
 
 impl Pattern {
-    /// The pattern of `seed`. Two seeds give unrelated patterns.
+    /// Creates the pattern of `seed`. Patterns of different seeds are unrelated.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed }
@@ -44,12 +44,12 @@ impl Pattern {
         self.seed
     }
 
-    /// Writes the bytes of block `block` in pass `pass` from byte `offset` of the block on into `out`.
+    /// Fills `out` with the data of block `block` in pass `pass`, from byte `offset` of the block on.
     ///
-    /// Any length is fine; `offset` must be a multiple of [`PAIR`], which keeps the hot loop free of a head case.
+    /// `out` may have any length; `offset` must be a multiple of [`PAIR`], which keeps the inner loop simple.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of [`PAIR`]: a programming error.
+    /// If `offset` is not a multiple of [`PAIR`].
     pub fn fill(&self, pass: u32, block: u64, offset: usize, polarity: Polarity, out: &mut [u8]) {
         assert!(
             offset.is_multiple_of(PAIR),
@@ -60,7 +60,7 @@ impl Pattern {
             Polarity::Inverted => u64::MAX,
         };
         let (key, tag) = self.words(pass, block);
-        // A pair as one number: the loop stays fast where nothing unrolls it.
+        // A pair as a single number, which is fast without loop unrolling.
         let tag = u128::from(tag ^ flip) << 64;
         let mut word = key.wrapping_add(((offset / PAIR) as u64).wrapping_mul(STEP));
         let (pairs, rest) = out.as_chunks_mut::<PAIR>();
@@ -73,7 +73,7 @@ impl Pattern {
     }
 
     fn words(&self, pass: u32, block: u64) -> (u64, u64) {
-        // Injective for blocks below 2^32; the rotation keeps larger ones apart with overwhelming probability.
+        // Injective for blocks below 2^32; the rotation distinguishes larger ones with overwhelming probability.
         let place =
             (u64::from(pass) << 32) ^ block.rotate_left(if block >> 32 == 0 { 0 } else { 17 });
         let key = mix(place ^ mix(self.seed));

@@ -1,4 +1,4 @@
-//! What a run shows of itself while it runs.
+//! Progress display of a run.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use role_common::metrics::WorkerMetrics;
 
 use crate::cli::ProgressMode;
 
-/// Time between two looks at the counters of the workers.
+/// Interval between reads of the workers' counters.
 pub const REFRESH: Duration = Duration::from_millis(100);
 
-/// Time between two lines where lines cannot be overwritten.
+/// Interval between lines if lines cannot be overwritten.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a worker and the main thread tell each other during a run. On cache lines of its own: the worker must not wait for the
-/// line when the main thread has looked at it, or at another worker's.
+/// State shared by a worker and the main thread during a run. On cache lines of its own, to avoid false sharing with
+/// other workers.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counter {
@@ -29,7 +29,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter of a worker whose counts are published as metrics, if there are any.
+    /// Creates a counter, with the worker's metrics if it has any.
     #[must_use]
     pub fn new(metrics: Option<Arc<WorkerMetrics>>) -> Self {
         Self {
@@ -38,25 +38,25 @@ impl Counter {
         }
     }
 
-    /// Where the worker publishes its counts and latencies, with `--metrics`.
+    /// Metrics to publish to, with `--metrics`.
     #[inline]
     #[must_use]
     pub fn metrics(&self) -> Option<&Arc<WorkerMetrics>> {
         self.metrics.as_ref()
     }
 
-    /// Publishes the number of completed operations; called rarely.
+    /// Publishes the number of completed operations; not called per operation.
     pub fn publish(&self, completed: u32) {
         self.completed.store(completed, Ordering::Relaxed);
     }
 
-    /// The last number that was published.
+    /// Last published number.
     #[must_use]
     pub fn completed(&self) -> u32 {
         self.completed.load(Ordering::Relaxed)
     }
 
-    /// Says that nobody answers any more: a run that is halted does not wait for what is in flight.
+    /// Marks the service as unresponsive: a halted run then does not wait for I/Os in flight.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
@@ -84,14 +84,14 @@ enum Display {
 }
 
 impl Progress {
-    /// Progress towards `total` operations of all workers. Drawn on standard error: over itself on a terminal, otherwise, where asked for
-    /// always, as a line each second.
+    /// Creates a display of progress towards `total` operations of all workers, on standard error: one overwritten
+    /// line on a terminal, otherwise, if requested, a line per second.
     #[must_use]
     pub fn new(mode: ProgressMode, total: u64, counters: Vec<Arc<Counter>>) -> Self {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
             (ProgressMode::Always | ProgressMode::Auto, true) => {
-                Display::Bar(role_common::progress::bar(total, "operations"))
+                Display::Bar(role_common::console::progress_bar(total, "operations"))
             }
             (ProgressMode::Always, false) => {
                 let begin = Instant::now();
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// When to call [`Progress::refresh`] again; `None` when nothing is shown.
+    /// Time of the next [`Progress::refresh`]; `None` if progress is hidden.
     #[must_use]
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         match self.display {
@@ -118,7 +118,7 @@ impl Progress {
         }
     }
 
-    /// Shows where the run is.
+    /// Updates the display.
     pub fn refresh(&mut self, now: Instant) {
         let completed = self.completed();
         match &mut self.display {
@@ -145,7 +145,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// The line makes room for the statistics.
+    /// Removes the line before the statistics are printed.
     fn drop(&mut self) {
         if let Display::Bar(bar) = &self.display {
             bar.finish_and_clear();
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_and_how_fast() {
+    fn progress_line_has_percentage_and_rate() {
         assert_eq!(
             line(250, 1000, Duration::from_secs(2)),
             "250 of 1000 operations (25 %), 125 per second"
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_scheduled_where_nothing_is_shown() {
+    fn no_updates_are_scheduled_if_progress_is_hidden() {
         assert_eq!(
             Progress::new(ProgressMode::Never, 10, Vec::new()).deadline(Instant::now()),
             None

@@ -1,49 +1,244 @@
-//! What was measured: the reference's statistics block, with percentiles, as text and as JSON.
-
-mod failure;
-mod latencies;
-#[cfg(test)]
-mod tests;
+//! Measurements: the reference's statistics block, with percentiles, as text and as JSON.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::cli::{NAME, Strategy};
+use crate::data_path::Mismatch;
 
-pub use failure::FailureReport;
-pub use latencies::{Latencies, LatencySummary};
+// Output of a failed run.
+
+/// A failed run: the reference's block, with the reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailureReport {
+    /// Name of the program.
+    pub application: &'static str,
+    /// "failed", to distinguish it from a [`Report`](Report).
+    pub result: &'static str,
+    /// Test that was run.
+    pub execution_strategy: Strategy,
+    /// Reason of the failure.
+    pub error: String,
+    /// The first wrong byte, for a validation failure.
+    pub mismatch: Option<Mismatch>,
+    /// Seed of the validation pattern, if one was written.
+    pub seed: Option<u64>,
+}
+
+impl FailureReport {
+    /// Creates the report of a failure.
+    #[must_use]
+    pub const fn new(
+        strategy: Strategy,
+        seed: Option<u64>,
+        error: String,
+        mismatch: Option<Mismatch>,
+    ) -> Self {
+        Self {
+            application: NAME,
+            result: "failed",
+            execution_strategy: strategy,
+            error,
+            mismatch,
+            seed,
+        }
+    }
+}
+
+impl fmt::Display for FailureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{RULE}\n| Test failed!!")?;
+        match &self.mismatch {
+            Some(mismatch) => writeln!(f, "| First mismatch: {mismatch}")?,
+            None => writeln!(f, "| {}", self.error)?,
+        }
+        if let Some(seed) = self.seed {
+            writeln!(f, "| Seed: {seed}")?;
+        }
+        writeln!(f, "{RULE}")
+    }
+}
+
+// Latencies and their percentiles.
+
+/// Maximum latency that is recorded exactly. Far above any practical `--io-timeout`.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Percentiles of the distribution in the JSON document.
+const DISTRIBUTION: [f64; 12] = [
+    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0,
+];
+
+/// Buckets of the histogram in the JSON document for each doubling of the latency.
+const BUCKETS_PER_OCTAVE: f64 = 4.0;
+
+/// Latencies of transactions, from the start of the first I/O to the end of validation.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// Nanoseconds, with three significant digits.
+    histogram: Histogram<u64>,
+    sum: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Latencies {
+    /// Creates an empty histogram. All memory for recording is allocated here.
+    #[must_use]
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3)
+            .expect("1 <= LONGEST / 2, and at most 5 digits");
+        Self {
+            histogram,
+            sum: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    /// Records a transaction.
+    #[inline]
+    pub fn record(&mut self, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanos);
+        self.sum = self.sum.saturating_add(nanos);
+        self.min = self.min.min(nanos);
+        self.max = self.max.max(nanos);
+    }
+
+    /// Number of latencies.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("all histograms have the same bounds");
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let count = self.histogram.len();
+        if count == 0 {
+            return LatencySummary::default();
+        }
+        let percentile =
+            |percent| micros(self.histogram.value_at_percentile(percent).min(self.max));
+        LatencySummary {
+            min: self.min / 1000,
+            max: self.max / 1000,
+            mean: self.sum / count / 1000,
+            p50: percentile(50.0),
+            p99: percentile(99.0),
+            p99_9: percentile(99.9),
+            distribution: DISTRIBUTION.map(|percent| (percent, percentile(percent))),
+            histogram: self.buckets(),
+        }
+    }
+}
+
+impl Latencies {
+    /// Counts between the first and the last bucket that is not empty.
+    fn buckets(&self) -> Vec<(f64, f64, u64)> {
+        let mut buckets: Vec<(f64, f64, u64)> = Vec::new();
+        let mut first = None;
+        for value in self.histogram.iter_recorded() {
+            let nanos = value.value_iterated_to().clamp(1, self.max.max(1)) as f64;
+            let index = (nanos.log2() * BUCKETS_PER_OCTAVE).floor() as usize;
+            let first = *first.get_or_insert(index);
+            while buckets.len() <= index - first {
+                let bound = |index: usize| (index as f64 / BUCKETS_PER_OCTAVE).exp2() / 1000.0;
+                let index = first + buckets.len();
+                buckets.push((bound(index), bound(index + 1), 0));
+            }
+            buckets[index - first].2 += value.count_since_last_iteration();
+        }
+        buckets
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+/// Latencies in microseconds. Minimum, maximum and mean are integers, as in the reference.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LatencySummary {
+    /// Shortest.
+    pub min: u64,
+    /// Longest.
+    pub max: u64,
+    /// Arithmetic mean.
+    pub mean: u64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p99_9: f64,
+    /// Percentages with their percentiles.
+    pub distribution: [(f64, f64); DISTRIBUTION.len()],
+    /// Buckets of a quarter of an octave: bounds, the upper one excluded, and the number of transactions.
+    pub histogram: Vec<(f64, f64, u64)>,
+}
+
+impl fmt::Display for LatencySummary {
+    /// The reference's format, with percentiles.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| \tMin: {}us", self.min)?;
+        writeln!(f, "| \tMax: {}us", self.max)?;
+        writeln!(f, "| \tMean: {}us", self.mean)?;
+        writeln!(f, "| \tp50: {:.1}us", self.p50)?;
+        writeln!(f, "| \tp99: {:.1}us", self.p99)?;
+        write!(f, "| \tp99.9: {:.1}us", self.p99_9)
+    }
+}
+
+#[cfg(test)]
+mod tests;
 
 const RULE: &str = "+================================================+";
 
-/// What one worker measured.
+/// Measurements of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerStatistics {
     /// Completed transactions.
     pub operation_count: u64,
-    /// Bytes of the blocks of these transactions, counted once per transaction as the reference does.
+    /// Bytes of the transactions' blocks, counted once per transaction as in the reference.
     pub bytes: u64,
-    /// Calls of the progress engine that found something.
+    /// Calls of the progress engine that found work.
     pub pe_hit_count: u64,
-    /// Calls of the progress engine that found nothing.
+    /// Calls of the progress engine that found no work.
     pub pe_miss_count: u64,
     /// Latencies of the transactions.
     pub latencies: Latencies,
     /// Latencies of the flushes.
     pub flushes: Latencies,
-    /// When the last transaction completed.
+    /// Completion time of the last transaction.
     pub end: Instant,
 }
 
-/// The statistics of a run that passed.
+/// Statistics of a successful run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Name of the program.
     pub application: &'static str,
-    /// "passed", to tell it from a [`FailureReport`].
+    /// "passed", to distinguish it from a [`FailureReport`].
     pub result: &'static str,
-    /// What was run.
+    /// Test that was run.
     pub execution_strategy: Strategy,
     /// From the start of the data path to the last completed transaction.
     pub duration_seconds: f64,
@@ -55,26 +250,26 @@ pub struct Report {
     pub data_rate_gib_per_second: f64,
     /// Millions of transactions per second.
     pub io_rate_miops: f64,
-    /// Percent of the calls of the progress engines that found something.
+    /// Percentage of calls of the progress engines that found work.
     pub pe_hit_rate_percent: f64,
-    /// Calls of the progress engines that found something.
+    /// Calls of the progress engines that found work.
     pub pe_hit_count: u64,
-    /// Calls of the progress engines that found nothing.
+    /// Calls of the progress engines that found no work.
     pub pe_miss_count: u64,
     /// Latencies in microseconds.
     pub latency_us: LatencySummary,
-    /// Latencies of the flushes in microseconds, where there were any.
+    /// Latencies of the flushes in microseconds, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_latency_us: Option<LatencySummary>,
-    /// Flushes of all workers, where there were any.
+    /// Flushes of all workers, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_count: Option<u64>,
-    /// Seed of the validation pattern, where one was written.
+    /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
 }
 
 impl Report {
-    /// Sums up what the workers measured since `start`.
+    /// Sums the workers' measurements since `start`.
     #[must_use]
     pub fn new(
         strategy: Strategy,
@@ -123,7 +318,7 @@ impl Report {
     }
 }
 
-/// A quotient that is 0 where there is nothing to divide by: JSON knows no infinity.
+/// A quotient, 0 for a zero divisor: JSON has no infinity.
 fn ratio(amount: f64, per: f64) -> f64 {
     if per > 0.0 { amount / per } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! The storage as this session uses it: its division, the memory for it, and the content that it should have.
+//! The session's view of the storage: its division, local memory, and expected data.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::data_path::{Content, Extent, Task, Validator};
 use crate::layout::{Layout, Request};
 use crate::pattern::Pattern;
 
-/// Reads the content that the strategy compares with, if it does and a file is named.
+/// Reads the expected data, if the strategy compares with a file.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -38,14 +38,14 @@ fn read(path: &Path) -> Result<Arc<[u8]>, Failure> {
     Ok(bytes.into())
 }
 
-/// The seed of the pattern; `None` where the strategy validates no pattern.
+/// Seed of the pattern; `None` if no pattern is validated.
 #[must_use]
 pub fn reported_seed(flags: &Flags, plain: Option<&Arc<[u8]>>, seed: u64) -> Option<u64> {
     (flags.execution_strategy == Strategy::ReadWriteDataValidityTest && plain.is_none())
         .then_some(seed)
 }
 
-/// The division of the storage, and the local region for it.
+/// Division of the storage, and the local memory for it.
 #[derive(Debug)]
 pub struct Storage {
     layout: Layout,
@@ -59,7 +59,7 @@ impl Storage {
     /// Divides the storage, allocates the local region and registers it.
     ///
     /// # Errors
-    /// The storage does not fit the flags or the content, or there is no memory.
+    /// The storage does not match the flags or the expected data, or there is no memory.
     pub fn open(
         device: &Device,
         details: &StorageDetails,
@@ -113,7 +113,7 @@ impl Storage {
         })
     }
 
-    /// What the service is told.
+    /// Builds the init request.
     ///
     /// # Errors
     /// The region could not be exported.
@@ -125,13 +125,13 @@ impl Storage {
         })
     }
 
-    /// The address of the local region.
+    /// Address of the local region.
     #[must_use]
     pub fn local_address(&self) -> u64 {
         self.mmap.base_address()
     }
 
-    /// What each worker is to do.
+    /// Tasks of the workers.
     #[must_use]
     pub fn tasks(&self, flags: &Flags) -> Vec<Task> {
         let strategy = flags.execution_strategy;
@@ -156,7 +156,7 @@ impl Storage {
     }
 }
 
-/// Fills the region with the pattern, so that a write test writes data: pages that were never touched are all the same zeros.
+/// Fills the region with the pattern, so that a write test does not write zero pages only.
 fn fill(layout: &Layout, region: &Arc<MemoryRegion>, seed: u64) -> doca::Result<()> {
     let mut validator = Validator::new(
         Content::Pattern(Pattern::new(seed)),

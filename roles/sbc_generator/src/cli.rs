@@ -22,7 +22,7 @@ Examples:
         --logical-block-size 4096 \
         --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc";
 
-/// Makes the initial content of the three targets of a gga_offload deployment from a file
+/// Creates the initial data of the three targets of a gga_offload deployment from a file
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
 pub struct Flags {
@@ -30,11 +30,11 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Device identifier: PCI address, RDMA device or network interface name. It calculates the parity
+    /// DOCA device that computes the parity: PCI address, RDMA device name or network interface name
     #[arg(short, long, value_name = "DEVICE")]
     pub device: String,
 
-    /// File containing the original data that is represented by the storage
+    /// File with the data to store
     #[arg(long, value_name = "FILE")]
     pub original_input_data: PathBuf,
 
@@ -43,28 +43,28 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
 
-    /// Size of each block of the data, which need not compress: its blocks in the storage are larger (by 128 bytes for
-    /// 4096). Instead of --block-size
+    /// Size of each block of the data, which need not compress: blocks in the storage are larger (by 128 bytes for
+    /// 4096). Replaces --block-size
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size, conflicts_with = "block_size")]
     logical_block_size: Option<u32>,
 
-    /// Checksum that each block in the storage ends with; off writes the bytes of programs that know none
+    /// Checksum in the trailer of each stored block; off writes the bytes of programs without checksums
     #[arg(long, value_enum, value_name = "KIND", default_value = "crc32c")]
     pub checksum: Checksum,
 
-    /// Type of matrix to use
+    /// Type of the erasure coding matrix
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
     pub matrix_type: MatrixType,
 
-    /// .sbc file to create: first half of the data in storage
+    /// .sbc file to create with the first halves
     #[arg(long = "data-1", value_name = "FILE")]
     pub data_1: PathBuf,
 
-    /// .sbc file to create: second half of the data in storage
+    /// .sbc file to create with the second halves
     #[arg(long = "data-2", value_name = "FILE")]
     pub data_2: PathBuf,
 
-    /// .sbc file to create: parity data (used to perform recovery flow)
+    /// .sbc file to create with the parity
     #[arg(long, value_name = "FILE")]
     pub data_p: PathBuf,
 
@@ -72,24 +72,24 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub progress: ProgressMode,
 
-    /// Flags of output, log and metrics.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }
 
-/// When to show the progress line.
+/// Condition for showing the progress line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// When standard error is a terminal
+    /// If standard error is a terminal
     Auto,
-    /// In any case
+    /// Always
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
 impl Flags {
-    /// The sizes of blocks, in the data and in the storage.
+    /// Sizes of data blocks and stored blocks.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         match self.logical_block_size {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_reference_s() {
+    fn defaults_are_those_of_the_reference() {
         let flags = parse(MANDATORY).expect("flags");
         assert_eq!(flags.geometry(), Geometry::compatible(4096));
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mandatory_flag_is_named_when_it_is_missing() {
+    fn errors_name_each_missing_mandatory_flag() {
         for flag in [
             "-d",
             "--original-input-data",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logical_block_size_decides_what_is_stored() {
+    fn logical_block_size_sets_the_stored_block_size() {
         let flags = parse(&format!(
             "{MANDATORY} --logical-block-size 4096 --checksum off"
         ));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_block_is_filled_up_with_zeros() {
+    fn last_block_is_padded_with_zeros() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&[9; 300]).expect("written");
         let mut input = Input::open(file.path(), Geometry::compatible(256)).expect("opened");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_is_an_error() {
+    fn shrinking_file_is_an_error() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&[9; 512]).expect("written");
         let mut input = Input::open(file.path(), Geometry::compatible(256)).expect("opened");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_one_block_at_least_and_two_gib_per_file_at_most() {
+    fn set_has_at_least_one_block_and_at_most_2_gib_per_file() {
         assert_eq!(blocks(1, 4096), Ok(1));
         assert_eq!(blocks(4096, 4096), Ok(1));
         assert_eq!(blocks(4097, 4096), Ok(2));

@@ -1,20 +1,19 @@
-//! `doca_storage_gga_offload_sbc_generator`: turns a file into what the three targets of the
-//! gga_offload service begin with.
+//! `doca_storage_gga_offload_sbc_generator`: converts a file into the initial data of the three targets of the
+//! gga_offload service.
 //!
-//! Each block of the `input` becomes a [stored block](role_common::stored_block); its halves go to two files, their `parity` to
-//! a third, and the `output` files appear all together, when they are complete. `app` drives them.
+//! Each block of the `input` becomes a [stored block](role_common::stored_block); its halves go to two files, their
+//! `parity` to a third, and the `output` files appear together, once they are complete. `app` runs these.
 #![forbid(unsafe_code)]
 
 mod app;
 pub mod cli;
 mod input;
 mod output;
-mod parity;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Name of the program, whatever its file is called.
+/// Name of the program, independent of its file's name.
 pub const NAME: &str = "doca_storage_gga_offload_sbc_generator";
 
 /// Runs the program with these arguments, the first of which is ignored.
@@ -22,7 +21,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(NAME, args, app::run)
 }
 
-/// A file could not be read or written: which, and the nearest DOCA code.
+/// Failure to read or write a file, with the nearest DOCA code.
 fn io_failure(name: impl std::fmt::Display, error: &std::io::Error) -> role_common::Failure {
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => doca::ErrorCode::NOT_FOUND,

@@ -1,4 +1,4 @@
-//! The three files, which appear when all of them are complete.
+//! The three output files, which appear together once they are complete.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write as _};
@@ -17,7 +17,8 @@ const BUFFER: usize = 256 << 10;
 /// A file to create: the flag that names it, and its path.
 pub(crate) type Named<'a> = (&'static str, &'a Path);
 
-/// A set of `.sbc` files with blocks of equal size and number. If it is dropped before it is complete, no file is left.
+/// A set of `.sbc` files with blocks of equal size and number. If it is dropped before it is complete, no file
+/// remains.
 #[derive(Debug)]
 pub(crate) struct FileSet<const N: usize> {
     files: [SbcFile; N],
@@ -71,7 +72,7 @@ impl<const N: usize> FileSet<N> {
         Ok(())
     }
 
-    /// Puts the files in their places. All of them are on the disk before the first appears.
+    /// Moves the files to their final paths. All of them are durable before the first appears.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let mut complete = Vec::with_capacity(N);
         for SbcFile { name, path, writer } in self.files {
@@ -108,8 +109,8 @@ impl SbcFile {
     }
 }
 
-/// The path without links, so that a link's target is replaced and not the link, and equal files have equal paths. The
-/// file need not exist; something else than a regular file (a device, which a rename would remove) is refused.
+/// Resolves links, so that a link's target is replaced and not the link, and equal files have equal paths. The file
+/// need not exist; anything but a regular file (such as a device, which a rename would remove) is refused.
 fn resolve((flag, path): Named<'_>) -> Result<PathBuf, Failure> {
     let name = || format!("{flag} {}", path.display());
     match fs::canonicalize(path) {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_set_leaves_nothing() {
+    fn unfinished_set_leaves_no_files() {
         let place = Place::new();
         let mut set = place.create("a", "b").expect("begun");
         set.append([b"1234", b"5678"]).expect("written");
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_written_twice_or_over_the_input() {
+    fn output_paths_must_differ_from_each_other_and_the_input() {
         let place = Place::new();
         std::os::unix::fs::symlink(place.path("in"), place.path("link")).expect("a link");
         for (first, second, flags) in [
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_its_target_is_replaced() {
+    fn symbolic_link_is_kept_and_its_target_replaced() {
         let place = Place::new();
         fs::write(place.path("real"), b"old").expect("written");
         std::os::unix::fs::symlink("real", place.path("link")).expect("a link");

@@ -262,7 +262,7 @@ fn logical_block_size_allows_incompressible_content() {
 }
 
 #[test]
-fn an_incompressible_block_is_named_and_nothing_is_written() {
+fn incompressible_block_is_named_and_no_file_is_written() {
     let mut content = text(4 * 4096);
     content[2 * 4096..3 * 4096].copy_from_slice(&noise(4096));
     let bench = Bench::new(&content);
@@ -311,7 +311,7 @@ fn invalid_inputs_are_reported() {
 }
 
 #[test]
-fn output_is_the_reference_s_text_or_json() {
+fn output_is_text_of_the_reference_or_json() {
     let bench = Bench::new(&text(5000));
     let output = bench.generate(&[]);
     let stdout = String::from_utf8(output.stdout).expect("text");

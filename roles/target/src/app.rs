@@ -1,4 +1,4 @@
-//! Drives the session of the target over a real control channel and real workers.
+//! Runs the session of the target over a real control channel and real workers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,20 +20,22 @@ use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
 use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
 
+use crate::backing::Boot;
 use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
 use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
-use crate::identity::{Boot, identity_of};
-use crate::keeper::Keeper;
+use crate::metadata::MetadataStore;
+use crate::metadata::identity_of;
 use crate::quarantine::{Quarantine, Writer, Writes};
 use crate::session::{Action, Event, Job, Session, opens};
 use crate::store::SectorLocks;
 
-/// How long an import, or a worker, may take for a step. Services wait 5 s for an answer, and it should say why.
+/// Timeout of an import or a worker's step. Shorter than the 5 s that services wait for a response, so that the
+/// response can name the cause.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long the last answer may take to leave.
+/// Time for the last response to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
@@ -41,7 +43,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     let mut channel = TcpServerChannel::listen_at(&flags.listen_address, flags.listen_port, opens)?
         .first_request_within(flags.idle_timeout.0);
     let limit = flags.sessions.sessions;
-    // A write beyond the limit to the size of files is an error of the I/O, and not the end of the process.
+    // A write beyond the file size limit must fail the I/O and not kill the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {
         let message = format!("handler of SIGXFSZ: {error}");
         Failure::new(ErrorCode::OPERATING_SYSTEM, message)
@@ -53,7 +55,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     if let Some(file) = server.file() {
         let health = Arc::clone(file.health());
         environment.metrics.add_section(move |page| {
-            let help = "Whether no I/O succeeds any more because of the medium";
+            let help = "1 if the medium has failed and all I/Os fail, otherwise 0";
             let has_failed = f64::from(u8::from(health.has_failed()));
             page.gauge("doca_storage_medium_failed", help, has_failed)
         });
@@ -64,33 +66,33 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())
     });
-    // However the last session ended, and before the way it did is told: this is worse.
+    // Independent of the last session's result, and reported before it, because it is worse.
     match server.file() {
         Some(file) => file
             .sync()
-            .and_then(|()| server.keeper.borrow_mut().synced(file))
+            .and_then(|()| server.metadata.borrow_mut().synced(file))
             .and(served),
         None => served,
     }
 }
 
-/// What outlives the sessions.
+/// State shared by all sessions.
 struct Server {
     blocks: Blocks,
     geometry: Geometry,
-    /// Which storage it is, for services that ask.
+    /// Identity of the storage, for services that query it.
     identity: Bytes,
     /// Its superblock.
-    keeper: RefCell<Keeper>,
+    metadata: RefCell<MetadataStore>,
     device: Device,
     cpus: Vec<u32>,
-    /// How long a service may be silent.
+    /// Maximum time without a message or I/O of the service.
     idle_timeout: Option<Duration>,
-    /// What sessions may speak.
+    /// Wire formats that sessions may use.
     protocol: Protocol,
-    /// What a session may ask for.
+    /// Limits of a session.
     init_limits: InitLimits,
-    /// Workers of earlier sessions that are held by their peers.
+    /// Abandoned workers of earlier sessions, blocked by their peers.
     quarantine: RefCell<Quarantine>,
 }
 
@@ -113,7 +115,7 @@ impl Server {
                 };
                 Blocks::File(Arc::new(BackingFile::open(path, content, options)?))
             }
-            // No peer gets access: it is the target that reads and writes the memory of others.
+            // Peers get no access: the target reads and writes their memory.
             None => Blocks::Memory(Mmap::register(
                 &device,
                 load(content)?,
@@ -132,7 +134,7 @@ impl Server {
         };
         Ok(Self {
             identity: identity_of(file.map(BackingFile::identity), boot)?,
-            keeper: RefCell::new(Keeper::new(file, boot)),
+            metadata: RefCell::new(MetadataStore::new(file, boot)),
             blocks,
             geometry,
             device,
@@ -144,7 +146,7 @@ impl Server {
         })
     }
 
-    /// The file that the blocks are in, if any.
+    /// The file with the blocks, if any.
     fn file(&self) -> Option<&BackingFile> {
         match &self.blocks {
             Blocks::File(file) => Some(file),
@@ -152,7 +154,8 @@ impl Server {
         }
     }
 
-    /// Extensions of the data path that it has. Blocks in memory survive no power failure, so they cannot be flushed.
+    /// Supported extensions of the data path. Blocks in memory do not survive a power failure, so they cannot be
+    /// flushed.
     fn features(&self) -> u32 {
         match &self.blocks {
             Blocks::File(_) => FEATURE_FLUSH,
@@ -165,13 +168,13 @@ impl Server {
 struct App<'a> {
     session: Session,
     workers: Vec<Worker<TargetDataPath>>,
-    /// Their writes in flight, in the same order.
+    /// Writes in flight of the workers, in the same order.
     writes: Vec<Arc<Writes>>,
     server: &'a Server,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
     refused: Quota,
-    /// The job at hand.
+    /// The current job.
     job: JobRunner<InitStorage>,
 }
 
@@ -181,7 +184,10 @@ impl<'a> App<'a> {
         Self {
             session: Session::new(server.geometry, cpu_count)
                 .with_limits(server.init_limits)
-                .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
+                .with_identity(
+                    server.identity.clone(),
+                    server.metadata.borrow().superblock(),
+                )
                 .with_features(server.features())
                 .with_protocol(server.protocol)
                 .with_idle_timeout(server.idle_timeout),
@@ -195,13 +201,13 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Serves a session from its beginning to its end, and leaves nothing of it but what was written, and the workers that its peer holds.
+    /// Serves one session and releases its resources, except written blocks and abandoned workers.
     fn run(mut self, channel: &mut TcpServerChannel) -> Result<Vec<CoreStatistics>, Broken> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
         self.job.cancel();
         let ended = self.end_workers();
-        // After the workers: the next session finds nothing of this one.
+        // After the workers, so that the next session starts without any of this one.
         channel.next_client(FAREWELL);
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
@@ -234,12 +240,12 @@ impl<'a> App<'a> {
                     Action::End(result) => return result,
                 }
             }
-            // Further requests wait until the one at hand is answered; other clients do not.
+            // Further requests wait until the current one is answered; other clients do not.
             channel.pause(self.job.is_busy());
             let now = Instant::now();
             let event = channel.poll()?;
             let is_quiet = event.is_none();
-            // First: a service that has left explains what its workers see.
+            // First, because a disconnected service explains failures of its workers.
             if let Some(event) = event {
                 self.handle(Event::Service(event));
             }
@@ -252,7 +258,7 @@ impl<'a> App<'a> {
             } else if is_quiet {
                 let timeout = self.session.poll_timeout();
                 if timeout.is_some_and(|at| at <= now) {
-                    // Only now: what has already arrived was read.
+                    // Only after all available input has been read.
                     self.session.handle(Event::Timeout, now);
                 } else {
                     waiter.wait(
@@ -268,7 +274,7 @@ impl<'a> App<'a> {
         self.session.handle(event, Instant::now());
     }
 
-    /// Ends all workers. What those that are held by the peer may still write to is put into quarantine.
+    /// Stops all workers. Writes in flight of those blocked by the peer are quarantined.
     fn end_workers(&mut self) -> Result<(), Failure> {
         let writers = self.workers.iter().zip(self.writes.drain(..));
         let writers: Vec<_> = writers
@@ -282,7 +288,7 @@ impl<'a> App<'a> {
         ended
     }
 
-    /// Answers a request. A session has a limit of refused requests.
+    /// Sends a response. The number of refused requests per session is limited.
     fn answer(&mut self, channel: &mut TcpServerChannel, answer: &Message) -> Result<(), Failure> {
         channel.send(answer)?;
         match answer.payload {
@@ -294,7 +300,7 @@ impl<'a> App<'a> {
         }
     }
 
-    /// A data path ends by itself only when it fails.
+    /// A data path ends by itself only if it fails.
     fn check_workers(&mut self) -> Result<(), Failure> {
         if self.job.is_busy() {
             return Ok(());
@@ -305,11 +311,11 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Starts a job. None of them waits for a peer on this thread: [`finish_job`](Self::finish_job) has the outcome.
+    /// Starts a job. None waits for a peer on this thread: [`finish_job`](Self::finish_job) returns the outcome.
     fn start_job(&mut self, job: Job) -> Result<(), Failure> {
         match job {
             Job::CreateWorkers(init) => {
-                // What an earlier, failed init left.
+                // Workers left by an earlier, failed init.
                 self.end_workers()?;
                 let waker = self.environment.shutdown.waker().clone();
                 let (device, export) = (self.server.device.clone(), init.mmap_export_blob.clone());
@@ -320,9 +326,12 @@ impl<'a> App<'a> {
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers { maintains } => {
                 let file = self.server.file();
-                self.server.keeper.borrow_mut().begin_use(maintains, file)?;
+                self.server
+                    .metadata
+                    .borrow_mut()
+                    .begin_use(maintains, file)?;
                 for worker in &mut self.workers {
-                    // Less than the patience, so that it is the worker that says what it waited for.
+                    // Shorter than the worker's timeout, so that the worker's more specific error is reported.
                     worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
                 }
                 self.job.await_start();
@@ -337,7 +346,10 @@ impl<'a> App<'a> {
             Job::DestroyWorkers => self.end_workers()?,
             Job::Persist(superblock) => {
                 let file = self.server.file();
-                self.server.keeper.borrow_mut().keep(superblock, file)?;
+                self.server
+                    .metadata
+                    .borrow_mut()
+                    .persist(superblock, file)?;
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;
@@ -348,12 +360,12 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// When the job at hand fails if nothing happens before.
+    /// Time at which the current job fails.
     fn job_deadline(&self) -> Option<Instant> {
         self.job.deadline(&self.workers)
     }
 
-    /// Goes on with the job at hand, and returns its outcome once it has one.
+    /// Advances the current job, and returns its outcome when it has ended.
     fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
         let statistics = &mut self.statistics;
         let polled = self
@@ -427,7 +439,7 @@ impl<'a> App<'a> {
     }
 }
 
-/// New memory for the storage, with its first content.
+/// Allocates memory for the storage, and fills it with its initial data.
 fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
     let capacity = content.geometry.capacity();
     let too_large = || {

@@ -29,15 +29,15 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Device identifier: PCI address, RDMA device or network interface name
+    /// DOCA device: PCI address, RDMA device name or network interface name
     #[arg(short, long, value_name = "DEVICE")]
     pub device: String,
 
-    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
+    /// CPU for a worker thread, which is pinned to it; repeat the flag for more workers
     #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
     pub cpu: Vec<u32>,
 
-    /// TCP listen port number; 0 picks a free one and prints it
+    /// TCP port for services; 0 picks a free one and prints it
     #[arg(long, value_name = "PORT", value_parser = listen_port)]
     pub listen_port: u16,
 
@@ -45,26 +45,25 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     pub listen_address: Host,
 
-    /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
-    /// count * block size bytes
+    /// File with the initial data: a .sbc file, or a plain file of exactly block count * block size bytes
     #[arg(long, value_name = "FILE")]
     pub binary_content: Option<PathBuf>,
 
-    /// Path to a regular file or a block device that the blocks are kept in, so that they outlive the program; a file is made when it is not
-    /// there, with the initial content, which is not looked at again later
+    /// Regular file or block device for persistent blocks. A missing file is created with the initial data, which is
+    /// not used again later
     #[arg(long, value_name = "FILE")]
     pub backing_file: Option<PathBuf>,
 
-    /// How the backing file is read and written
+    /// I/O mode of the backing file
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub backing_io: BackingIo,
 
-    /// Make a backing file of what is at --backing-file and is none: an empty or another file, or a block device. What it holds is lost. A
-    /// backing file stays as it is
+    /// Turn an existing file that is not a backing file (an empty or other file, or a block device) into one. Its data
+    /// is lost. An existing backing file is kept as it is
     #[arg(long)]
     pub initialise: bool,
 
-    /// Number of available storage blocks. (Ignored when using a .sbc file)
+    /// Number of blocks, unless a .sbc file sets it
     #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]
     pub block_count: u32,
 
@@ -72,24 +71,24 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size_u32)]
     pub block_size: u32,
 
-    /// Time (in seconds, or with units such as 2m) that a service may ask for nothing, or take no results, before its session is given up; 0 for any time. One
-    /// that is stopped cannot be told from one that has nothing to do
+    /// Time without a request or a received result, in seconds or with a unit such as 2m, before the service's session
+    /// is given up; 0 is unlimited. A stopped service cannot be told from an idle one
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,
 
-    /// What a session may ask for.
+    /// Limits of a session.
     #[command(flatten)]
     pub init_limits: InitLimits,
 
-    /// Which messages it speaks.
+    /// Wire format.
     #[command(flatten)]
     pub protocol: ProtocolFlags,
 
-    /// How many sessions it serves.
+    /// Number of sessions.
     #[command(flatten)]
     pub sessions: SessionFlags,
 
-    /// Flags of output, log and metrics.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_guide_is_accepted() {
+    fn command_line_of_the_guide_is_accepted() {
         let flags =
             parse("-d 3b:00.0 --listen-port 12345 --block-size 4096 --block-count 64 --cpu 0")
                 .expect("flags");
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_flags_and_ranges_are_named() {
+    fn errors_name_mandatory_flags_and_ranges() {
         let cases = [
             ("--listen-port 1 --cpu 0", "--device"),
             ("-d x --cpu 0", "--listen-port"),

@@ -1,4 +1,4 @@
-//! What the blocks of the storage start with: a `.sbc` file, a plain file, or zeros.
+//! Initial data of the storage: a `.sbc` file, a plain file, or zeros.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -8,7 +8,7 @@ use doca::ErrorCode;
 use role_common::Failure;
 use wire::sbc;
 
-/// Bytes that are copied from a file at a time.
+/// Bytes copied from a file at a time.
 const PIECE: usize = 1 << 20;
 
 /// Size and number of the storage's blocks.
@@ -28,10 +28,10 @@ impl Geometry {
     }
 }
 
-/// The content that the flags describe, not read yet.
+/// Initial data as selected by the flags, not yet read.
 #[derive(Debug)]
 pub struct Content {
-    /// The file's geometry where it has one, else that of the flags.
+    /// Geometry of the file, if it has one, otherwise of the flags.
     pub geometry: Geometry,
     source: Option<Source>,
 }
@@ -43,12 +43,11 @@ struct Source {
 }
 
 impl Content {
-    /// Finds out what the file is, if there is one, and whether it fits `flags`, the geometry that
-    /// the flags say.
+    /// Determines the format of the file, if there is one, and checks it against `flags`, the geometry of the flags.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, has a header that is none, or has another size than the geometry.
+    /// The file cannot be read, has an invalid header, or does not match the geometry.
     pub fn open(file: Option<&Path>, flags: Geometry) -> Result<Self, Failure> {
         let Some(path) = file else {
             return Ok(Self {
@@ -58,7 +57,7 @@ impl Content {
         };
         let name = format!("--binary-content {}", path.display());
         let failed = |error: io::Error| io_failure(&name, &error);
-        // Before it is opened: to open a pipe waits for its writer, who may never come.
+        // Checked before opening: opening a pipe blocks until it has a writer.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(Failure::invalid(format!("{name}: expected a regular file")));
         }
@@ -105,12 +104,12 @@ impl Content {
         })
     }
 
-    /// Hands the content to `write`, in pieces with their offsets. Without a file it calls nothing:
-    /// the blocks are zeros.
+    /// Passes the data to `write`, in pieces with their offsets. Without a file there are no pieces: the blocks are
+    /// zeros.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or became shorter. Some pieces were handed out by then.
+    /// The file cannot be read, or has shrunk. Some pieces were passed by then.
     pub fn copy_to(self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Failure> {
         let Some(Source { mut file, name }) = self.source else {
             return Ok(());
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_the_flags_count_and_blocks_are_zeros() {
+    fn without_a_file_flags_set_the_geometry_and_blocks_are_zero() {
         let content = Content::open(None, FLAGS).expect("content");
         assert_eq!(content.geometry, FLAGS);
         assert_eq!(read(content), [0; 12]);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sbc_file_brings_its_geometry() {
+    fn sbc_file_sets_the_geometry() {
         let content = open(&sbc(2, 2, b"abcd")).expect("content");
         assert_eq!(
             content.geometry,
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_file_fits_exactly() {
+    fn plain_file_must_have_the_exact_size() {
         assert_eq!(
             read(open(b"0123456789ab").expect("content")),
             b"0123456789ab"
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_comes_in_pieces() {
+    fn large_file_is_copied_in_pieces() {
         let bytes: Vec<u8> = (0..3 * PIECE as u32 + 5).map(|n| (n % 251) as u8).collect();
         let block_count = u32::try_from(bytes.len()).expect("small");
         assert_eq!(
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_without_a_writer_is_refused_and_not_waited_for() {
+    fn pipe_is_refused_without_blocking() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_none_are_named() {
+    fn error_for_a_missing_file_has_its_path() {
         let failure = Content::open(Some(Path::new("/no/such/file")), FLAGS).expect_err("missing");
         assert_eq!(failure.code, ErrorCode::NOT_FOUND);
         assert!(failure.message.contains("/no/such/file"), "{failure}");

@@ -1,8 +1,8 @@
-//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory, or in a file (`backing`, `store`).
+//! `doca_storage_target_rdma`: a storage target with its blocks in memory, or in a file (`backing`, `store`).
 //!
-//! It serves one service over TCP (control) and RDMA (data). `session` is the control state
-//! machine, `data_path` what each worker thread does, `content` what the blocks start with, and
-//! `app` drives them. What judges bytes from outside is public, so that it can be tested with any.
+//! It serves one service over TCP (control) and RDMA (data). `session` is the control state machine, `data_path` the
+//! work of each worker thread, `content` the initial data, and `app` runs them. Modules that validate bytes from
+//! outside are public for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -10,8 +10,7 @@ pub mod backing;
 pub mod cli;
 pub mod content;
 mod data_path;
-mod identity;
-mod keeper;
+mod metadata;
 mod quarantine;
 pub mod session;
 pub mod store;
@@ -21,7 +20,7 @@ pub use data_path::request;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Name of the program, whatever its file is called.
+/// Name of the program, independent of its file's name.
 pub const NAME: &str = "doca_storage_target_rdma";
 
 /// Runs the program with these arguments, the first of which is ignored.

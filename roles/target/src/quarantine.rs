@@ -1,34 +1,37 @@
-//! Blocks that an abandoned worker may still write to.
+//! Blocks that an abandoned worker may still write.
 //!
-//! A worker that is held by a peer in the middle of a write is abandoned with its session. When the peer lets it go, it completes this
-//! write: over what another session may have written meanwhile. So every worker publishes its writes in flight, and as long as an
-//! abandoned one has not returned, I/Os of other sessions that overlap its writes are refused with `DOCA_ERROR_IN_USE`.
+//! A worker blocked by a peer in the middle of a write is abandoned with its session. When the peer unblocks it, it
+//! completes this write, which may overwrite newer data of another session. So every worker publishes its writes in
+//! flight, and until an abandoned one has returned, overlapping I/Os of other sessions are refused with
+//! `DOCA_ERROR_IN_USE`.
 //!
-//! A write of a part of a disk sector writes the whole sector, with the bytes that it read before: what counts is the sectors. No lock of a
-//! session outlives it ([`SectorLocks`](crate::store::SectorLocks) are per session), so that an abandoned worker holds up no other one.
+//! A write of a part of a disk sector is a read-modify-write of the whole sector, so ranges are rounded to sectors.
+//! Locks are per session ([`SectorLocks`](crate::store::SectorLocks)), so an abandoned worker does not block other
+//! sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use role_common::abandoned::Attachment;
 
-/// The writes that a worker has in flight, by transaction. One thread changes them, others read them.
+/// Writes in flight of a worker, by transaction. Written by one thread, read by others.
 #[derive(Debug)]
 pub(crate) struct Writes {
     ranges: Box<[Range]>,
-    /// Bytes that the disk writes as a whole.
+    /// Sector size of the disk in bytes.
     sector: u64,
 }
 
 #[derive(Debug, Default)]
 struct Range {
     offset: AtomicU64,
-    /// 0 where there is no write.
+    /// 0 if there is no write.
     size: AtomicU64,
 }
 
 impl Writes {
-    /// For so many transactions on a disk that writes multiples of `sector` bytes, which is not 0.
+    /// Creates the table for `transactions` transactions on a disk with sectors of `sector` bytes, which must not be
+    /// 0.
     pub(crate) fn new(transactions: usize, sector: u64) -> Self {
         Self {
             ranges: (0..transactions).map(|_| Range::default()).collect(),
@@ -36,7 +39,7 @@ impl Writes {
         }
     }
 
-    /// A transaction is about to write to these bytes of the storage.
+    /// Records that a transaction is about to write these bytes of the storage.
     #[inline]
     pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
         let range = &self.ranges[transaction];
@@ -44,7 +47,7 @@ impl Writes {
         range.size.store(size, Ordering::Release);
     }
 
-    /// Its write is complete.
+    /// Records that the transaction's write has completed.
     #[inline]
     pub(crate) fn end(&self, transaction: usize) {
         self.ranges[transaction].size.store(0, Ordering::Release);
@@ -61,7 +64,7 @@ impl Writes {
     }
 }
 
-/// A worker, or what is left of an abandoned one.
+/// A worker, possibly abandoned.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     pub(crate) attachment: Attachment,
@@ -73,19 +76,19 @@ pub(crate) struct Writer {
 pub(crate) struct Quarantine(Vec<Writer>);
 
 impl Quarantine {
-    /// Adds those of a session's workers that were abandoned, and forgets those that have returned.
+    /// Adds those workers of a session that were abandoned, and removes those that have returned.
     pub(crate) fn add(&mut self, writers: Vec<Writer>) {
         self.0.extend(writers);
         self.0.retain(|writer| writer.attachment.is_abandoned());
     }
 
-    /// Returns `true` if there is none, which is how it nearly always is.
+    /// Returns `true` if there are no abandoned workers, which is the normal case.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns `true` if an abandoned worker may still write to some of these bytes.
+    /// Returns `true` if an abandoned worker may still write any of these bytes.
     #[cold]
     pub(crate) fn holds(&self, offset: u64, size: u64) -> bool {
         self.0
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_overlap_by_a_byte_or_not() {
+    fn overlap_is_exact_to_the_byte() {
         let writes = Writes::new(2, 1);
         assert!(!writes.overlap(0, u64::MAX));
         writes.begin(1, 4096, 512);
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_a_part_of_a_sector_takes_all_of_it() {
+    fn partial_write_covers_its_whole_sector() {
         let writes = Writes::new(1, 512);
         writes.begin(0, 1000, 100);
         for (offset, overlaps) in [(511, false), (512, true), (1535, true), (1536, false)] {

@@ -1,8 +1,7 @@
 //! The control state machine of the target, without I/O and without a clock.
 //!
-//! A request goes in, and either its answer comes out or a job, whose outcome then makes the answer.
-//! A request that is not due, or that asks for something impossible, is answered with an error
-//! response, and the session stays where it was.
+//! A request is answered either immediately or after a job, whose outcome determines the response. A request that is
+//! not allowed in the current state, or is invalid, is answered with an error response and leaves the state unchanged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use wire::release::Release;
 
 pub use crate::content::Geometry;
 
-/// Returns `true` for the requests that begin a session: the query in all its forms.
+/// Returns `true` for requests that begin a session: the query in all its forms.
 #[must_use]
 pub fn opens(request: &Payload) -> bool {
     match request {
@@ -34,41 +33,41 @@ pub fn opens(request: &Payload) -> bool {
     }
 }
 
-/// Something that happened to a session.
+/// Input of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// On the channel to the service.
+    /// An event of the channel to the service.
     Service(ChannelEvent),
-    /// The job at hand is done, or failed.
+    /// The current job has succeeded or failed.
     JobDone(Result<Outcome, Failure>),
-    /// The time of [`Session::poll_timeout`] may have come.
+    /// The time of [`Session::poll_timeout`] may have passed.
     Timeout,
-    /// The session cannot go on: a worker, the channel or the user ended it.
+    /// The session cannot continue: a worker or the channel failed, or shutdown was requested.
     Failed(Failure),
 }
 
-/// What is to be done next.
+/// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this answer.
+    /// Send this response.
     Send(Message),
-    /// Do this, and report [`Event::JobDone`].
+    /// Start this job, and report [`Event::JobDone`].
     Do(Job),
-    /// The session is over.
+    /// The session has ended.
     End(Result<(), Failure>),
 }
 
-/// Something that takes more than the state machine.
+/// Work that the state machine cannot do itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job {
     /// Import the memory map and create a worker per core.
     CreateWorkers(InitStorage),
-    /// Export an RDMA connection of a worker, and connect it to the given one. The outcome is
-    /// [`Outcome::Exported`].
+    /// Export an RDMA connection of a worker, and connect it to the given one. The outcome is [`Outcome::Exported`].
     Connect(RdmaConnectionDetails),
     /// Wait for the connections to be established, and start the data paths.
     StartWorkers {
-        /// `true` when the service has had a superblock persisted in this session; otherwise it does not maintain superblocks.
+        /// `true` if the service has had a superblock persisted in this session; otherwise it does not maintain
+        /// superblocks.
         maintains: bool,
     },
     /// Stop the data paths.
@@ -90,44 +89,43 @@ enum Phase {
     Finished,
 }
 
-/// One session with one service.
+/// A session with one service.
 #[derive(Debug)]
 pub struct Session {
     geometry: Geometry,
-    /// Which storage it is, for those who ask; `None` when nobody knows.
+    /// Identity of the storage; `None` if it has none.
     identity: Option<Bytes>,
     /// Its superblock, if it is a member of a set.
     superblock: Option<Superblock>,
     /// `true` once the service has had a superblock persisted in this session.
     maintains: bool,
-    /// Extensions of the data path that it has.
+    /// Extensions of the data path that are supported.
     features: u32,
-    /// Those that were announced on both sides.
+    /// Extensions announced by both sides.
     announced: u32,
-    /// Workers that can be had.
+    /// Maximum number of workers.
     cpu_count: u32,
     /// Releases that may be selected.
     protocol: Protocol,
-    /// The release that the service speaks, from the init request on.
+    /// Release of the service, from the init request on.
     release: Release,
-    /// How long the service may ask for nothing.
+    /// Maximum time without a request of the service.
     idle_timeout: Option<Duration>,
-    /// `true` once a service is there, or was.
+    /// `true` once a service has connected.
     has_client: bool,
-    /// When something happened last.
+    /// Time of the last event.
     active_at: Option<Instant>,
     limits: InitLimits,
     phase: Phase,
-    /// The request that a job is done for.
+    /// Request being processed by a job.
     pending: Option<Message>,
-    /// Per worker, whether io_data and io_control are connected.
+    /// Per worker: `true` for io_data and io_control if connected.
     connected: Vec<[bool; 2]>,
     actions: VecDeque<Action>,
 }
 
 impl Session {
-    /// A session at its beginning, about a storage with these blocks, with at most `cpu_count`
-    /// workers.
+    /// Creates a session for a storage with these blocks and at most `cpu_count` workers.
     #[must_use]
     pub fn new(geometry: Geometry, cpu_count: u32) -> Self {
         Self {
@@ -151,56 +149,56 @@ impl Session {
         }
     }
 
-    /// The same session, about a storage with an identity: bytes that no other has, and that this one has as long as it keeps all
-    /// that was written; and with a superblock, if it is a member of a set.
+    /// Sets the identity of the storage: unique bytes that stay the same as long as the storage keeps all that was
+    /// written; and the superblock, if it is a member of a set.
     #[must_use]
     pub fn with_identity(mut self, identity: Bytes, superblock: Option<Superblock>) -> Self {
         (self.identity, self.superblock) = (Some(identity), superblock);
         self
     }
 
-    /// The same session, with other limits than the default ones.
+    /// Sets limits other than the defaults.
     #[must_use]
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The same session, in which this is spoken.
+    /// Sets the release to use.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// The release that the service speaks, from the init request on.
+    /// Release of the service, from the init request on.
     #[must_use]
     pub fn release(&self) -> Release {
         self.release
     }
 
-    /// The same session, about a storage with these extensions of the data path (`FeatureQuery::features`).
+    /// Sets the supported extensions of the data path (`FeatureQuery::features`).
     #[must_use]
     pub fn with_features(mut self, features: u32) -> Self {
         self.features = features;
         self
     }
 
-    /// Extensions of the data path that both sides have announced.
+    /// Extensions of the data path announced by both sides.
     #[must_use]
     pub fn announced_features(&self) -> u32 {
         self.announced
     }
 
-    /// The same session, which ends when the service asks for nothing for so long. While I/Os can come, it is the workers that notice
-    /// when none do.
+    /// Sets the maximum time without a request, after which the session ends. While I/Os are served, the workers
+    /// detect idleness instead.
     #[must_use]
     pub fn with_idle_timeout(mut self, limit: Option<Duration>) -> Self {
         self.idle_timeout = limit;
         self
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub fn handle(&mut self, event: Event, now: Instant) {
         if self.is_finished() && !matches!(event, Event::Service(ChannelEvent::Message(_))) {
             return;
@@ -214,7 +212,7 @@ impl Session {
             Event::Service(ChannelEvent::Closed) => self.end(Err(Failure::new(
                 ErrorCode::CONNECTION_RESET,
                 format!(
-                    "the service left while it was expected to send {}",
+                    "the service disconnected while it was expected to send {}",
                     self.waiting_for()
                 ),
             ))),
@@ -223,12 +221,12 @@ impl Session {
         self.active_at = Some(now);
     }
 
-    /// What to do next. Ask again until there is nothing.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When to report [`Event::Timeout`], unless something happens before.
+    /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let limit = self.idle_timeout?;
@@ -239,13 +237,13 @@ impl Session {
         self.active_at.filter(|_| waits).map(|since| since + limit)
     }
 
-    /// `true` once a service is there, or was: without, there is no session yet.
+    /// Returns `true` once a service has connected: before that, there is no session.
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.has_client
     }
 
-    /// `true` once shutdown was answered.
+    /// Returns `true` once shutdown was answered.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
@@ -264,7 +262,7 @@ impl Session {
         self.actions.push_back(Action::End(result));
     }
 
-    /// What the session waits for, in words.
+    /// Description of the awaited event.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         if self.is_finished() {
@@ -353,7 +351,7 @@ impl Session {
         {
             return self.to_persist(superblock);
         }
-        // On its own, or behind the question which storage it is.
+        // Separate, or after the query for the identity.
         if let (Payload::AnnounceStorageRequest(query), Phase::Query | Phase::Init) =
             (&request.payload, self.phase)
         {
@@ -393,7 +391,7 @@ impl Session {
         }
     }
 
-    /// The answer to an announcement of extensions of the data path.
+    /// Response to an announcement of extensions of the data path.
     fn announcement(&self) -> Payload {
         let StorageDetails {
             total_size,
@@ -406,14 +404,14 @@ impl Session {
         })
     }
 
-    /// The answer to who asks which storage this is.
+    /// Response to a query for the identity.
     fn described(&self) -> Payload {
         let StorageDetails {
             total_size,
             block_size,
         } = self.details();
         let Some(identity) = &self.identity else {
-            // As a target that has never heard of identities.
+            // As a target without support for identities.
             return Payload::QueryStorageResponse(self.details());
         };
         let superblock = self.superblock.as_ref();
@@ -448,9 +446,9 @@ impl Session {
     fn to_persist(&self, superblock: Superblock) -> Result<Step, Failure> {
         match (self.phase, superblock.state) {
             (Phase::Query, _) => Err(Failure::unexpected(
-                "a superblock to persist came before the question for the present one",
+                "expected a query for the superblock before a superblock to persist",
             )),
-            // A service that prepares for a new epoch repeats the state of the last one, which may be foreign.
+            // A service that prepares a new epoch repeats the last one's state, which may be foreign.
             (
                 _,
                 RecordState::Clean
@@ -468,7 +466,7 @@ impl Session {
         let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
-                "core count: expected 1 to {}, as many --cpu as this target has, {core_count} came",
+                "core count: expected 1 to {}, as many --cpu as this target has, got {core_count}",
                 self.cpu_count
             )));
         }
@@ -483,7 +481,7 @@ impl Session {
         } = *details;
         match self.worker(context_index) {
             None => Err(Failure::invalid(format!(
-                "context index: expected 0 to {}, {context_index} came",
+                "context index: expected 0 to {}, got {context_index}",
                 self.connected.len().saturating_sub(1)
             ))),
             Some(connected) if connected[slot(role)] => Err(Failure::unexpected(format!(
@@ -548,7 +546,7 @@ impl Session {
 }
 
 enum Step {
-    /// Answer an announcement: these extensions are on both sides.
+    /// Answer an announcement: these extensions are supported by both sides.
     Announce(u32),
     Answer(Payload, Phase),
     /// Create workers for a session of this release.

@@ -1,4 +1,4 @@
-//! The flags of the zero copy service.
+//! Flags of the zero copy service.
 
 use clap::Parser;
 use role_common::address::HostPort;
@@ -21,7 +21,7 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Where it runs, and how it talks to its initiator.
+    /// Flags common to all services.
     #[command(flatten)]
     pub service: ServiceFlags,
 
@@ -29,7 +29,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS", value_parser = server_address, help = STORAGE_SERVER)]
     pub storage_server: HostPort,
 
-    /// Flags of output, log and metrics.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_guide_is_accepted() {
+    fn command_line_of_the_guide_is_accepted() {
         let flags = parse("-d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0")
             .expect("flags");
         assert_eq!(
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_flags_and_ranges_are_named() {
+    fn errors_name_mandatory_flags_and_ranges() {
         let cases = [
             ("-r y --storage-server 1.2.3.4:5 --cpu 0", "--device"),
             ("-d x --storage-server 1.2.3.4:5 --cpu 0", "--representor"),

@@ -1,10 +1,9 @@
 //! `doca_storage_comch_to_rdma_zero_copy`: a storage service that forwards.
 //!
-//! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages
-//! pass through it; the blocks do not, they move between the target and the initiator's memory.
-//! `session` says what the initiator sees of the target, `data_path` is what each worker thread
-//! does, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can
-//! be tested with any.
+//! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages pass through it;
+//! data is transferred directly between the target and the initiator's memory. `session` presents the target's storage
+//! to the initiator, `data_path` is the work of each worker thread, and `app` runs both with [`role_common::service`].
+//! Modules that validate bytes from outside are public for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -17,7 +16,7 @@ pub use data_path::message;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Name of the program, whatever its file is called.
+/// Name of the program, independent of its file's name.
 pub const NAME: &str = "doca_storage_comch_to_rdma_zero_copy";
 
 /// Runs the program with these arguments, the first of which is ignored.

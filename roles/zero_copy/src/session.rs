@@ -1,4 +1,4 @@
-//! The control session of the zero copy service: one target, whose storage is the service's.
+//! Control session of the zero copy service: one target, whose storage is presented unchanged.
 
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
@@ -7,7 +7,7 @@ use wire::control::{FEATURE_FLUSH, StorageDetails};
 /// The session of a service with one target.
 pub type Session = session::Session<Passthrough>;
 
-/// The storage of the target as it is.
+/// Presents the target's storage unchanged.
 #[derive(Debug, Clone, Copy)]
 pub struct Passthrough;
 
@@ -26,7 +26,7 @@ impl Layout for Passthrough {
 
     const FEATURES: u32 = FEATURE_FLUSH;
 
-    /// Requests go on as they are, so the target's extensions are the service's.
+    /// Requests are forwarded unchanged, so the target's extensions are the service's.
     fn features(&self, targets: &[u32]) -> u32 {
         targets.first().copied().unwrap_or(0)
     }

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_reads_back_the_paths() {
+    fn paths_are_quoted_for_a_shell() {
         assert_eq!(
             evaluated("/opt/x", "", Side::Host),
             "/opt/x/lib/pkgconfig|/opt/x/include"

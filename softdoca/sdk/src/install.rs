@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_installation_replaces_the_first() {
+    fn second_installation_replaces_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("a prefix");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn another_doca_is_left_alone() {
+    fn installation_of_another_doca_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();

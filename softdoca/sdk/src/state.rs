@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_that_of_a_function() {
+    fn every_entry_of_the_state_table_is_a_function() {
         let functions: BTreeSet<&str> = doca_abi::headers()
             .iter()
             .flat_map(|header| header.functions)

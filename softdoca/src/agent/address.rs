@@ -1,11 +1,11 @@
-//! Where a process can be asked.
+//! Addresses of agents.
 
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 use crate::runtime::{BootId, Key};
 
-/// Names the agent of one process of this machine; embedded in export descriptors and RDMA connection details.
+/// Address of the agent of one process on this machine; embedded in export descriptors and RDMA connection details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgentAddress {
     boot: BootId,
@@ -16,10 +16,11 @@ impl AgentAddress {
     /// Encoded size in bytes: boot id, key.
     pub const SIZE: usize = BootId::SIZE + Key::SIZE;
 
-    /// The address of this process; the same for its whole life. The agent answers there while something is exported or published.
+    /// Address of this process; constant for its lifetime. The agent listens there while there are exports or
+    /// services.
     ///
     /// # Errors
-    /// When the kernel gives no boot id or random number.
+    /// The kernel has no boot id or random number.
     pub fn local() -> Result<AgentAddress> {
         static LOCAL: OnceLock<AgentAddress> = OnceLock::new();
         if let Some(address) = LOCAL.get() {
@@ -32,7 +33,7 @@ impl AgentAddress {
         Ok(*LOCAL.get_or_init(|| address))
     }
 
-    /// The bytes to embed.
+    /// Encodes the address.
     pub fn encode(&self) -> [u8; AgentAddress::SIZE] {
         let mut bytes = [0; AgentAddress::SIZE];
         bytes[..BootId::SIZE].copy_from_slice(&self.boot.to_bytes());
@@ -40,7 +41,7 @@ impl AgentAddress {
         bytes
     }
 
-    /// Reads an embedded address. Every value is an address; whether it is of this machine is asked by [`AgentAddress::check`].
+    /// Decodes an embedded address. Every value is valid; [`AgentAddress::check`] tells if it belongs to this machine.
     pub fn decode(bytes: &[u8; AgentAddress::SIZE]) -> AgentAddress {
         let (mut boot, mut key) = ([0; BootId::SIZE], [0; Key::SIZE]);
         boot.copy_from_slice(&bytes[..BootId::SIZE]);
@@ -51,7 +52,7 @@ impl AgentAddress {
         }
     }
 
-    /// Refuses an address of another machine, or of this one before it was restarted.
+    /// Refuses the address of another machine, or of an earlier boot of this one.
     ///
     /// # Errors
     /// [`Error::NotSupported`].
@@ -67,7 +68,7 @@ impl AgentAddress {
         )))
     }
 
-    /// Whether the process is one of this machine, since it was started.
+    /// Returns `true` for a process of the current boot of this machine.
     pub(crate) fn is_of_this_machine(&self) -> Result<bool> {
         Ok(self.boot == BootId::current()?)
     }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodes_and_checks() {
+    fn address_round_trips_and_is_validated() {
         let local = AgentAddress::local().unwrap();
         assert_eq!(AgentAddress::local(), Ok(local));
         let mut bytes = local.encode();

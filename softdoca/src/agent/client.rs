@@ -1,4 +1,4 @@
-//! Asking the agent of another process.
+//! Client of other processes' agents.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::waiting::{Deadline, within_scope};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
 
-/// An open connection to an agent. The peer's death or withdrawal shows as its end.
+/// An open connection to an agent. It is closed when the peer exits or withdraws the export.
 #[derive(Debug)]
 pub struct AgentConnection {
     socket: Socket,
@@ -25,7 +25,7 @@ impl AgentConnection {
         loop {
             match Socket::connect(&directory, &name) {
                 Ok(socket) => return Ok(AgentConnection { socket }),
-                // Its queue of connections is full.
+                // Its backlog is full.
                 Err(Error::Again) if !deadline.left().is_zero() => {
                     std::thread::sleep(Duration::from_millis(1))
                 }
@@ -42,7 +42,7 @@ impl AgentConnection {
         }
     }
 
-    /// Returns `true` if the peer has gone, or has withdrawn what this connection was made for.
+    /// Returns `true` if the peer has exited, or has withdrawn what this connection was made for.
     pub fn is_closed(&self) -> bool {
         self.socket.is_closed()
     }
@@ -55,14 +55,14 @@ impl AgentConnection {
     }
 }
 
-/// A time-out, with what the agent does not do.
+/// A timeout error that names the missing action of the agent.
 fn gave_up(what: &str) -> Error {
     Error::TimeOut.because(format_args!(
         "the agent of another process {what} in time: the process is stopped, overloaded or hostile"
     ))
 }
 
-/// Requests and replies over one connection, with one deadline for all of them.
+/// Requests and replies over one connection, with a shared deadline.
 struct Exchange<'a> {
     socket: &'a Socket,
     deadline: Deadline,
@@ -73,7 +73,7 @@ impl Exchange<'_> {
         let mut message = header.encode().to_vec();
         message.extend_from_slice(payload);
         match self.patiently(Socket::wait_writable, |socket| socket.send(&message, fds)) {
-            // An agent that takes no more connections says so before it hangs up.
+            // An agent at its connection limit reports that before it closes the connection.
             Err(Error::ConnectionReset) => self
                 .receive(&mut Vec::new())
                 .map_or_else(Err, |_| Err(Error::ConnectionReset)),
@@ -81,13 +81,13 @@ impl Exchange<'_> {
         }
     }
 
-    /// The value and the payload of the reply.
+    /// Receives a reply; returns its value and payload.
     fn receive(&self, fds: &mut Vec<OwnedFd>) -> Result<(u64, Vec<u8>)> {
         let mut buffer = vec![0; MAX_MESSAGE];
         let len = self
             .patiently(Socket::wait_readable, |socket| {
                 match socket.receive(&mut buffer, fds) {
-                    // Said once by a peer that left without reading everything; what it sent before is still there.
+                    // Reported once if a peer exited with unread data; messages it sent earlier can still be received.
                     Err(Error::ConnectionReset) => socket.receive(&mut buffer, fds),
                     received => received,
                 }
@@ -106,7 +106,7 @@ impl Exchange<'_> {
         mut action: impl FnMut(&Socket) -> Result<T>,
     ) -> Result<T> {
         loop {
-            // The deadline is looked at for each message: a peer may send one that is worth nothing again and again.
+            // Checked per message: a peer may send useless messages repeatedly.
             let left = self.deadline.left();
             match action(self.socket) {
                 Err(Error::Again) if left.is_zero() => return Err(gave_up("does not answer")),
@@ -129,8 +129,8 @@ impl AsFd for AgentConnection {
 /// Calls the service `key` of another process (or this one, from any thread but the agent's own) and waits for its answer.
 ///
 /// # Errors
-/// [`Error::NotFound`] when the process or the service has gone, [`Error::NotSupported`] for another machine's address,
-/// [`Error::TimeOut`], and whatever the service answers.
+/// [`Error::NotFound`] if the process or the service no longer exists, [`Error::NotSupported`] for another machine's
+/// address, [`Error::TimeOut`], and the service's own errors.
 pub fn request(
     address: &AgentAddress,
     key: Key,
@@ -156,23 +156,23 @@ pub fn request(
     Ok((connection, answer, received))
 }
 
-/// A segment of an export, as its exporter describes it. Not checked yet.
+/// A segment of an export as described by its exporter, unvalidated.
 #[derive(Debug)]
 pub struct RemoteSegment {
     /// First address in the exporter.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// How to reach it.
+    /// Access method.
     pub backing: RemoteBacking,
 }
 
-/// How a remote segment is reached.
+/// Access method of a remote segment.
 #[derive(Debug)]
 pub enum RemoteBacking {
     /// By mapping this memfd from `offset`.
     Shared {
-        /// As received.
+        /// The descriptor as received.
         memfd: OwnedFd,
         /// In bytes.
         offset: u64,
@@ -181,23 +181,25 @@ pub enum RemoteBacking {
     Private,
 }
 
-/// Memory of another process that only its agent reaches.
+/// Memory of another process that is accessed through its agent.
 #[derive(Debug)]
 pub struct RemoteRegion {
     key: Key,
     connection: AgentConnection,
-    /// A thread is waiting for a reply. Not a lock around the connection: threads wait for that as long as for the agent itself.
+    /// `true` while a thread waits for a reply. Not a mutex around the connection, because waiting threads have the
+    /// same deadline as the request.
     busy: Mutex<bool>,
     freed: Condvar,
 }
 
 impl RemoteRegion {
-    /// Asks for the segments of the export `key`, to use them with these rights: `take` gets one after the other. The agent has
-    /// 3 s for all of it (`SOFTDOCA_AGENT_TIMEOUT_MS`).
+    /// Requests the segments of the export `key` with these rights and passes each to `take`. The deadline for the
+    /// whole description is 3 s (`SOFTDOCA_AGENT_TIMEOUT_MS`).
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has gone or has withdrawn the export, [`Error::NotPermitted`] when it gives other rights,
-    /// [`Error::TooBig`] for more than 1024 segments (`SOFTDOCA_IMPORT_SEGMENTS`), [`Error::TimeOut`], and those of `take`.
+    /// [`Error::NotFound`] if the process has exited or has withdrawn the export, [`Error::NotPermitted`] if it does
+    /// not grant the rights, [`Error::TooBig`] for more than 1024 segments (`SOFTDOCA_IMPORT_SEGMENTS`),
+    /// [`Error::TimeOut`], and those of `take`.
     pub fn open(
         address: &AgentAddress,
         key: Key,
@@ -226,7 +228,7 @@ impl RemoteRegion {
                 )));
             }
             let is_last = part.is_empty();
-            // Taken before further ones come: each may hold a descriptor.
+            // Handled before further ones are received: each may hold a descriptor.
             part.into_iter().try_for_each(&mut take)?;
             if taken >= count || is_last {
                 return Ok(region);
@@ -234,7 +236,7 @@ impl RemoteRegion {
         }
     }
 
-    /// How many segments there are, and some of them from index `from` on.
+    /// Requests the number of segments, and some of them from index `from` on.
     fn describe(
         &self,
         connection: &Exchange<'_>,
@@ -257,7 +259,8 @@ impl RemoteRegion {
         Ok((count, segments.collect::<Result<_>>()?))
     }
 
-    /// The word that says whether the export stands: a memfd, the offset in it, and the value of the word while it does. Not checked yet.
+    /// Requests the export's validity word: a memfd, the offset in it, and the word's value while the export is valid.
+    /// Unvalidated.
     ///
     /// # Errors
     /// As [`RemoteRegion::open`].
@@ -272,7 +275,7 @@ impl RemoteRegion {
         })
     }
 
-    /// Returns `true` if the exporter has ended, or nothing of it is exported any more.
+    /// Returns `true` if the exporter has exited or has no exports left.
     pub fn is_closed(&self) -> bool {
         self.connection.is_closed()
     }
@@ -280,11 +283,12 @@ impl RemoteRegion {
     /// Copies `len` bytes at the exporter's address `addr` to `to`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the exporter has ended or withdrawn the export, [`Error::NotPermitted`], [`Error::InvalidValue`] outside
-    /// the export or where the exporter has unmapped its memory, [`Error::TimeOut`] when it is stopped.
+    /// [`Error::NotFound`] if the exporter has exited or withdrawn the export, [`Error::NotPermitted`],
+    /// [`Error::InvalidValue`] outside the export or if the exporter has unmapped its memory, [`Error::TimeOut`] if it
+    /// is stopped.
     ///
     /// # Safety
-    /// The `len` bytes at `to` are the caller's to write.
+    /// `to` must be valid for writing `len` bytes.
     pub unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
         self.exchange(len, |connection| {
             for (offset, chunk) in chunks(len) {
@@ -295,7 +299,7 @@ impl RemoteRegion {
                     &[],
                 )?;
                 let mut head = [0; ReplyHeader::SIZE];
-                // SAFETY: `offset + chunk` is at most `len`, and the caller vouches for `len` bytes.
+                // SAFETY: `offset + chunk` is at most `len`, for which the caller guarantees `to`.
                 let received = connection.patiently(Socket::wait_readable, |socket| unsafe {
                     socket.receive_memory(&mut head, to.add(offset), chunk)
                 })?;
@@ -330,15 +334,15 @@ impl RemoteRegion {
         })
     }
 
-    /// Adds `value` to the u64 at `addr`; answers the old value.
+    /// Adds `value` to the u64 at `addr`; returns the old value.
     ///
     /// # Errors
-    /// As [`RemoteRegion::read`]; [`Error::InvalidValue`] for an address that is no multiple of 8.
+    /// As [`RemoteRegion::read`]; [`Error::InvalidValue`] for an address that is not a multiple of 8.
     pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
         self.atomic(Operation::FetchAdd, addr, [value, 0])
     }
 
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; answers the old value.
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
     ///
     /// # Errors
     /// As [`RemoteRegion::fetch_add`].
@@ -369,7 +373,7 @@ impl RemoteRegion {
         }
     }
 
-    /// As [`exchange_until`](Self::exchange_until), in the time that a copy of `len` bytes has.
+    /// As [`exchange_until`](Self::exchange_until), with the deadline of a copy of `len` bytes.
     fn exchange<T>(
         &self,
         len: usize,
@@ -378,8 +382,8 @@ impl RemoteRegion {
         within_scope(len, |deadline| self.exchange_until(deadline, action))
     }
 
-    /// Uses the connection alone. Its end is the end of the export: whether the agent still answered that the key is unknown, or
-    /// went with its last export, is chance.
+    /// Exclusive use of the connection. Its end is the end of the export: depending on timing, the agent may still
+    /// have answered that the key is unknown.
     fn exchange_until<T>(
         &self,
         deadline: Deadline,
@@ -391,7 +395,7 @@ impl RemoteRegion {
         result.map_err(|error| match error {
             Error::ConnectionReset => Error::NotFound,
             Error::TimeOut => {
-                // The answer may still come, and would be taken for that to the next request.
+                // A late answer would be taken for the next request's.
                 self.connection.socket.shut_down();
                 Error::TimeOut
             }
@@ -414,7 +418,7 @@ impl RemoteRegion {
     }
 }
 
-/// The connection belongs to this thread.
+/// Exclusive ownership of the connection by this thread.
 struct Turn<'a>(&'a RemoteRegion);
 
 impl Drop for Turn<'_> {
@@ -446,7 +450,7 @@ fn segment(entry: SegmentEntry, fds: &[OwnedFd]) -> Result<RemoteSegment> {
     })
 }
 
-/// Offsets and lengths that cut `len` bytes into messages.
+/// Offsets and lengths that split `len` bytes into messages.
 fn chunks(len: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..len)
         .step_by(MAX_PAYLOAD)

@@ -1,4 +1,4 @@
-//! What an exporter lets its peers do with one range of its memory.
+//! Access of peers to an exported range of memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::protocol::SegmentEntry;
 use crate::error::{Error, Result};
 
-/// What holders of the key may do.
+/// Rights of holders of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Read the memory.
@@ -19,29 +19,29 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// As a number: 1 read, 2 write, 4 atomic.
+    /// As a bit mask: 1 read, 2 write, 4 atomic.
     pub(super) fn bits(self) -> u64 {
         u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.atomic) << 2
     }
 
-    /// Returns `true` if these rights include those of a number; a peer may ask for more than there are.
+    /// Returns `true` if these rights include those of a bit mask; a peer may request undefined bits.
     pub(super) fn include(self, bits: u64) -> bool {
         bits & !self.bits() == 0
     }
 }
 
-/// A piece of an exported range. The pieces of one export are ascending and without gaps.
+/// A segment of an exported range. The segments of an export are ascending and contiguous.
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// First address in the exporting process.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// How others reach it.
+    /// Access method for other processes.
     pub backing: Backing,
 }
 
-/// How a segment is reached from another process.
+/// Access method of a segment from another process.
 #[derive(Clone, Debug)]
 pub enum Backing {
     /// By mapping this memfd from `offset`.
@@ -51,34 +51,34 @@ pub enum Backing {
         /// Multiple of the page size.
         offset: u64,
     },
-    /// Only by asking the agent.
+    /// Through the agent only.
     Private,
 }
 
-/// One range of memory, offered under one key.
+/// A range of memory exported under a key.
 #[derive(Debug)]
 pub struct Export {
-    /// What the key allows.
+    /// Rights granted by the key.
     pub rights: Rights,
     /// The whole range.
     pub segments: Vec<Segment>,
-    /// Tells those who have mapped segments that the export has ended.
+    /// Informs processes that have mapped segments of the end of the export.
     pub validity: Option<SharedWord>,
 }
 
-/// A u32 in shared memory, and the value that it has as long as an export stands.
+/// A u32 in shared memory, with its value while the export is valid.
 #[derive(Clone, Debug)]
 pub struct SharedWord {
     /// Sealed against shrinking.
     pub memfd: Arc<OwnedFd>,
     /// In bytes, a multiple of 4.
     pub offset: u32,
-    /// Another value means that the export has ended.
+    /// Any other value means that the export has ended.
     pub value: u32,
 }
 
 impl SharedWord {
-    /// Offset and value as one number.
+    /// Offset and value in one number.
     pub(super) fn place(&self) -> u64 {
         u64::from(self.offset) << 32 | u64::from(self.value)
     }
@@ -88,7 +88,7 @@ impl SharedWord {
 const ATOMIC_SIZE: u64 = 8;
 
 impl Export {
-    /// The address as a pointer, if all `len` bytes from it on belong to the export.
+    /// Returns the address as a pointer if all `len` bytes from it on belong to the export.
     pub(super) fn pointer(&self, addr: u64, len: u64) -> Result<*mut u8> {
         let (Some(first), Some(last)) = (self.segments.first(), self.segments.last()) else {
             return Err(Error::InvalidValue);
@@ -102,7 +102,7 @@ impl Export {
             .map_err(|_| Error::InvalidValue)
     }
 
-    /// Performs an atomic operation on the u64 at `addr`; answers the old value.
+    /// Performs an atomic operation on the u64 at `addr`; returns the old value.
     pub(super) fn atomic(
         &self,
         addr: u64,
@@ -120,7 +120,7 @@ impl Export {
         Ok(operation(unsafe { AtomicU64::from_ptr(pointer.cast()) }))
     }
 
-    /// The entries from index `from` on that fit into one message, with their descriptors.
+    /// The entries from index `from` on that fit in one message, with their descriptors.
     pub(super) fn describe(&self, from: u64) -> (Vec<SegmentEntry>, Vec<Arc<OwnedFd>>) {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let (mut entries, mut fds) = (Vec::new(), Vec::<Arc<OwnedFd>>::new());
@@ -154,11 +154,12 @@ impl Export {
     }
 }
 
-/// Returns `true` if the page at `pointer` exists: a program that unmaps what it exports shall see its peers fail, not itself crash.
+/// Returns `true` if the page at `pointer` is mapped: if a program unmaps exported memory, its peers must get errors,
+/// and the program must not crash.
 fn is_mapped(pointer: *mut u8) -> bool {
     let page = rustix::param::page_size();
     let mut resident = 0_u8;
-    // SAFETY: mincore reads no memory of ours and writes one byte per page asked for: one.
+    // SAFETY: mincore does not read the memory, and writes one byte per requested page: one.
     unsafe {
         libc::mincore(
             pointer.map_addr(|addr| addr & !(page - 1)).cast(),
@@ -168,7 +169,7 @@ fn is_mapped(pointer: *mut u8) -> bool {
     }
 }
 
-/// The operations that DOCA's RDMA has.
+/// Atomic operations of DOCA RDMA.
 pub(super) fn fetch_add(value: u64) -> impl FnOnce(&AtomicU64) -> u64 {
     move |word| word.fetch_add(value, Ordering::SeqCst)
 }

@@ -1,4 +1,4 @@
-//! What agents may cost: the agents of others this process, and their callers the agent of this one.
+//! Limits of agents: of other processes' agents for this process, and of this process's agent for its clients.
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -6,26 +6,27 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Limits, as the environment sets them. `SEMANTICS.md` has the table.
+/// Limits set by the environment. `SEMANTICS.md` has the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// An import of memory, with all that is asked for it, or a call of a service takes this long in all.
+    /// Timeout of an import of memory including all its requests, or of a call of a service.
     pub request: Duration,
-    /// The copies of one task wait this long for agents in all, and a little longer for each byte: see [`COPY_RATE`].
+    /// Total timeout of a task's copies by agents, plus a time per byte: see [`COPY_RATE`].
     pub copy: Duration,
-    /// Segments of one import, of which each may be a mapping.
+    /// Maximum number of segments of an import, each of which may be a mapping.
     pub segments: u64,
-    /// Bytes of one import.
+    /// Maximum size of an import in bytes.
     pub import_bytes: u64,
-    /// Connections to the agent of this process in all.
+    /// Maximum number of connections to this process's agent.
     pub connections: usize,
-    /// Connections to it of one process.
+    /// Maximum number of connections to it from one process.
     pub connections_per_process: usize,
-    /// A connection over which nothing has been granted is closed after this time.
+    /// Time after which a connection without a granted request is closed.
     pub idle: Duration,
 }
 
-/// Bytes in a second that an agent has to copy beyond the time that each task has anyway: a thousandth of what one does on an idle machine.
+/// Minimum copy rate of an agent in bytes per second, beyond each task's base timeout: a thousandth of the rate on an
+/// idle machine.
 pub(super) const COPY_RATE: u64 = 64 << 20;
 
 const REQUEST: &str = "SOFTDOCA_AGENT_TIMEOUT_MS";
@@ -37,15 +38,15 @@ const PER_PROCESS: &str = "SOFTDOCA_AGENT_CONNECTIONS_PER_PROCESS";
 const IDLE: &str = "SOFTDOCA_AGENT_IDLE_MS";
 
 impl Limits {
-    /// Those of this process: read once, when they are first needed.
+    /// Limits of this process: read once, on first use.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] when a variable is no number in its range.
+    /// [`Error::BadConfig`] if a variable is not a number in its range.
     pub(crate) fn get() -> Result<&'static Limits> {
         static LIMITS: OnceLock<Result<Limits>> = OnceLock::new();
         LIMITS
             .get_or_init(|| {
-                // As many as would be "unlimited" are more than any number of connections.
+                // "Unlimited" exceeds any number of connections.
                 let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile)
                     .current
                     .unwrap_or(u64::MAX);
@@ -55,7 +56,7 @@ impl Limits {
             .map_err(|error| *error)
     }
 
-    /// `variable` looks a variable up; the process may have so many `descriptors`.
+    /// `variable` looks up a variable; `descriptors` is the process's descriptor limit.
     fn read(variable: impl Fn(&str) -> Option<OsString>, descriptors: u64) -> Result<Limits> {
         let number = |name: &str, default: u64, least: u64, most: u64| {
             match variable(name) {

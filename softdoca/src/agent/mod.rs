@@ -1,17 +1,16 @@
-//! The agent: one thread of an exporting process that serves its peers whatever the program is doing.
+//! The agent: a thread of an exporting process that serves its peers while the program is busy.
 //!
-//! It hands out the shared memory behind exports, copies what cannot be shared, performs atomics there, and passes calls (RDMA
-//! connects) to whoever published a service. It runs while there is anything to serve, on one socket in the runtime
-//! directory, and leaves nothing behind. Peers on other machines reach the same over TCP, when the environment says so: `network`.
+//! It hands out the shared memory behind exports, copies memory that cannot be shared, performs atomics on it, and
+//! passes calls (RDMA connects) to published services. It runs while there are exports or services, on one socket in
+//! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
+//! environment: `network`.
 
 mod address;
-mod answer;
 mod client;
 mod export;
 mod limits;
 mod network;
 mod protocol;
-mod registry;
 mod server;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -29,6 +28,8 @@ pub(crate) use network::{
 };
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};
-pub use registry::{ExportGuard, PublishGuard, export, publish};
-pub use server::{ConnectionId, Handler, OnClose, Reply, Request};
+
+pub use server::{
+    ConnectionId, ExportGuard, Handler, OnClose, PublishGuard, Reply, Request, export, publish,
+};
 pub(crate) use waiting::{WaitScope, is_held_up, is_in_progress};

@@ -1,35 +1,35 @@
-//! What goes over an agent's socket: one request message, one reply message. Both ends are on one machine, but may be of different
-//! builds: the version says so. Integers are little endian.
+//! Protocol of an agent's socket: one message per request and per reply. Both sides are on one machine, but may be
+//! different builds, which the version tells. Integers are little endian.
 
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE};
 
-/// Changes with every change of this file.
+/// Must change with every change of this file.
 const VERSION: u16 = 2;
 const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"SDrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"SDrp");
 
-/// Longest payload of one request or reply in bytes.
+/// Maximum payload of a request or reply in bytes.
 pub const MAX_PAYLOAD: usize = MAX_MESSAGE - 64;
 
-/// What is asked. `key` names an export or a service.
+/// Kind of a request. `key` identifies an export or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Operation {
-    /// Segments of an export from index `addr` on; shared ones with their memfds. `operands[0]` are the rights that are wanted, 1 read, 2
-    /// write, 4 atomic.
+    /// Returns segments of an export from index `addr` on; shared ones with their memfds. `operands[0]` are the
+    /// requested rights, 1 read, 2 write, 4 atomic.
     Describe = 1,
-    /// `len` bytes at `addr`.
+    /// Reads `len` bytes at `addr`.
     Read = 2,
-    /// The payload goes to `addr`.
+    /// Writes the payload to `addr`.
     Write = 3,
-    /// Adds `operands[0]` to the u64 at `addr`; answers the old value.
+    /// Adds `operands[0]` to the u64 at `addr`; returns the old value.
     FetchAdd = 4,
-    /// Replaces the u64 at `addr` by `operands[1]` if it equals `operands[0]`; answers the old value.
+    /// Replaces the u64 at `addr` by `operands[1]` if it equals `operands[0]`; returns the old value.
     CompareSwap = 5,
-    /// The payload goes to the service.
+    /// Passes the payload to the service.
     Call = 6,
-    /// The word that says whether the export stands: its memfd, and offset and value in the two halves of the answer's value.
+    /// Returns the export's validity word: its memfd, and its offset and value in the two halves of the reply's value.
     Validity = 7,
 }
 
@@ -91,12 +91,12 @@ impl RequestHeader {
     }
 }
 
-/// What the fixed part of a request that is accepted is written as.
+/// Encoding of the fixed part of a valid request.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     RequestHeader::decode(bytes).map(|header| header.encode().to_vec())
 }
 
-/// Fixed parts of all requests, for a key that names nothing.
+/// Fixed parts of all requests, with a nonexistent key.
 pub(crate) fn examples() -> Vec<Vec<u8>> {
     let request = |operation| RequestHeader {
         operation,
@@ -153,7 +153,7 @@ pub(super) struct SegmentEntry {
     pub len: u64,
     /// Offset in the memfd; 0 for a private segment.
     pub offset: u64,
-    /// Which of the message's descriptors; `None` for a private segment.
+    /// Index of the message's descriptor; `None` for a private segment.
     pub memfd: Option<u32>,
 }
 
@@ -185,7 +185,7 @@ impl SegmentEntry {
     }
 }
 
-/// Takes fixed-size fields off the front of a message.
+/// Reads fixed-size fields from the front of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

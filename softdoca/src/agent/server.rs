@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
 use super::address::AgentAddress;
-use super::export::Export;
+use super::export::{self, Export};
 use super::limits::Limits;
-use super::protocol::ReplyHeader;
+use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
-use crate::runtime::{Key, Listener, MAX_MESSAGE, RuntimeDir, Socket};
+use crate::runtime::{Key, Listener, MAX_FDS, MAX_MESSAGE, RuntimeDir, Socket};
 
-/// Names a connection for as long as the process lives.
+/// Identifies a connection for the lifetime of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(u64);
 
 /// A call from a peer.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The connection it came over, which stays open after the reply for as long as both want it.
+    /// The connection of the call, which stays open after the reply until one side closes it.
     pub connection: ConnectionId,
-    /// At most [`MAX_PAYLOAD`](super::MAX_PAYLOAD) bytes. From another process: check everything.
+    /// At most [`MAX_PAYLOAD`](super::MAX_PAYLOAD) bytes, from another process: must be validated.
     pub payload: &'a [u8],
     /// At most [`MAX_FDS`](crate::runtime::MAX_FDS).
     pub fds: Vec<OwnedFd>,
@@ -43,35 +43,35 @@ pub struct Reply {
     pub payload: Vec<u8>,
     /// At most [`MAX_FDS`](crate::runtime::MAX_FDS).
     pub fds: Vec<OwnedFd>,
-    /// Tells the service of the end of the connection.
+    /// Called when the connection ends.
     pub on_close: Option<OnClose>,
 }
 
-/// A published service. Runs in the agent thread, which serves all peers: it must neither wait nor call
+/// A published service. Runs in the agent thread, which serves all peers: it must not block or call
 /// [`request`](super::request).
 pub type Handler = Arc<dyn Fn(Request<'_>) -> Result<Reply> + Send + Sync>;
 
 pub(super) struct Connection {
     socket: Arc<Socket>,
-    /// Id of the process at the other end when it connected.
+    /// Process id of the peer when it connected.
     process: i32,
-    /// Exports and services of which something was granted over this connection, and that stand.
+    /// Valid exports and services of which something was granted over this connection.
     granted: Vec<Key>,
     /// The services called over this connection.
     pub(super) calls: Vec<(Key, Option<OnClose>)>,
 }
 
-/// Keys that one connection is used for; softdoca's own use each for one.
+/// Maximum number of keys per connection; softdoca's own clients use one.
 const MOST_KEYS: usize = 16;
 
-/// State shared between the agent thread and those who export and publish.
+/// State shared between the agent thread and the exporting and publishing threads.
 pub(super) struct Server {
     limits: Limits,
     listener: Mutex<Option<Listener>>,
     epoll: OwnedFd,
     wake: OwnedFd,
     stopping: AtomicBool,
-    /// Held while memory is copied, so that a withdrawn export is out of use when the withdrawal returns.
+    /// Held while memory is copied, so that an export is unused when its withdrawal returns.
     pub(super) exports: Mutex<HashMap<Key, Export>>,
     pub(super) services: Mutex<HashMap<Key, Handler>>,
     pub(super) connections: Mutex<HashMap<ConnectionId, Connection>>,
@@ -84,11 +84,11 @@ impl fmt::Debug for Server {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under these locks is a single insertion or removal: nothing is left half done by a panic.
+    // Every change under these locks is a single insertion or removal, so a panic leaves no inconsistent state.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Epoll data of what is no connection.
+/// Epoll data of descriptors other than connections.
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
@@ -126,18 +126,18 @@ impl Server {
         });
         let in_thread = Arc::clone(&server);
         let thread = std::thread::Builder::new().name("softdoca-agent".to_owned());
-        // The program's signal handlers are not to run in a thread that it does not know of.
+        // The program's signal handlers must not run in a thread that it does not know of.
         with_signals_blocked(|| thread.spawn(move || in_thread.run())).map_err(|error| {
             Error::OperatingSystem.because(format_args!("cannot start the agent thread: {error}"))
         })?;
         Ok(server)
     }
 
-    /// Frees the name and ends the thread, soon.
+    /// Frees the name and makes the thread exit.
     pub(super) fn stop(&self) {
         *lock(&self.listener) = None;
         self.stopping.store(true, Ordering::Release);
-        // Fails only when the counter is full: then it is awake already.
+        // Fails only if the counter is full: then a wake-up is pending already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -150,10 +150,10 @@ impl Server {
         self.revoke(key);
     }
 
-    /// Remembers that something of `key` was granted over a connection.
+    /// Records that something of `key` was granted over a connection.
     ///
     /// # Errors
-    /// [`Error::Full`] when it is used for many keys already.
+    /// [`Error::Full`] if the connection uses too many keys already.
     pub(super) fn grant(&self, id: ConnectionId, key: Key) -> Result<()> {
         if let Some(connection) = lock(&self.connections).get_mut(&id)
             && !connection.granted.contains(&key)
@@ -172,7 +172,7 @@ impl Server {
         Ok(())
     }
 
-    /// Nothing is granted of `key` any more: connections that were used for nothing else end.
+    /// Removes the grants of `key`: connections without other grants are closed.
     fn revoke(&self, key: Key) {
         for connection in lock(&self.connections).values_mut() {
             let before = connection.granted.len();
@@ -202,7 +202,7 @@ impl Server {
             }
         }
         self.revoke(key);
-        // After the locks: what the closures own may come back here.
+        // After the locks: drop code of the closures may call back into this module.
         drop((handler, dropped));
     }
 
@@ -231,12 +231,12 @@ impl Server {
                 }
             }
         }
-        // Whoever is still connected sees the end of the connection.
+        // Connected peers see the end of their connections.
         let connections = std::mem::take(&mut *lock(&self.connections));
         drop(connections);
     }
 
-    /// Does what is due, and says how long the thread may sleep.
+    /// Handles due timeouts, and returns the time until the next.
     fn tend(&self, door: &mut Door) -> Option<Timespec> {
         let now = Instant::now();
         if door.closed_until.is_some_and(|until| until <= now) {
@@ -257,13 +257,13 @@ impl Server {
         let first = door.unproven.front().map(|(until, _)| *until);
         let next = first.into_iter().chain(door.closed_until).min()?;
         let time = next.saturating_duration_since(now);
-        // Rounded up, so that it is due then.
+        // Rounded up, so that it is due at wake-up.
         Timespec::try_from(time + Duration::from_millis(1)).ok()
     }
 
     fn watch_listener(&self, flags: epoll::EventFlags) {
         if let Some(listener) = &*lock(&self.listener) {
-            // It is in the set as long as it lives.
+            // It is in the set for its whole lifetime.
             let _ = epoll::modify(
                 &self.epoll,
                 listener,
@@ -280,7 +280,7 @@ impl Server {
         };
         match accepted.and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, door))) {
             Ok(()) => {}
-            // Said to the peer, and enough for it.
+            // Reported to the peer only.
             Err(Error::Full) => door.complain(format_args!(
                 "the agent refuses a connection: it has {} of at most {}, one process at most {}",
                 lock(&self.connections).len(),
@@ -289,14 +289,14 @@ impl Server {
             )),
             Err(error) => {
                 door.complain(format_args!("the agent cannot take a connection: {error}"));
-                // Out of descriptors, most likely: the connection still waits, and would be reported again at once.
+                // Probably out of descriptors: the connection remains pending, and would be reported again at once.
                 door.closed_until = Some(Instant::now() + BACK_OFF);
                 self.watch_listener(epoll::EventFlags::empty());
             }
         }
     }
 
-    /// Takes a connection, or tells the peer that there is no room for it.
+    /// Accepts a connection, or tells the peer that the limit is reached.
     fn admit(&self, socket: Socket, door: &mut Door) -> Result<()> {
         let process = socket.peer_pid()?;
         let has_room = {
@@ -311,7 +311,7 @@ impl Server {
                 result: Err(Error::Full),
                 value: 0,
             };
-            // Its socket is empty: there is room for a message, unless it has gone.
+            // Its socket is empty, so the message fits, unless the peer has disconnected.
             let _ = socket.send(&refusal.encode(), &[]);
             return Err(Error::Full);
         }
@@ -358,7 +358,7 @@ impl Server {
         let Some(connection) = lock(&self.connections).remove(&id) else {
             return;
         };
-        // Before the descriptor is closed: another's copy of it would keep it in the epoll set.
+        // Before the descriptor is closed: a duplicate in another process would keep it in the epoll set.
         let _ = epoll::delete(&self.epoll, &*connection.socket);
         for on_close in connection
             .calls
@@ -370,15 +370,15 @@ impl Server {
     }
 }
 
-/// How long no connection is taken after one could not be.
+/// Pause after a failed accept.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// How connections are taken; of the agent thread alone.
+/// State of accepting connections; used by the agent thread only.
 struct Door {
     next_id: u64,
-    /// Connections over which nothing was granted when this was last looked at, and until when they may stay so.
+    /// Connections without a grant, with their deadlines.
     unproven: VecDeque<(Instant, ConnectionId)>,
-    /// The listener is not looked at before.
+    /// Time before which the listener is not polled.
     closed_until: Option<Instant>,
     complaints: Limited,
 }
@@ -393,7 +393,7 @@ impl Door {
         }
     }
 
-    /// Peers can cause these as fast as they like.
+    /// Limited, because peers can cause these at any rate.
     fn complain(&mut self, what: fmt::Arguments<'_>) {
         if let Some(suppressed) = self.complaints.admit(Instant::now()) {
             log::warn!("{what}{suppressed}");
@@ -401,7 +401,7 @@ impl Door {
     }
 }
 
-/// Runs code of a service; `None` when it panicked, which must not end the thread that serves all others.
+/// Runs code of a service; `None` if it panicked, which must not end the agent thread.
 pub(super) fn shielded<T>(action: impl FnOnce() -> T) -> Option<T> {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(action));
     result
@@ -425,6 +425,317 @@ pub(super) fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
     }
 }
 
+// Processing of one request by the agent.
+
+impl Server {
+    /// Receives a request and replies. Returns `false` if the peer has closed the connection. An error closes the
+    /// connection; invalid requests are answered instead.
+    pub(in crate::agent) fn answer(
+        &self,
+        id: ConnectionId,
+        socket: &Socket,
+        buffer: &mut [u8],
+    ) -> Result<bool> {
+        let mut head = [0; RequestHeader::SIZE];
+        let Some(len) = socket.peek(&mut head)? else {
+            return Ok(false);
+        };
+        let header = RequestHeader::decode(&head[..len])?;
+        // A write's payload is received directly into its destination; other messages are received into a buffer
+        // first.
+        if header.operation == Operation::Write {
+            let value = self.write(socket, &header);
+            return reply(socket, value, &[], &[]).map(|()| true);
+        }
+        let mut fds = Vec::new();
+        let Some(len) = socket.receive(buffer, &mut fds)? else {
+            return Ok(false);
+        };
+        let payload = buffer.get(RequestHeader::SIZE..len).unwrap_or_default();
+        match header.operation {
+            Operation::Write => unreachable!("answered above"),
+            Operation::Read => self.read(socket, &header)?,
+            Operation::FetchAdd => {
+                let value = self.atomic(&header, export::fetch_add(header.operands[0]));
+                reply(socket, value, &[], &[])?;
+            }
+            Operation::CompareSwap => {
+                let [expected, new] = header.operands;
+                let value = self.atomic(&header, export::compare_swap(expected, new));
+                reply(socket, value, &[], &[])?;
+            }
+            Operation::Describe => match self.describe(&header) {
+                Ok((count, payload, fds)) => {
+                    self.grant(id, header.key)?;
+                    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+                    reply(socket, Ok(count), &payload, &fds)?;
+                }
+                Err(error) => reply(socket, Err(error), &[], &[])?,
+            },
+            Operation::Validity => {
+                let word = self.with_export(header.key, |export| {
+                    export.validity.clone().ok_or(Error::NotSupported)
+                });
+                match word {
+                    Ok(word) => reply(socket, Ok(word.place()), &[], &[word.memfd.as_fd()])?,
+                    Err(error) => reply(socket, Err(error), &[], &[])?,
+                }
+            }
+            Operation::Call => {
+                let answer = self.call(
+                    &header,
+                    Request {
+                        connection: id,
+                        payload,
+                        fds,
+                    },
+                );
+                match answer {
+                    Ok(answer) => self.reply_to_call(id, socket, header.key, answer)?,
+                    Err(error) => reply(socket, Err(error), &[], &[])?,
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn with_export<T>(&self, key: Key, action: impl FnOnce(&Export) -> Result<T>) -> Result<T> {
+        lock(&self.exports)
+            .get(&key)
+            .ok_or(Error::NotFound)
+            .and_then(action)
+    }
+
+    fn read(&self, socket: &Socket, header: &RequestHeader) -> Result<()> {
+        let sent = self.with_export(header.key, |export| {
+            if !export.rights.read {
+                return Err(Error::NotPermitted);
+            }
+            let len = usize::try_from(header.len)
+                .ok()
+                .filter(|len| *len <= MAX_PAYLOAD)
+                .ok_or(Error::TooBig)?;
+            let pointer = export.pointer(header.addr, header.len)?;
+            socket.send_memory(
+                &ReplyHeader {
+                    result: Ok(()),
+                    value: 0,
+                }
+                .encode(),
+                pointer,
+                len,
+            )
+        });
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) => reply(socket, Err(error), &[], &[]),
+        }
+    }
+
+    fn write(&self, socket: &Socket, header: &RequestHeader) -> Result<u64> {
+        let mut head = [0; RequestHeader::SIZE];
+        let mut taken = false;
+        let written = self.with_export(header.key, |export| {
+            if !export.rights.write {
+                return Err(Error::NotPermitted);
+            }
+            let len = usize::try_from(header.len).map_err(|_| Error::TooBig)?;
+            let pointer = export.pointer(header.addr, header.len)?;
+            taken = true;
+            // SAFETY: inside a range that the program registered as writable by its peers and keeps valid while it is
+            // exported; withdrawing waits for the lock that is held here.
+            let received = unsafe { socket.receive_memory(&mut head, pointer, len) }?;
+            if received != Some(RequestHeader::SIZE + len) {
+                return Err(Error::InvalidValue);
+            }
+            Ok(0)
+        });
+        if !taken {
+            // The refused message is still in the socket; the result reports truncation, as intended.
+            // SAFETY: no memory is given.
+            let _ = unsafe { socket.receive_memory(&mut head, std::ptr::null_mut(), 0) };
+        }
+        written
+    }
+
+    fn atomic(
+        &self,
+        header: &RequestHeader,
+        operation: impl FnOnce(&std::sync::atomic::AtomicU64) -> u64,
+    ) -> Result<u64> {
+        self.with_export(header.key, |export| export.atomic(header.addr, operation))
+    }
+
+    fn describe(&self, header: &RequestHeader) -> Result<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)> {
+        self.with_export(header.key, |export| {
+            // The peer may have altered the descriptor's permissions.
+            if !export.rights.include(header.operands[0]) {
+                return Err(Error::NotPermitted);
+            }
+            let (entries, fds) = export.describe(header.addr);
+            let payload = entries.iter().flat_map(SegmentEntry::encode).collect();
+            Ok((export.segments.len() as u64, payload, fds))
+        })
+    }
+
+    fn call(&self, header: &RequestHeader, request: Request<'_>) -> Result<Reply> {
+        let handler = lock(&self.services)
+            .get(&header.key)
+            .cloned()
+            .ok_or(Error::NotFound)?;
+        let answer = shielded(|| handler(request)).unwrap_or(Err(Error::Unexpected))?;
+        if answer.payload.len() > MAX_PAYLOAD || answer.fds.len() > MAX_FDS {
+            return Err(Error::TooBig.because("a service's reply does not fit into one message"));
+        }
+        Ok(answer)
+    }
+
+    /// Records the call before the peer learns of its success, because it may disconnect at once.
+    fn reply_to_call(
+        &self,
+        id: ConnectionId,
+        socket: &Socket,
+        service: Key,
+        answer: Reply,
+    ) -> Result<()> {
+        self.grant(id, service)?;
+        if let Some(connection) = lock(&self.connections).get_mut(&id) {
+            connection.calls.push((service, answer.on_close));
+        }
+        if !lock(&self.services).contains_key(&service) {
+            // Withdrawn while its handler was running.
+            self.withdraw_service(service);
+            return Err(Error::Shutdown);
+        }
+        let fds: Vec<_> = answer.fds.iter().map(AsFd::as_fd).collect();
+        reply(socket, Ok(0), &answer.payload, &fds)
+    }
+}
+
+fn reply(
+    socket: &Socket,
+    value: Result<u64>,
+    payload: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<()> {
+    let header = ReplyHeader {
+        result: value.map(|_| ()),
+        value: value.unwrap_or(0),
+    };
+    let mut message = header.encode().to_vec();
+    message.extend_from_slice(payload);
+    socket.send(&message, fds)
+}
+
+// Exports and services of this process's agent, and its lifetime.
+
+struct Running {
+    server: Arc<Server>,
+    users: usize,
+}
+
+static AGENT: Mutex<Option<Running>> = Mutex::new(None);
+
+/// Keeps the agent running; dropping the last one stops it.
+#[derive(Debug)]
+struct AgentRef {
+    server: Arc<Server>,
+}
+
+impl AgentRef {
+    fn acquire() -> Result<AgentRef> {
+        let mut agent = AGENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &mut *agent {
+            running.users += 1;
+            return Ok(AgentRef {
+                server: Arc::clone(&running.server),
+            });
+        }
+        let server = Server::start(&AgentAddress::local()?)?;
+        *agent = Some(Running {
+            server: Arc::clone(&server),
+            users: 1,
+        });
+        Ok(AgentRef { server })
+    }
+}
+
+impl Drop for AgentRef {
+    fn drop(&mut self) {
+        let mut agent = AGENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &mut *agent {
+            running.users -= 1;
+            if running.users == 0 {
+                // Under the lock, so that the name is free before the next agent binds it.
+                self.server.stop();
+                *agent = None;
+            }
+        }
+    }
+}
+
+/// Withdraws an export when dropped: afterwards the agent copies nothing to or from the memory. Memory that a peer has
+/// mapped stays mapped there.
+#[derive(Debug)]
+pub struct ExportGuard {
+    key: Key,
+    agent: AgentRef,
+}
+
+impl ExportGuard {
+    /// The key under which the memory is offered.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+impl Drop for ExportGuard {
+    fn drop(&mut self) {
+        self.agent.server.withdraw_export(self.key);
+    }
+}
+
+/// Exports memory under `key`, starting the agent if necessary.
+///
+/// # Errors
+/// The agent cannot start: no runtime directory, thread or descriptors.
+pub fn export(key: Key, export: Export) -> Result<ExportGuard> {
+    let agent = AgentRef::acquire()?;
+    agent.server.add_export(key, export);
+    Ok(ExportGuard { key, agent })
+}
+
+/// Withdraws a service when dropped, and closes the connections that were made through it (without calling their
+/// [`OnClose`](OnClose)). A call that runs in the agent thread at that moment still finishes.
+#[derive(Debug)]
+pub struct PublishGuard {
+    key: Key,
+    agent: AgentRef,
+}
+
+impl PublishGuard {
+    /// The key under which the service is called.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+impl Drop for PublishGuard {
+    fn drop(&mut self) {
+        self.agent.server.withdraw_service(self.key);
+    }
+}
+
+/// Lets other processes call `handler` through [`request`](request), starting the agent if necessary.
+///
+/// # Errors
+/// As [`export`].
+pub fn publish(key: Key, handler: Handler) -> Result<PublishGuard> {
+    let agent = AgentRef::acquire()?;
+    agent.server.add_service(key, handler);
+    Ok(PublishGuard { key, agent })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::export::{Backing, Rights, Segment};
@@ -432,7 +743,7 @@ mod tests {
     use super::*;
     use crate::runtime::BootId;
 
-    /// An agent of its own beside that of the process, with one export.
+    /// An agent separate from that of the process, with one export.
     struct Agent {
         server: Arc<Server>,
         name: String,
@@ -535,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_over_which_nothing_was_granted_is_closed() {
+    fn idle_connection_without_a_grant_is_closed() {
         let agent = Agent::start(8, 1500);
         let (idle, refused, used) = (agent.connect(), agent.connect(), agent.connect());
         assert_eq!(agent.describe(&used), Ok(()));
@@ -549,7 +860,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_ends_with_the_export_that_it_was_used_for() {
+    fn connection_ends_with_its_export() {
         let agent = Agent::start(8, 60_000);
         let used = agent.connect();
         assert_eq!(agent.describe(&used), Ok(()));

@@ -1,4 +1,4 @@
-//! An agent that a test scripts: what peers of other builds, and hostile ones, may answer.
+//! A scripted agent for tests: replies of other builds and of hostile peers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::runtime::{BootId, Key, Listener, RuntimeDir, Socket};
 
-/// A request, as it came.
+/// A request as received.
 pub(crate) struct Asked {
     /// 1 describe, 2 read, 3 write, 4 and 5 atomics, 6 call.
     pub(crate) operation: u16,
@@ -15,10 +15,10 @@ pub(crate) struct Asked {
     pub(crate) len: u64,
 }
 
-/// The answer to a request: value, payload, descriptors. `None` leaves it without one.
+/// Reply to a request: value, payload, descriptors. `None` sends no reply.
 pub(crate) type Answer = Option<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)>;
 
-/// The agent of an address that nobody else has.
+/// An agent with an address of its own.
 pub(crate) struct ScriptedAgent {
     address: [u8; 32],
     stopping: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub(crate) struct ScriptedAgent {
 }
 
 impl ScriptedAgent {
-    /// Answers every request over any connection with what `script` says.
+    /// Answers every request on any connection with the reply of `script`.
     pub(crate) fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let boot = BootId::current().expect("a boot id").to_bytes();
         let key = Key::random().expect("a key");
@@ -61,12 +61,12 @@ impl ScriptedAgent {
         }
     }
 
-    /// Requests that have come so far.
+    /// Number of requests received.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// An export descriptor, as `memory/descriptor.rs` documents it: `kind` is 1 for PCIe and 2 for RDMA.
+    /// Builds an export descriptor as documented in `memory/descriptor.rs`: `kind` is 1 for PCIe and 2 for RDMA.
     pub(crate) fn descriptor(&self, kind: u8, permissions: u32, addr: u64, len: u64) -> Vec<u8> {
         let mut bytes = b"SOFTDOCA\x01\x00".to_vec();
         bytes.extend([kind, 0]);
@@ -121,12 +121,12 @@ fn serve(
         reply.extend(value.to_le_bytes());
         reply.extend(payload);
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
-        // The other side may have given up.
+        // The client may have given up.
         let _ = socket.send(&reply, &fds);
     }
 }
 
-/// A segment as an agent describes it; `memfd` is the index of its descriptor.
+/// Encodes a segment in the agent's format; `memfd` is the index of its descriptor.
 pub(crate) fn segment(addr: u64, len: u64, offset: u64, memfd: Option<u32>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [addr, len, offset] {

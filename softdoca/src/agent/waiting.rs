@@ -1,8 +1,8 @@
-//! How long a thread waits for agents of other processes.
+//! Limits on the time that a thread waits for agents of other processes.
 //!
-//! Memory that is not mapped here is copied by its exporter's agent while the thread that executes the task waits. An agent may answer late,
-//! and that thread has other work: a [`WaitScope`] surrounds a call of progress, or a submission outside of one, and bounds what is
-//! waited in it in all, however many tasks, pieces and agents there are.
+//! Memory that is not mapped in this process is copied by its exporter's agent while the thread that executes the task
+//! waits. An agent may be slow, and that thread has other work: a [`WaitScope`] around a call of progress, or around a
+//! submission outside of one, bounds the total wait in it, for any number of tasks, segments and agents.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::limits::{COPY_RATE, Limits};
 use crate::error::Result;
 
-/// When a wait is given up.
+/// Deadline of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) struct Deadline(Instant);
 
@@ -19,18 +19,18 @@ impl Deadline {
         Deadline(Instant::now() + time)
     }
 
-    /// Time left; 0 when it has passed.
+    /// Time left; 0 after the deadline.
     pub(super) fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 }
 
-/// After so much waiting in a scope, no further task is begun in it.
+/// Total wait in a scope after which no further task is started in it.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// What a copy has in any case: another agent may have used up the time before.
+/// Minimum time for a copy, even if another agent has used up the scope's.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// What the copies of a scope have waited.
+/// Wait of the copies in a scope.
 #[derive(Clone, Copy)]
 struct Waited {
     deadline: Deadline,
@@ -39,29 +39,29 @@ struct Waited {
 
 /// A scope is open.
 const OPEN: u8 = 1;
-/// [`ENOUGH`] was waited in it.
+/// At least [`ENOUGH`] was waited in it.
 const HELD_UP: u8 = 2;
-/// It is that of a submission outside of a call of progress.
+/// It belongs to a submission outside of a call of progress.
 const LONE: u8 = 4;
 
 thread_local! {
-    /// Looked at for every event and submission: a byte, and apart from what only copies need.
+    /// Checked for every event and submission: a byte, separate from the state that only copies need.
     static FLAGS: Cell<u8> = const { Cell::new(0) };
-    /// Of the open scope, once one of its copies has gone through an agent.
+    /// State of the open scope, once one of its copies has used an agent.
     static WAITED: Cell<Option<Waited>> = const { Cell::new(None) };
-    /// [`WAITED`] is set: what scopes look at, as it is small.
+    /// `true` if [`WAITED`] is set; checked by scopes, as it is small.
     static HAS_WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Bounds what this thread waits for agents until it is dropped.
+/// Bounds the waits of this thread for agents until it is dropped.
 #[must_use = "it ends when it is dropped"]
 pub(crate) struct WaitScope {
-    /// What is restored; `None` for a scope that shares its outer one.
+    /// State to restore; `None` for a scope that shares the outer one.
     outer: Option<(u8, Option<Waited>)>,
 }
 
 impl WaitScope {
-    /// For a call of progress. One inside of a callback has time of its own.
+    /// Opens a scope for a call of progress. One inside a callback has its own limit.
     #[inline]
     pub(crate) fn of_progress() -> WaitScope {
         WaitScope {
@@ -69,7 +69,7 @@ impl WaitScope {
         }
     }
 
-    /// For a submission: inside of a call of progress it shares that call's time.
+    /// Opens a scope for a submission: inside a call of progress it shares that call's limit.
     #[inline]
     pub(crate) fn of_submission() -> WaitScope {
         if FLAGS.get() & OPEN != 0 {
@@ -108,19 +108,20 @@ fn set_waited(waited: Option<Waited>) {
     WAITED.set(waited);
 }
 
-/// Returns `true` if agents have made this thread wait so long that the rest of its work is left to the next call of progress.
+/// Returns `true` if waits for agents have taken so long that the rest of the work is left to the next call of
+/// progress.
 #[inline(always)]
 pub(crate) fn is_held_up() -> bool {
     FLAGS.get() & HELD_UP != 0
 }
 
-/// Returns `true` if this thread is in a call of progress, which goes on after whatever is done now.
+/// Returns `true` if this thread is in a call of progress, which continues after the current operation.
 #[inline]
 pub(crate) fn is_in_progress() -> bool {
     FLAGS.get() & (OPEN | LONE) == OPEN
 }
 
-/// Waits for an agent until a copy of `len` bytes is done or was given up: `action` gets the deadline.
+/// Waits for an agent until a copy of `len` bytes is done or times out: `action` gets the deadline.
 pub(super) fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
     let limits = Limits::get()?;
     let (begin, before) = (Instant::now(), WAITED.get());
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_scope_share_one_deadline() {
+    fn copies_in_a_scope_share_a_deadline() {
         let progress = WaitScope::of_progress();
         let first = deadline();
         assert_eq!(deadline(), first);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_copy_ends_the_work_of_its_call_alone() {
+    fn slow_copy_fails_only_its_own_call() {
         let progress = WaitScope::of_progress();
         let slow = |_: Deadline| {
             std::thread::sleep(ENOUGH);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn large_copies_have_more_time() {
+    fn deadline_grows_with_the_size_of_a_copy() {
         let _progress = WaitScope::of_progress();
         let first = deadline();
         let large = within_scope(COPY_RATE as usize, Ok).unwrap();

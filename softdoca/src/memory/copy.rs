@@ -1,18 +1,19 @@
-//! Moving bytes between memory maps and private memory. Ranges are checked here; permissions of a peer's access are the caller's.
+//! Copies between memory maps and private memory. Ranges are validated here; permissions of a peer's access are
+//! validated by the caller.
 
+use super::imported::Region;
 use super::imported::{Imported, Piece};
 use super::mmap::Mmap;
 use super::move_bytes::move_bytes;
-use super::region::Region;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
 /// Copies `len` bytes between (or within) maps. Addresses of an imported map are its exporter's.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] outside a range, [`Error::BadState`] when a map is not started, [`Error::NotPermitted`] when `dst` is not
-/// writable; when bytes go through an exporter's agent, its errors, of which an exporter that
-/// has ended or withdrawn the memory is [`Error::NotFound`]; so it is when the memory is mapped here.
+/// [`Error::InvalidValue`] outside a range, [`Error::BadState`] if a map is not started, [`Error::NotPermitted`] if
+/// `dst` is not writable, [`Error::NotFound`] if an exporter has exited or withdrawn the memory; if an exporter's
+/// agent copies, its errors.
 #[inline]
 pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<()> {
     if let (Some(to), Some(from), true) = (
@@ -20,8 +21,8 @@ pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) ->
         src.local_ptr(src_addr, len as u64),
         dst.is_writable(),
     ) {
-        // SAFETY: both pointers are good for `len` bytes, `to` for writing. They may overlap. Others may access the memory at the
-        // same time, as with a NIC: what is copied then is unspecified bytes, of which no value is invalid.
+        // SAFETY: both pointers are valid for `len` bytes, `to` for writing. They may overlap. Others may access the
+        // memory concurrently, as with a NIC: the copied bytes are then unspecified, but no value is invalid.
         unsafe { move_bytes(from, to, len) };
         return Ok(());
     }
@@ -40,10 +41,11 @@ pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) ->
     Ok(())
 }
 
-/// Bytes of a bounce buffer, for copies between two maps that are both not mapped here.
+/// Size of a bounce buffer, for copies between two maps neither of which is mapped here.
 const BOUNCE: usize = 64 * 1024;
 
-/// Copies the first of `len` bytes that are reached in one way on both sides; says how many. Both ranges have been checked.
+/// Copies the first of `len` bytes that have one access method on both sides; returns their number. Both ranges have
+/// been validated.
 fn copy_piece(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<usize> {
     let (to, to_len) = dst.piece(dst_addr, len)?;
     let (from, from_len) = src.piece(src_addr, len)?;
@@ -52,7 +54,7 @@ fn copy_piece(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) 
         // SAFETY: as in `copy`.
         (Piece::Mapped(to), Piece::Mapped(from)) => unsafe { move_bytes(from, to, len) },
         (Piece::Mapped(to), Piece::Remote) => {
-            // SAFETY: `to` is good for writing `len` bytes.
+            // SAFETY: `to` is valid for writing `len` bytes.
             unsafe { src.region()?.read(src_addr, to, len) }?;
         }
         (Piece::Remote, Piece::Mapped(from)) => dst.region()?.write(dst_addr, from, len)?,
@@ -78,11 +80,11 @@ impl Mmap {
     /// As [`copy`].
     ///
     /// # Safety
-    /// The `len` bytes at `to` are the caller's to write.
+    /// `to` must be valid for writing `len` bytes.
     #[inline]
     pub unsafe fn read_into(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
         if let Some(from) = self.local_ptr(addr, len as u64) {
-            // SAFETY: `from` is good for `len` bytes, `to` by the caller's promise.
+            // SAFETY: `from` is valid for `len` bytes, `to` by the caller's guarantee.
             unsafe { move_bytes(from, to, len) };
             return Ok(());
         }
@@ -91,7 +93,7 @@ impl Mmap {
         while done < len {
             let position = addr + done as u64;
             let (from, piece) = self.piece(position, len - done)?;
-            // SAFETY: `to` is good for `len` bytes, of which this writes those from `done` on.
+            // SAFETY: `to` is valid for `len` bytes, of which this writes those from `done` on.
             unsafe {
                 match from {
                     Piece::Mapped(from) => move_bytes(from, to.add(done), piece),
@@ -109,11 +111,11 @@ impl Mmap {
     /// As [`copy`].
     ///
     /// # Safety
-    /// The `len` bytes at `from` can be read.
+    /// `from` must be valid for reading `len` bytes.
     #[inline]
     pub unsafe fn write_from(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
         if let (Some(to), true) = (self.local_ptr(addr, len as u64), self.is_writable()) {
-            // SAFETY: `to` is good for writing `len` bytes, `from` for reading them by the caller's promise.
+            // SAFETY: `to` is valid for writing `len` bytes, `from` for reading them by the caller's guarantee.
             unsafe { move_bytes(from, to, len) };
             return Ok(());
         }
@@ -157,7 +159,7 @@ impl Mmap {
         }
     }
 
-    /// How the bytes from `addr` on are reached. The range has been checked.
+    /// Access method of the bytes from `addr` on. The range has been validated.
     fn piece(&self, addr: u64, len: usize) -> Result<(Piece, usize)> {
         match self.imported() {
             None => Ok((

@@ -1,4 +1,4 @@
-//! Export descriptors: what one process gives another so that it can reach a memory map.
+//! Export descriptors: opaque bytes by which another process can access a memory map.
 //!
 //! Little endian: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
 //! (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none). Version 1 ends
@@ -10,7 +10,7 @@ use crate::runtime::Key;
 
 use super::permissions::Permissions;
 
-/// What an export is for.
+/// Kind of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ExportKind {
@@ -21,7 +21,7 @@ pub enum ExportKind {
 }
 
 impl ExportKind {
-    /// The permissions of which an export of this kind needs at least one.
+    /// Permissions of which an export of this kind needs at least one.
     pub const fn permissions(self) -> Permissions {
         match self {
             ExportKind::Pci => Permissions::PCI,
@@ -30,7 +30,7 @@ impl ExportKind {
     }
 }
 
-/// The content of an export descriptor.
+/// Contents of an export descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub kind: ExportKind,
@@ -41,25 +41,25 @@ pub(super) struct Descriptor {
     pub len: u64,
     pub agent: AgentAddress,
     pub key: Key,
-    /// Set on an export for PCI of memory that RDMA peers may use, too: the importer may export it again for RDMA.
+    /// Set on a PCI export of memory that RDMA peers may also access: the importer may export it again for RDMA.
     pub onward: Option<Key>,
-    /// How peers on other machines reach it.
+    /// Access for peers on other machines.
     pub network: Option<NetworkOffer>,
 }
 
 const MAGIC: [u8; 8] = *b"SOFTDOCA";
-/// Without and with an offer to the network.
+/// Sizes without and with a network offer.
 const VERSIONS: [u16; 2] = [1, 2];
 const NO_KEY: [u8; Key::SIZE] = [0; Key::SIZE];
 
 impl Descriptor {
-    /// Encoded size in bytes without an offer to the network.
+    /// Encoded size in bytes without a network offer.
     pub const SIZE: usize = 96;
 
-    /// How the memory is reached from here.
+    /// Access method from this process.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for another machine's that is not reached over the network.
+    /// [`Error::NotSupported`] for another machine's memory without a network offer.
     pub fn route(&self) -> Result<Route> {
         self.agent.route(self.network.as_ref())
     }
@@ -82,7 +82,7 @@ impl Descriptor {
         bytes
     }
 
-    /// Reads and checks a descriptor that came from anywhere.
+    /// Decodes and validates an untrusted descriptor.
     pub fn decode(bytes: &[u8]) -> Result<Descriptor> {
         let invalid = |reason: std::fmt::Arguments<'_>| {
             Error::InvalidValue.because(format_args!(
@@ -155,12 +155,12 @@ impl Descriptor {
     }
 }
 
-/// What a descriptor that is accepted is written as.
+/// Encoding of a valid descriptor.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     Descriptor::decode(bytes).map(|descriptor| descriptor.encode())
 }
 
-/// Descriptors of nothing that exists, which are accepted all the same.
+/// Valid descriptors of nonexistent memory.
 pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
     let key = Key::from_bytes([1; Key::SIZE]);
     let pci = Descriptor {
@@ -185,7 +185,7 @@ pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
     Ok([pci, rdma, remote].map(|it| it.encode()).into())
 }
 
-/// Takes fixed-size fields off the front.
+/// Reads fixed-size fields from the front.
 struct Fields<'a, 'b> {
     rest: &'a mut &'b [u8],
 }
@@ -240,7 +240,7 @@ mod tests {
             ..remote
         };
         assert_eq!(Descriptor::decode(&pci.encode()), Err(Error::InvalidValue));
-        // Programs have buffers of that size for it.
+        // Programs have buffers of that size.
         const { assert!(Descriptor::SIZE + NetworkOffer::LONGEST <= 512) };
     }
 

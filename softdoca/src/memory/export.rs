@@ -17,26 +17,27 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
-/// An export that was made.
+/// An existing export.
 #[derive(Debug)]
 pub(super) struct Exported {
     descriptor: Arc<[u8]>,
-    /// Absent, as the guard, for an imported map. It goes first: peers that have the memory mapped stop using it.
+    /// Absent, as the guard, for an imported map. Dropped first: peers that have mapped the memory stop using it.
     _validity: Option<Validity>,
-    /// Absent for an imported map: the original exporter serves it on this machine.
+    /// Absent for an imported map, which the original exporter serves on this machine.
     _guard: Option<ExportGuard>,
-    /// Absent for PCI, and when this process does not use the network.
+    /// Absent for PCI, and if this process does not use the network.
     _network: Option<NetworkGuard>,
 }
 
 impl Mmap {
-    /// The export descriptor for one kind of peer, valid (and kept by the map) until the map is stopped.
+    /// Returns the export descriptor for one kind of peer, valid (and owned by the map) until the map is stopped.
     ///
-    /// An imported map can be exported once more: from PCIe to RDMA, when its exporter permits RDMA. Whoever imports it then reaches
-    /// the original exporter directly.
+    /// An imported map can be exported again: from PCIe to RDMA, if its exporter permits RDMA. Importers of that
+    /// export access the original exporter directly.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] when it is not started, or its permissions say nothing of that kind; [`Error::NotFound`] when `device` was not added.
+    /// [`Error::NotPermitted`] if it is not started, or its permissions do not allow this kind; [`Error::NotFound`] if
+    /// `device` was not added.
     pub fn export(&self, kind: ExportKind, device: &Arc<Device>) -> Result<Arc<[u8]>> {
         let mut setup = self.setup();
         if !self.is_usable() {
@@ -177,8 +178,9 @@ impl Mmap {
         ))
     }
 
-    /// Lets peers on other machines reach an imported map through this process, which has its pages: its owner may not use the network.
-    /// The import that is made for it has the rights that the owner gives to RDMA peers, and ends when the owner stops the map.
+    /// Lets peers on other machines access an imported map through this process, which has its pages mapped, because
+    /// its owner may not use the network. That import has the rights that the owner gives to RDMA peers, and ends when
+    /// the owner stops the map.
     fn offer_onward(
         &self,
         setup: &Setup,
@@ -198,19 +200,19 @@ impl Mmap {
     }
 }
 
-/// An imported map that is offered to the network.
+/// An imported map with a network offer.
 impl Memory for Mmap {
     fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
         self.local_ptr(addr, len)
     }
 
     unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { self.read_into(addr, to, len) }
     }
 
     unsafe fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { self.write_from(addr, from, len) }
     }
 

@@ -1,25 +1,24 @@
-//! Memory of another process.
+//! Memory of other processes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, ExportKind};
-use super::region::Region;
 use crate::agent::{
     Limits, NetworkRegion, RemoteBacking, RemoteRegion, RemoteSegment, Rights, Route,
 };
 use crate::error::{Error, Result};
 use crate::runtime::sealed_memory_len;
 
-/// An imported range: what is mapped here, and the way to the rest.
+/// An imported range: mapped segments, and access to the rest.
 #[derive(Debug)]
 pub(super) struct Imported {
     pub descriptor: Descriptor,
     pub rights: Rights,
-    /// Ascending, gapless, the whole range.
+    /// The whole range, ascending and contiguous.
     segments: Box<[Segment]>,
-    /// The exporter's word about the export; `None` when nothing is mapped, as its agent knows then.
+    /// Validity word of the export; `None` if nothing is mapped, because then the agent reports the end.
     validity: Option<Validity>,
     region: Region,
 }
@@ -32,12 +31,12 @@ struct Segment {
     mapping: Option<Mapping>,
 }
 
-/// The exporter's word about the export.
+/// Validity word of the export.
 #[derive(Debug)]
 struct Validity {
     /// Of 4 bytes.
     mapping: Mapping,
-    /// Of the word, while the export stands.
+    /// The word's value while the export is valid.
     value: u32,
 }
 
@@ -67,8 +66,8 @@ impl Validity {
 
     #[inline]
     fn holds(&self) -> bool {
-        // SAFETY: aligned, and mapped as long as `mapping` lives; whoever writes there uses atomics, or does not follow the protocol, and
-        // any value is valid.
+        // SAFETY: aligned, and mapped as long as `mapping` lives; correct peers use atomics, and any value is valid if
+        // others do not.
         let word = unsafe { AtomicU32::from_ptr(self.mapping.pointer(0).cast()) };
         word.load(Ordering::Acquire) == self.value
     }
@@ -79,7 +78,7 @@ impl Validity {
 struct Mapping {
     base: *mut u8,
     len: usize,
-    /// Where the segment begins: memfds are mapped in whole pages.
+    /// Start of the segment: memfds are mapped in whole pages.
     skip: usize,
 }
 
@@ -90,13 +89,13 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `map`, and pointers into it are not kept beyond the `Imported` that owns it.
-        // It cannot fail for a range that mmap returned.
+        // SAFETY: created by `map`, and pointers into it do not outlive the `Imported` that owns it.
+        // Cannot fail for a range returned by mmap.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }
 
-/// A run of bytes that is reached in one way.
+/// A run of bytes with one access method.
 pub(super) enum Piece {
     /// Directly.
     Mapped(*mut u8),
@@ -105,7 +104,7 @@ pub(super) enum Piece {
 }
 
 impl Imported {
-    /// Asks the exporter for the memory and maps what can be mapped.
+    /// Requests the memory from the exporter and maps the segments that can be mapped.
     pub fn new(bytes: &[u8]) -> Result<Imported> {
         let descriptor = Descriptor::decode(bytes)?;
         let rights = match descriptor.kind {
@@ -166,7 +165,8 @@ impl Imported {
         })
     }
 
-    /// Returns `true` if the exporter has stopped or destroyed the map. Also `false` when nothing of it is mapped here: its agent tells then.
+    /// Returns `true` if the exporter has stopped or destroyed the map. `false` if nothing of it is mapped here: then
+    /// its agent reports that.
     #[inline]
     pub fn is_withdrawn(&self) -> bool {
         self.validity
@@ -174,7 +174,8 @@ impl Imported {
             .is_some_and(|validity| !validity.holds())
     }
 
-    /// The `len` bytes at the exporter's `addr`, if they are mapped here in one run and still exported. The range has been checked.
+    /// Returns the `len` bytes at the exporter's `addr` if they are mapped contiguously and still exported. The range
+    /// has been validated.
     #[inline]
     pub fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
         if self.is_withdrawn() {
@@ -190,7 +191,7 @@ impl Imported {
             .map(|mapping| mapping.pointer(addr - segment.start))
     }
 
-    /// How the bytes from `addr` on are reached, and how many of them, at most `len`.
+    /// Returns the access method of the bytes from `addr` on, and their number, at most `len`.
     pub fn piece(&self, addr: u64, len: u64) -> Option<(Piece, u64)> {
         let segment = self.segment(addr)?;
         let piece = match &segment.mapping {
@@ -208,7 +209,7 @@ impl Imported {
             .filter(|segment| segment.start <= addr)
     }
 
-    /// The way to what is not mapped.
+    /// Access to segments that are not mapped.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -222,7 +223,7 @@ impl Mapping {
     }
 }
 
-/// Returns `true` if a segment lies at the same place of a page here as in its exporter: else what is aligned there is not here.
+/// Returns `true` if a segment has the same offset within a page here as in its exporter: otherwise alignment differs.
 fn is_congruent(segment: &RemoteSegment) -> bool {
     let page = rustix::param::page_size() as u64;
     match segment.backing {
@@ -273,6 +274,81 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
     }))
 }
 
+// Memory of other processes that is not mapped here.
+
+/// Access method of memory that is not mapped here.
+#[derive(Debug)]
+pub(in crate::memory) enum Region {
+    /// Through the agent of a process of this machine.
+    Agent(RemoteRegion),
+    /// Over the network.
+    Network(Box<NetworkRegion>),
+}
+
+impl Region {
+    /// Copies `len` bytes at `addr` to `to`.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`].
+    ///
+    /// # Safety
+    /// `to` must be valid for writing `len` bytes.
+    pub(in crate::memory) unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
+        match self {
+            // SAFETY: the caller's guarantee.
+            Region::Agent(region) => unsafe { region.read(addr, to, len) },
+            // SAFETY: the caller's guarantee.
+            Region::Network(region) => unsafe { region.read(addr, to, len) },
+        }
+    }
+
+    /// Copies `len` bytes at `from` to `addr`.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`].
+    pub(in crate::memory) fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
+        match self {
+            Region::Agent(region) => region.write(addr, from, len),
+            Region::Network(region) => region.write(addr, from, len),
+        }
+    }
+
+    /// Adds `value` to the u64 at `addr`; returns the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::fetch_add`].
+    pub(in crate::memory) fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        match self {
+            Region::Agent(region) => region.fetch_add(addr, value),
+            Region::Network(region) => region.fetch_add(addr, value),
+        }
+    }
+
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::fetch_add`].
+    pub(in crate::memory) fn compare_swap(
+        &self,
+        addr: u64,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64> {
+        match self {
+            Region::Agent(region) => region.compare_swap(addr, expected, new),
+            Region::Network(region) => region.compare_swap(addr, expected, new),
+        }
+    }
+
+    /// Returns `true` if the owner has exited or has no exports left.
+    pub(in crate::memory) fn is_closed(&self) -> bool {
+        match self {
+            Region::Agent(region) => region.is_closed(),
+            Region::Network(region) => region.is_closed(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::fs::{MemfdFlags, SealFlags};
@@ -286,7 +362,7 @@ mod tests {
         atomic: false,
     };
 
-    /// What an exporter may hand out: `len` bytes from `offset` on of a memfd of four pages.
+    /// A segment as an exporter may describe it: `len` bytes from `offset` on of a memfd of four pages.
     fn segment(seals: SealFlags, offset: u64, len: u64) -> RemoteSegment {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = rustix::fs::memfd_create("test", flags).unwrap();
@@ -300,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_exporter_could_take_away_is_not_mapped() {
+    fn shrinkable_memory_is_not_mapped() {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         for (offset, len) in [(0, 4 * PAGE), (PAGE, PAGE), (PAGE + 8, 3 * PAGE - 8)] {
             let mapping = map(segment(sealed, offset, len), RIGHTS).unwrap();
@@ -313,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_behind_the_end_is_not_mapped() {
+    fn memory_beyond_the_end_is_not_mapped() {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         for (offset, len) in [
             (0, 4 * PAGE + 1),

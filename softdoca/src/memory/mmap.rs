@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::descriptor::ExportKind;
 use super::export::Exported;
 use super::imported::Imported;
+use super::imported::Region;
 use super::permissions::Permissions;
-use super::region::Region;
 use super::sharing;
 use crate::agent::{NetworkOffer, Segment};
 use crate::check::{self, Mistake};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// A range of memory that devices may use: of this process, or imported from another one. Shared as `Arc<Mmap>`.
+/// A range of memory for devices: of this process, or imported from another one. Shared as `Arc<Mmap>`.
 ///
-/// What the data path reads (range, permissions, whether it is started) is in atomics of its own, so that it takes no lock.
+/// The data path's state (range, permissions, started or not) is in separate atomics, so that it takes no lock.
 #[derive(Debug)]
 pub struct Mmap {
     addr: AtomicU64,
@@ -36,22 +36,22 @@ pub struct Mmap {
     setup: Mutex<Setup>,
 }
 
-/// Function of the program that frees the range of a map: address, length, and the value that was given with it.
+/// Function of the program that frees a map's range. Arguments: address, length, and the user data set with it.
 pub type FreeFunction = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// Who frees the range when the map is destroyed.
+/// Release callback of the range.
 #[derive(Debug, Clone, Copy)]
 pub struct FreeCallback {
-    /// What is called.
+    /// The function.
     pub function: FreeFunction,
-    /// Its last argument, a pointer of the program's with its provenance exposed.
+    /// Its user data, a pointer of the program's with its provenance exposed.
     pub opaque: usize,
 }
 
-/// What changes only while nobody transfers data.
+/// State that changes only while no data is transferred.
 #[derive(Debug)]
 pub(super) struct Setup {
-    /// Most devices that can be added.
+    /// Maximum number of devices.
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
     /// Of a started map of this process.
@@ -59,7 +59,7 @@ pub(super) struct Setup {
     pub pci: Option<Exported>,
     pub rdma: Option<Exported>,
     free: Option<FreeCallback>,
-    /// The map has been started since the callback was set.
+    /// `true` if the map has been started since the callback was set.
     free_is_due: bool,
 }
 
@@ -78,10 +78,10 @@ impl Default for Setup {
 }
 
 impl Mmap {
-    /// Most devices of one map, if the program sets no other limit.
+    /// Default maximum number of devices of a map.
     pub const MAX_DEVICES: u32 = 64;
 
-    /// A map without a range, with the default permission.
+    /// Creates a map without a range, with the default permission.
     pub fn new() -> Mmap {
         Mmap {
             addr: AtomicU64::new(0),
@@ -98,11 +98,13 @@ impl Mmap {
         }
     }
 
-    /// A map of another process's memory, from its export descriptor; usable at once. It has the exporter's addresses and permissions.
+    /// Imports another process's memory from its export descriptor; usable at once. It has the exporter's addresses
+    /// and permissions.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for bytes that are no descriptor, [`Error::UnsupportedVersion`], [`Error::NotSupported`] for
-    /// another machine's, [`Error::NotFound`] when the exporter has ended or withdrawn it.
+    /// [`Error::InvalidValue`] for bytes that are not a descriptor, [`Error::UnsupportedVersion`],
+    /// [`Error::NotSupported`] for another machine's memory, [`Error::NotFound`] if the exporter has exited or
+    /// withdrawn it.
     pub fn import(descriptor: &[u8], device: &Arc<Device>) -> Result<Mmap> {
         let imported = Imported::new(descriptor)?;
         let mut mmap = Mmap::new();
@@ -164,7 +166,7 @@ impl Mmap {
     /// First address and length; the exporter's for an imported map.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it was never set.
+    /// [`Error::BadState`] if it was never set.
     pub fn memrange(&self) -> Result<(u64, u64)> {
         let (addr, len) = self.range();
         if len == 0 {
@@ -174,10 +176,11 @@ impl Mmap {
         }
     }
 
-    /// Sets what frees the range when the map is destroyed, or that nothing does.
+    /// Sets or removes the function that frees the range when the map is destroyed.
     ///
     /// # Errors
-    /// [`Error::BadState`] when started, [`Error::NotPermitted`] for an imported map: the range is its exporter's.
+    /// [`Error::BadState`] if started, [`Error::NotPermitted`] for an imported map, whose range belongs to the
+    /// exporter.
     pub fn set_free_callback(&self, callback: Option<FreeCallback>) -> Result<()> {
         self.check_unstarted("the callback that frees the range")?;
         let mut setup = self.setup();
@@ -186,14 +189,14 @@ impl Mmap {
         Ok(())
     }
 
-    /// What is to free the range, if the map was started after it was set; asked once, when the map is destroyed.
+    /// Takes the release callback, if the map was started after it was set; called once, when the map is destroyed.
     pub fn take_free_callback(&self) -> Option<FreeCallback> {
         let mut setup = self.setup();
         let callback = setup.free.take();
         callback.filter(|_| setup.free_is_due)
     }
 
-    /// Sets what devices and peers may do.
+    /// Sets the permissions of devices and peers.
     ///
     /// # Errors
     /// [`Error::BadState`] when started.
@@ -204,7 +207,7 @@ impl Mmap {
         Ok(())
     }
 
-    /// What devices and peers may do; the exporter's setting for an imported map.
+    /// Permissions of devices and peers; the exporter's for an imported map.
     #[inline]
     pub fn permissions(&self) -> Permissions {
         Permissions::from_bits_retain(self.permissions.load(Ordering::Relaxed))
@@ -219,15 +222,16 @@ impl Mmap {
         Ok(())
     }
 
-    /// How many devices can be added.
+    /// Maximum number of devices.
     pub fn max_devices(&self) -> u32 {
         self.setup().max_devices
     }
 
-    /// Sets how many devices can be added.
+    /// Sets the maximum number of devices.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for fewer than there are, or none; [`Error::NotPermitted`] once started, exported or imported.
+    /// [`Error::InvalidValue`] for 0 or less than the present number; [`Error::NotPermitted`] once started, exported
+    /// or imported.
     pub fn set_max_devices(&self, count: u32) -> Result<()> {
         self.expect_fresh("the number of devices is set of")?;
         let mut setup = self.setup();
@@ -240,10 +244,10 @@ impl Mmap {
         Ok(())
     }
 
-    /// Takes a device away.
+    /// Removes a device.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when it was not added, [`Error::NotPermitted`] once started, exported or imported.
+    /// [`Error::NotFound`] if it was not added, [`Error::NotPermitted`] once started, exported or imported.
     pub fn remove_device(&self, device: &Arc<Device>) -> Result<()> {
         self.expect_fresh("a device is removed from")?;
         let devices = &mut self.setup().devices;
@@ -281,7 +285,8 @@ impl Mmap {
             .any(|known| Arc::ptr_eq(known, device))
     }
 
-    /// Lets several threads use the map while bufs of it exist: they are no longer counted. The engine needs no more than that.
+    /// Allows use of the map by several threads while bufs of it exist: bufs are no longer counted. The engine needs
+    /// nothing else for that.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] once started, or with bufs.
@@ -344,7 +349,7 @@ impl Mmap {
         Ok(())
     }
 
-    /// Whether it may be destroyed.
+    /// Checks that the map may be destroyed.
     ///
     /// # Errors
     /// As [`Mmap::stop`].
@@ -362,7 +367,7 @@ impl Mmap {
         }
     }
 
-    /// Stops without asking for bufs.
+    /// Stops without checking for bufs.
     pub(crate) fn withdraw(&self) {
         let mut setup = self.setup();
         let exports = (setup.pci.take(), setup.rdma.take());
@@ -378,7 +383,7 @@ impl Mmap {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if an export was ever made of it.
+    /// Returns `true` if an export was ever created.
     pub fn is_exported(&self) -> bool {
         self.exported.load(Ordering::Relaxed)
     }
@@ -389,7 +394,7 @@ impl Mmap {
         self.imported.is_some()
     }
 
-    /// What the import was exported for; `None` for memory of this process.
+    /// Kind of the import; `None` for memory of this process.
     #[inline]
     pub fn import_kind(&self) -> Option<ExportKind> {
         self.imported
@@ -397,7 +402,7 @@ impl Mmap {
             .map(|imported| imported.descriptor.kind)
     }
 
-    /// Returns `true` if data can be moved: started and not stopped, or imported.
+    /// Returns `true` if data can be transferred: started and not stopped, or imported.
     #[inline]
     pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Acquire)
@@ -417,7 +422,7 @@ impl Mmap {
         )
     }
 
-    /// Returns `true` if all of the `len` bytes at `addr` belong to the range. Never wraps around.
+    /// Returns `true` if all of the `len` bytes at `addr` belong to the range. Does not wrap around.
     #[inline]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         let (start, size) = self.range();
@@ -425,25 +430,26 @@ impl Mmap {
             .is_some_and(|offset| offset <= size && len <= size - offset)
     }
 
-    /// The `len` bytes at `addr` (the exporter's address, if imported) as a pointer that this process can use; `None` when they are
-    /// outside the range or not mapped here in one run, and when the map is not usable. [`copy`](super::copy()) and the methods below
-    /// reach them then.
+    /// Returns the `len` bytes at `addr` (the exporter's address, if imported) as a pointer valid in this process;
+    /// `None` if they are outside the range or not mapped contiguously, or the map is not usable. Use
+    /// [`copy`](super::copy()) and the methods below in that case.
     ///
-    /// Other processes may write there: no reference may be made of it, and memory that is not [`Mmap::is_writable`] may not be written.
-    /// The pointer is good while the map lives and, for memory of this process, is not stopped.
+    /// Other processes may write there: no reference may be created to it, and memory that is not
+    /// [`Mmap::is_writable`] must not be written. The pointer is valid while the map lives and, for memory of this
+    /// process, is not stopped.
     #[inline]
     pub fn local_ptr(&self, addr: u64, len: u64) -> Option<*mut u8> {
         if !self.is_usable() || !self.contains(addr, len) {
             return None;
         }
         match &self.imported {
-            // Given as a pointer by the program, and at most as wide.
+            // Came from the program as a pointer, so it fits.
             None => Some(std::ptr::with_exposed_provenance_mut(addr as usize)),
             Some(imported) => imported.pointer(addr, len),
         }
     }
 
-    /// How the memory is reached over the network, when it is another machine's.
+    /// Network access to the memory, if it is another machine's.
     pub(crate) fn network_offer(&self) -> Option<&NetworkOffer> {
         match self.imported.as_ref()?.region() {
             Region::Network(region) => Some(region.offer()),
@@ -455,17 +461,17 @@ impl Mmap {
         self.imported.as_ref()
     }
 
-    /// The program's own value, 0 until set.
+    /// The program's user data, 0 until set.
     pub fn user_data(&self) -> u64 {
         self.user_data.load(Ordering::Relaxed)
     }
 
-    /// Sets the program's own value.
+    /// Sets the program's user data.
     pub fn set_user_data(&self, value: u64) {
         self.user_data.store(value, Ordering::Relaxed);
     }
 
-    /// How many bufs point into it; 0 when thread safety is enabled.
+    /// Number of bufs that point into it; 0 if thread safety is enabled.
     pub fn buf_count(&self) -> u32 {
         if self.thread_safe.load(Ordering::Relaxed) {
             0

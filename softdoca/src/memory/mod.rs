@@ -1,21 +1,19 @@
-//! Memory maps: ranges of memory that devices, and through exports other processes, may use.
+//! Memory maps: ranges of memory for devices and, through exports, for other processes.
 //!
-//! A range of a started map with remote permissions is shared in place: its whole private pages become pages of a memfd that importers
-//! map as well, and the rest is reached through the [`agent`](crate::agent). The addresses of an imported map are those
-//! of its exporter, everywhere in this API.
+//! A range of a started map with remote permissions is shared in place: its whole private pages become pages of a
+//! memfd that importers map as well; the rest is accessed through the [`agent`](crate::agent). Addresses of an
+//! imported map are those of its exporter, throughout this API.
 //!
-//! Other processes write to this memory at any time, so nothing here makes a Rust reference to it: bytes are moved by raw copies.
+//! Other processes write to this memory at any time, so no Rust reference to it is created: bytes are moved by raw
+//! copies.
 
 mod copy;
 mod descriptor;
 mod export;
 mod imported;
-mod maps;
 mod mmap;
 mod move_bytes;
 mod permissions;
-mod prefetch;
-mod region;
 mod sharing;
 #[cfg(test)]
 mod tests;

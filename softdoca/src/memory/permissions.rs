@@ -1,4 +1,4 @@
-//! Who may do what with a memory map.
+//! Permissions of memory maps.
 
 use crate::agent::Rights;
 use crate::error::{Error, Result};
@@ -50,7 +50,8 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Returns `true` if the program's own devices may write. Memory that peers may write can be written locally: hardware registers no
+    /// Returns `true` if the program's own devices may write. Memory that peers may write is also locally writable:
+    /// hardware registers no other combination.
     /// other combination.
     pub const fn local_write(self) -> bool {
         let any = Permissions::LOCAL_READ_WRITE
@@ -60,12 +61,12 @@ impl Permissions {
         self.intersects(any)
     }
 
-    /// Returns `true` if another process may be given access at all.
+    /// Returns `true` if another process may have any access.
     pub const fn remote(self) -> bool {
         self.intersects(Permissions::RDMA.union(Permissions::PCI))
     }
 
-    /// What a peer across PCIe may do.
+    /// Rights of a peer across PCIe.
     pub(super) fn pci_rights(self) -> Rights {
         Rights {
             read: self.intersects(Permissions::PCI),
@@ -74,7 +75,7 @@ impl Permissions {
         }
     }
 
-    /// What an RDMA peer may do.
+    /// Rights of an RDMA peer.
     pub(super) fn rdma_rights(self) -> Rights {
         Rights {
             read: self.contains(Permissions::RDMA_READ),
@@ -84,7 +85,7 @@ impl Permissions {
     }
 }
 
-/// As DOCA's: a new map may be used locally.
+/// As in DOCA: a new map may be used locally.
 impl Default for Permissions {
     fn default() -> Permissions {
         Permissions::LOCAL_READ_WRITE

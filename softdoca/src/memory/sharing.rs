@@ -1,8 +1,8 @@
-//! Makes memory that a program got from malloc visible to other processes, at the same addresses.
+//! Sharing of malloc'ed memory with other processes, at unchanged addresses.
 //!
-//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. It happens when a map starts, because
-//! later other threads may be writing: their words would be lost. It is never undone: programs free the range before they
-//! stop the map, and by then the pages may be somebody else's.
+//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. This is done when a
+//! map starts, because other threads may be writing later, and their data would be lost. It is never undone: programs
+//! free the range before they stop the map, and the pages may have been reused by then.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,36 +11,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::maps::{self, Area};
 use crate::agent::{Backing, Segment};
 use crate::error::{Error, Result};
 use crate::log;
 
-/// How a range of this process is reached from others.
+/// Access method of a range of this process for others.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Ascending, gapless, the whole range.
+    /// The whole range, ascending and contiguous.
     pub segments: Vec<Segment>,
-    /// `true` if every page can be written.
+    /// `true` if all pages are writable.
     pub writable: bool,
 }
 
-/// A memfd that [`convert`] made.
+/// A memfd created by [`convert`].
 struct Shared {
     device: (u32, u32),
     inode: u64,
     memfd: Arc<OwnedFd>,
 }
 
-/// The memfds whose pages may still be mapped here. Held while pages are converted: two maps may start over one range.
+/// Memfds whose pages may still be mapped here. Locked while pages are converted: two maps may start over one range.
 static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
-/// Examines the `len` bytes at `addr`; with `share`, converts what can be shared and is not yet.
+/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared and are not yet.
 pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
     let end = addr.checked_add(len).ok_or(Error::InvalidValue)?;
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = maps::read()?;
-    let areas = maps::parse(&text)?;
+    let text = read_maps()?;
+    let areas = parse_maps(&text)?;
     forget_unmapped(&mut shared, &areas);
     let mut layout = Layout {
         segments: Vec::new(),
@@ -89,7 +88,7 @@ pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
 }
 
 impl Layout {
-    /// Appends a segment, unless it continues the last one.
+    /// Appends a segment, or extends the last one if it is contiguous.
     fn push(&mut self, start: u64, end: u64, backing: Backing) {
         if start == end {
             return;
@@ -134,14 +133,15 @@ fn forget_unmapped(shared: &mut Vec<Shared>, areas: &[Area<'_>]) {
     });
 }
 
-/// The whole pages inside a range. Only they are given to others: the pages at its begin and end hold somebody else's data, too.
+/// The whole pages inside a range. Only they are shared: the partial pages at its start and end contain other data,
+/// too.
 fn whole_pages(addr: u64, end: u64) -> Range<u64> {
     let page = rustix::param::page_size() as u64;
     let first = addr.next_multiple_of(page);
     first..(end - end % page).max(first)
 }
 
-/// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same content.
+/// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same contents.
 fn convert(addr: u64, len: u64) -> Result<Shared> {
     let failed = |what: &str, errno: rustix::io::Errno| {
         let error = match errno {
@@ -157,7 +157,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
             .map_err(|errno| failed("memfd_create", errno))?;
     rustix::fs::ftruncate(&memfd, len).map_err(|errno| failed("ftruncate", errno))?;
     copy_pages(&memfd, addr, len).map_err(|errno| failed("copy", errno))?;
-    // A peer that could shrink it would make this program crash, and the other way round.
+    // A peer that could shrink it could make this program crash, and vice versa.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memfd, seals).map_err(|errno| failed("sealing", errno))?;
     let stat = rustix::fs::fstat(&memfd).map_err(|errno| failed("fstat", errno))?;
@@ -184,7 +184,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
     })
 }
 
-/// Copies the pages that have ever been touched; the others are zero in a new memfd, and reading them would allocate them.
+/// Copies pages that were ever touched; others are zero in a new memfd, and reading them would allocate them.
 fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let pagemap = std::fs::File::open("/proc/self/pagemap").ok();
@@ -209,7 +209,7 @@ fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
 /// Pages examined at a time.
 const BATCH: u64 = 16_384;
 
-/// Which pages have memory or swap behind them; `None` when the kernel does not tell.
+/// Pages with memory or swap behind them; `None` if the kernel does not tell.
 fn touched(pagemap: &std::fs::File, addr: u64, pages: u64) -> Option<Vec<bool>> {
     use std::os::unix::fs::FileExt;
     const ENTRY: u64 = 8;
@@ -259,6 +259,101 @@ fn copy_run(memfd: &OwnedFd, addr: u64, mut offset: u64, len: u64) -> rustix::io
 fn to_pointer(addr: u64) -> *mut u8 {
     // Addresses are at most as wide as pointers: they came from one.
     std::ptr::with_exposed_provenance_mut(addr as usize)
+}
+
+// Parser of `/proc/self/maps`.
+
+/// One line: pages of one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::memory) struct Area<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    pub shared: bool,
+    /// Offset in the file in bytes.
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// 0 without a file.
+    pub inode: u64,
+    /// File name, name in brackets, or empty.
+    pub name: &'a str,
+}
+
+impl Area<'_> {
+    /// Returns `true` for private anonymous memory: pages of malloc and of anonymous mmap. Not for a stack, which
+    /// grows, and would be in use while it is copied.
+    pub fn is_private_memory(&self) -> bool {
+        let named_as_memory =
+            self.name.is_empty() || self.name == "[heap]" || self.name.starts_with("[anon:");
+        !self.shared
+            && self.inode == 0
+            && self.readable
+            && self.writable
+            && !self.executable
+            && named_as_memory
+    }
+}
+
+/// Contents of the file, for [`parse_maps`].
+pub(in crate::memory) fn read_maps() -> Result<String> {
+    let bytes = std::fs::read("/proc/self/maps").map_err(|error| {
+        Error::OperatingSystem.because(format_args!(
+            "cannot read /proc/self/maps: {error}; is /proc mounted?"
+        ))
+    })?;
+    // File names can be any bytes.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Parses the areas, in ascending order.
+pub(in crate::memory) fn parse_maps(text: &str) -> Result<Vec<Area<'_>>> {
+    text.lines()
+        .map(|line| {
+            area(line).ok_or_else(|| {
+                Error::OperatingSystem.because(format_args!(
+                    "/proc/self/maps has a line of unknown form: {line:?}"
+                ))
+            })
+        })
+        .collect()
+}
+
+fn area(line: &str) -> Option<Area<'_>> {
+    let mut rest = line;
+    let mut field = || {
+        let (field, tail) = rest
+            .trim_start_matches(' ')
+            .split_once(' ')
+            .unwrap_or((rest, ""));
+        rest = tail;
+        field
+    };
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = field().split_once('-')?;
+    let &[read, write, execute, share] = field().as_bytes() else {
+        return None;
+    };
+    let offset = field();
+    let (major, minor) = field().split_once(':')?;
+    let inode = field().parse().ok()?;
+    Some(Area {
+        start: hex(start)?,
+        end: hex(end)?,
+        readable: read == b'r',
+        writable: write == b'w',
+        executable: execute == b'x',
+        shared: share == b's',
+        offset: hex(offset)?,
+        device: (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        ),
+        inode,
+        name: rest.trim_start_matches(' '),
+    })
 }
 
 #[cfg(test)]
@@ -343,7 +438,7 @@ mod tests {
             panic!("{first:?}")
         };
         let memfd = Arc::downgrade(memfd);
-        // Part of a page is nobody's to share, even if the page is shared already.
+        // Partial pages are not shared, even if the page is shared already.
         let part = lay_out(pages.addr() + page + 100, 200, true).unwrap();
         assert_eq!(kinds(&part), [(false, 200)]);
         let again = lay_out(pages.addr() + page, page, false).unwrap();
@@ -383,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_private_memory_is_left_alone() {
+    fn memory_that_is_not_private_is_left_alone() {
         static CONSTANT: [u8; 9000] = [7; 9000];
         let layout = lay_out((&raw const CONSTANT).addr() as u64, 9000, true).unwrap();
         assert_eq!(kinds(&layout), [(false, 9000)]);
@@ -412,5 +507,70 @@ mod tests {
             lay_out(pages.addr(), page as u64 + 1, true).unwrap_err(),
             Error::InvalidValue
         );
+    }
+}
+
+#[cfg(test)]
+mod maps_tests {
+    use super::*;
+
+    const TEXT: &str = "\
+55d0c9c00000-55d0c9c21000 r-xp 00002000 fd:01 1234567                    /usr/bin/some name with blanks
+55d0ca000000-55d0ca021000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000021000 rw-p 00000000 00:00 0
+7f0000021000-7f0004000000 ---p 00000000 00:00 0 
+7f0010000000-7f0010002000 rw-s 00003000 00:01 42                         /memfd:softdoca (deleted)
+7f0010002000-7f0010004000 rw-p 00000000 00:00 0                          [anon:arena]
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    #[test]
+    fn every_kind_of_maps_line_is_parsed() {
+        let areas = parse_maps(TEXT).unwrap();
+        assert_eq!(areas.len(), 8);
+        assert_eq!(areas[0].name, "/usr/bin/some name with blanks");
+        assert_eq!(
+            (areas[0].offset, areas[0].device, areas[0].inode),
+            (0x2000, (0xfd, 1), 1_234_567)
+        );
+        assert_eq!(
+            (areas[4].offset, areas[4].shared, areas[4].inode),
+            (0x3000, true, 42)
+        );
+        assert_eq!(areas[7].end, 0xffff_ffff_ff60_1000);
+        let private: Vec<_> = areas.iter().map(Area::is_private_memory).collect();
+        assert_eq!(
+            private,
+            [false, true, true, false, false, true, false, false]
+        );
+    }
+
+    #[test]
+    fn malformed_maps_lines_are_errors() {
+        for line in [
+            "",
+            "x",
+            "1-2 rw-p 0 0:0",
+            "1-2 rw 0 0:0 0",
+            "1-g rw-p 0 0:0 0",
+            "1-2 rw-p 0 00 0",
+        ] {
+            assert_eq!(area(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn maps_of_this_process_are_parsed() {
+        let local = 0_u8;
+        let addr = (&raw const local).addr() as u64;
+        let text = read_maps().unwrap();
+        let areas = parse_maps(&text).unwrap();
+        assert!(
+            areas
+                .iter()
+                .any(|area| (area.start..area.end).contains(&addr))
+        );
+        assert!(areas.windows(2).all(|pair| pair[0].end <= pair[1].start));
     }
 }

@@ -31,7 +31,7 @@ impl Bytes {
 }
 
 #[test]
-fn a_map_is_set_up_in_order() {
+fn setters_of_a_map_must_precede_its_start() {
     let (mut bytes, mmap) = (Bytes::new(100), Mmap::new());
     let device = Device::open_by_name("mlx5_0").unwrap();
     assert_eq!(mmap.memrange(), Err(Error::BadState));
@@ -155,7 +155,7 @@ fn read_only_memory_cannot_be_offered_for_writing() {
 }
 
 #[test]
-fn maps_are_used_by_several_threads() {
+fn maps_are_usable_from_several_threads() {
     let mut bytes = Bytes::new(64);
     let (mmap, addr) = (Arc::new(bytes.map()), bytes.addr().next_multiple_of(8));
     mmap.start().unwrap();
@@ -221,7 +221,7 @@ fn words_of_imported_memory_are_aligned() {
 }
 
 #[test]
-fn memory_of_huge_pages_is_not_mapped() {
+fn huge_page_memory_is_not_mapped() {
     let Ok(memory) = memfd(MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB, 2 << 20) else {
         eprintln!("not run: this kernel has no huge pages");
         return;
@@ -232,7 +232,7 @@ fn memory_of_huge_pages_is_not_mapped() {
 }
 
 #[test]
-fn an_exporter_that_describes_slowly_is_given_up() {
+fn slow_description_by_an_exporter_times_out() {
     // One segment in each reply, and each reply in time by itself.
     let agent = ScriptedAgent::start(|asked| {
         std::thread::sleep(Duration::from_millis(400));
@@ -270,7 +270,7 @@ fn an_import_has_limits() {
 }
 
 #[test]
-fn threads_that_share_an_import_wait_no_longer_than_one() {
+fn threads_sharing_an_import_share_its_timeout() {
     let agent = ScriptedAgent::start(|asked| {
         let first = asked.operation == 1;
         first.then(|| (1, segment(0x10_0000, PAGE, 0, None), vec![]))

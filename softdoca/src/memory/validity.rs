@@ -1,9 +1,9 @@
-//! Whether an export still stands, in a word that its exporter and all its importers share.
+//! Validity of an export: a word shared by its exporter and all its importers.
 //!
-//! Memory that a peer has mapped stays mapped there when its exporter stops the map: nothing would tell the peer that the memory is used
-//! for something else by then. So each export has a word in pages of the exporting process, and a number: the word has the number while the
-//! export stands, and another one afterwards. Importers look at the word before each access. It is written once, when the export ends, so
-//! that the look is a load from a line that all processors have.
+//! Memory that a peer has mapped stays mapped there when its exporter stops the map: the peer would not know that the
+//! memory has been reused. So each export has a word in pages of the exporting process and a number: the word holds
+//! the number while the export is valid, and another value afterwards. Importers read the word before each access. It
+//! is written once, when the export ends, so the read hits a line that is shared by all caches.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -21,21 +21,21 @@ const WORD: usize = size_of::<AtomicU32>();
 
 /// A page of words.
 struct Page {
-    /// For peers; it cannot be mapped for writing.
+    /// Descriptor for peers; it cannot be mapped for writing.
     memfd: Arc<OwnedFd>,
     /// Mapped for writing, and never unmapped.
     words: NonNull<AtomicU32>,
-    /// Words that no export uses, as indices.
+    /// Indices of free words.
     free: Vec<u32>,
 }
 
 // SAFETY: the words are atomics in memory that stays mapped.
 unsafe impl Send for Page {}
 
-/// As many pages as were ever needed at a time.
+/// All pages. They are never freed.
 static PAGES: Mutex<Vec<Page>> = Mutex::new(Vec::new());
 
-/// The word of one export. The export ends with it.
+/// Validity word of an export. Dropping it ends the export.
 #[derive(Debug)]
 pub(super) struct Validity {
     page: usize,
@@ -67,10 +67,10 @@ impl Page {
 }
 
 impl Validity {
-    /// Takes a word for an export that begins.
+    /// Allocates a word for a new export.
     ///
     /// # Errors
-    /// Those of the operating system, when a new page is needed.
+    /// Those of the operating system, if a new page is needed.
     pub(super) fn begin() -> Result<Validity> {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let page = match pages.iter().position(|page| !page.free.is_empty()) {
@@ -91,7 +91,7 @@ impl Validity {
         Ok(Validity { page, shared })
     }
 
-    /// For importers.
+    /// Descriptor, offset and value for importers.
     pub(super) fn shared(&self) -> &SharedWord {
         &self.shared
     }
@@ -102,7 +102,7 @@ impl Drop for Validity {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.shared.offset / WORD as u32;
         let page = &mut pages[self.page];
-        // Before anything that the program does with its memory from now on.
+        // Ordered before anything that the program does with its memory from now on.
         page.word(index).fetch_add(1, Ordering::SeqCst);
         page.free.push(index);
     }
@@ -113,8 +113,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_used_again_with_other_values() {
-        // More than two pages of them.
+    fn validity_words_are_reused_with_new_values() {
+        // More than fit in two pages.
         let count = 2 * rustix::param::page_size() / WORD + 1;
         let words: Vec<_> = (0..count)
             .map(|_| Validity::begin().expect("a word"))

@@ -1,4 +1,4 @@
-//! Eight bytes of a memory map that several sides use: values in this machine's byte order, each access in one step.
+//! Atomic access to 8-byte words of memory maps, in this machine's byte order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 const SIZE: usize = size_of::<u64>();
 
-/// What is done with a word.
+/// An atomic operation on a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Load,
@@ -16,10 +16,10 @@ enum Access {
 }
 
 impl Mmap {
-    /// The u64 at `addr`.
+    /// Loads the u64 at `addr`.
     ///
     /// # Errors
-    /// As [`copy`](super::copy()); [`Error::InvalidValue`] for an address that is no multiple of 8.
+    /// As [`copy`](super::copy()); [`Error::InvalidValue`] for an address that is not a multiple of 8.
     pub fn load(&self, addr: u64) -> Result<u64> {
         match self.word(addr, Access::Load)? {
             Some(word) => Ok(word.load(Ordering::SeqCst)),
@@ -32,7 +32,7 @@ impl Mmap {
         }
     }
 
-    /// Sets the u64 at `addr`.
+    /// Stores the u64 at `addr`.
     ///
     /// # Errors
     /// As [`Mmap::load`].
@@ -49,10 +49,10 @@ impl Mmap {
         }
     }
 
-    /// Adds `value` to the u64 at `addr`; answers the old value.
+    /// Adds `value` to the u64 at `addr`; returns the old value.
     ///
     /// # Errors
-    /// As [`Mmap::load`]. Whether the peer permits atomics is the caller's to check; its agent checks as well.
+    /// As [`Mmap::load`]. The caller must check that the peer permits atomics; its agent checks as well.
     pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
         match self.word(addr, Access::Atomic)? {
             Some(word) => Ok(word.fetch_add(value, Ordering::SeqCst)),
@@ -60,7 +60,7 @@ impl Mmap {
         }
     }
 
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; answers the old value.
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
     ///
     /// # Errors
     /// As [`Mmap::fetch_add`].
@@ -100,12 +100,12 @@ impl Mmap {
         if !pointer.is_aligned() {
             return Err(Error::InvalidValue);
         }
-        // SAFETY: in range, aligned as just checked, alive as long as the map, and writable unless it is only loaded from, which as an
-        // aligned u64 is one instruction that writes nothing; all sides use atomics on a word that several use.
+        // SAFETY: in range, aligned as checked above, valid as long as the map, and writable unless it is only loaded
+        // from, which as an aligned u64 is one instruction that writes nothing; all sides use atomics on shared words.
         Ok(Some(unsafe { AtomicU64::from_ptr(pointer) }))
     }
 
-    /// Returns `true` if the memory is another process's, and that has ended or withdrawn it.
+    /// Returns `true` if the memory belongs to another process that has exited or withdrawn it.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.imported()
             .is_some_and(|imported| imported.region().is_closed())
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_can_be_loaded() {
+    fn read_only_words_can_be_loaded() {
         let words = [7_u64];
         let addr = words.as_ptr().expose_provenance() as u64;
         let mmap = Mmap::new();

@@ -1,4 +1,4 @@
-//! Addresses to connect to, and who is found there.
+//! Addresses of peers, and the sockets of the instances that listen there.
 
 use std::ffi::{CStr, CString};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::runtime::named_socket;
 use crate::topology::{DeviceModel, Topology};
 
-/// An address as the program gave it.
+/// An address as given by the program.
 #[derive(Debug)]
 pub(crate) struct Address {
     kind: doca_rdma_addr_type,
@@ -21,11 +21,12 @@ pub(crate) struct Address {
     port: u16,
     /// IPv4 as its mapped address.
     host: Ipv6Addr,
-    /// It is the address of a connection's peer and lives with the connection; it is not the program's to destroy.
+    /// `true` for the address of a connection's peer, which is owned by the connection: the program must not destroy
+    /// it.
     is_peer: bool,
 }
 
-/// An address without a port, for a peer.
+/// Address of a peer, without a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Host {
     kind: doca_rdma_addr_type,
@@ -37,7 +38,7 @@ impl Host {
     /// Encoded size in bytes.
     const SIZE: usize = 17;
 
-    /// The address of a device that its peer would call in the way `called` was.
+    /// This device's address of the same kind as `called`.
     pub(super) fn of(device: &DeviceModel, called: &Address) -> Host {
         let [local, mapped] = gids(device).map(Ipv6Addr::from);
         let is_mapped = called.host.to_ipv4_mapped().is_some();
@@ -63,7 +64,7 @@ impl Host {
     }
 
     /// # Errors
-    /// [`Error::InvalidValue`] for another length, an unknown type, and an IPv4 address that is none.
+    /// [`Error::InvalidValue`] for another length, an unknown type, or an invalid IPv4 address.
     pub(super) fn decode(bytes: &[u8]) -> Result<Host> {
         let Some((&[kind], ip)) = bytes.split_first_chunk() else {
             return Err(Error::InvalidValue);
@@ -76,7 +77,7 @@ impl Host {
         host.text().map(|_| host)
     }
 
-    /// As a program writes it.
+    /// In the format of a program.
     #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
     fn text(&self) -> Result<String> {
         match self.kind {
@@ -97,10 +98,10 @@ impl Host {
 }
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for an unknown kind, a text that is no address of its kind, and port 0.
+    /// [`Error::InvalidValue`] for an unknown kind, text that does not match its kind, or port 0.
     #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
     pub(crate) fn new(kind: doca_rdma_addr_type, text: &CStr, port: u16) -> Result<Address> {
         let utf8 = text.to_str().unwrap_or_default();
@@ -133,7 +134,7 @@ impl Address {
         })
     }
 
-    /// The address of a peer that has come to a port of this side.
+    /// Address of a peer that has connected to a port of this side.
     pub(super) fn of_peer(from: Host, port: u16) -> Result<Address> {
         let text = CString::new(from.text()?).map_err(|_| Error::Unexpected)?;
         let address = Address::new(from.kind, &text, port)?;
@@ -143,7 +144,7 @@ impl Address {
         })
     }
 
-    /// Returns `true` if the address belongs to a connection, which destroys it.
+    /// Returns `true` if the address is owned by a connection.
     pub(crate) fn is_peer(&self) -> bool {
         self.is_peer
     }
@@ -160,8 +161,8 @@ impl Address {
         self.port
     }
 
-    /// Sockets of those who may listen there, the likeliest first: devices that have the address, or else all of them. Every
-    /// address leads to this machine, and programs are given the machine's own ones as well.
+    /// Sockets of possible listeners, most likely first: devices with this address, or else all devices. Every address
+    /// is treated as local, because programs are also given the machine's own addresses.
     pub(super) fn sockets(&self) -> Result<Vec<String>> {
         let devices = &Topology::get()?.devices;
         let mut found: Vec<&DeviceModel> = devices
@@ -189,7 +190,7 @@ pub(super) fn check_port(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Name of the socket where an instance on the device takes requests for the port.
+/// Name of the socket on which an instance on the device accepts requests for the port.
 pub(super) fn socket_name(device: &DeviceModel, port: u16) -> String {
     named_socket("rdma", &[&device.pci.to_string(), &port.to_string()])
 }
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_of_their_kind() {
+    fn address_kind_must_match() {
         let (v4, v6, gid) = (
             DOCA_RDMA_ADDR_TYPE_IPv4,
             DOCA_RDMA_ADDR_TYPE_IPv6,
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_leads_to_the_device_that_has_it() {
+    fn address_selects_its_device() {
         let devices = Topology::built_in().devices;
         let address = |kind, text: &CStr| {
             let address = Address::new(kind, text, 7).expect("an address");

@@ -1,4 +1,4 @@
-//! Connection details: what `doca_rdma_export` gives the program to carry to its peer.
+//! Connection details: the opaque bytes of `doca_rdma_export` that the program sends to its peer.
 //!
 //! ```text
 //!    0  6 bytes magic, u16 version
@@ -10,43 +10,43 @@
 //!   64  in version 2: offer to the network ([`NetworkOffer`])
 //! ```
 //!
-//! Integers are big endian. There is no process id in it: knowing the key is the permission to connect.
+//! Integers are big endian. No process id is included: knowledge of the key grants the connection.
 
 use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
 const MAGIC: [u8; 6] = *b"SDRDMA";
-/// Without and with an offer to the network.
+/// Sizes without and with a network offer.
 const VERSIONS: [u16; 2] = [1, 2];
-/// Rings: in shared memory, or as frames over TCP with the same meaning.
+/// Transport: rings in shared memory, or equivalent frames over TCP.
 const SHARED_MEMORY: u16 = 1;
 
 /// Connection details of one connection of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionDetails {
-    /// How the exporting instance is connected; its peer's instance is of the same type.
+    /// Transport type of the exporting instance; the peer's instance must have the same.
     pub transport_type: u16,
-    /// What the exporting instance lets its peer do, `doca_access_flag` values.
+    /// Rights granted to the peer, `doca_access_flag` values.
     pub permissions: u32,
-    /// Where the peer asks.
+    /// Agent to ask for the transport.
     pub agent: AgentAddress,
-    /// What it asks for; given away once.
+    /// Key of the transport; can be used once.
     pub key: Key,
-    /// How a peer on another machine asks.
+    /// Offer for a peer on another machine.
     pub network: Option<NetworkOffer>,
 }
 
 impl ConnectionDetails {
-    /// Encoded size in bytes without an offer to the network.
+    /// Encoded size in bytes without a network offer.
     pub(super) const SIZE: usize = 16 + AgentAddress::SIZE + Key::SIZE;
     /// Largest encoded size in bytes. Programs have buffers of 512.
     pub(super) const LONGEST: usize = Self::SIZE + NetworkOffer::LONGEST;
 
-    /// How the peer is reached from here.
+    /// Route to the peer from this process.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for another machine's that is not reached over the network.
+    /// [`Error::NotSupported`] for another machine without a network offer.
     pub(super) fn route(&self) -> Result<Route> {
         self.agent.route(self.network.as_ref())
     }
@@ -77,11 +77,11 @@ impl ConnectionDetails {
         bytes
     }
 
-    /// Reads what a program says its peer exported.
+    /// Decodes untrusted details.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for anything that is no connection details, [`Error::UnsupportedVersion`] for those of
-    /// another version, [`Error::NotSupported`] for another transport or another machine.
+    /// [`Error::InvalidValue`] for malformed details, [`Error::UnsupportedVersion`] for another version,
+    /// [`Error::NotSupported`] for another transport or another machine.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let Some((head, rest)) = bytes
             .split_first_chunk::<16>()
@@ -139,12 +139,12 @@ impl ConnectionDetails {
     }
 }
 
-/// What connection details that are accepted are written as.
+/// Encoding of valid details.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     ConnectionDetails::decode(bytes).map(|details| details.encode())
 }
 
-/// Details of a connection that does not exist, which are accepted all the same.
+/// Valid details of a nonexistent connection.
 pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
     let local = ConnectionDetails::example()?;
     let remote = ConnectionDetails {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn details_round_trip_and_fit_into_programs_buffers() {
+    fn connection_details_round_trip_within_512_bytes() {
         let bytes = details().encode();
         assert_eq!(ConnectionDetails::decode(&bytes), Ok(details()));
         const { assert!(ConnectionDetails::LONGEST <= 512) };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_details_are_told_apart() {
+    fn errors_distinguish_kinds_of_wrong_details() {
         let bytes = details().encode();
         let changed = |at: usize| {
             let mut bytes = bytes.clone();

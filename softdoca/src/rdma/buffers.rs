@@ -1,14 +1,15 @@
-//! Lists of bufs as sources and destinations: local memory in pieces, remote memory in one.
+//! Buf lists as sources and destinations: local memory may be scattered, remote memory is contiguous.
 
 use crate::agent::{Lane, NetworkOffer, Piece};
 use crate::buffer::{Buf, BufHandle};
 use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap, Permissions, copy};
 
-/// Bytes that are moved at a time when a local buf is in memory that is not mapped here (another host's, across PCIe).
+/// Size of the bounce buffer for local bufs in memory that is not mapped here (another host's, across PCIe).
 const BOUNCE: usize = 4096;
 
-/// Local devices may use the memory, as the guide's table of permissions demands of sources and destinations.
+/// Checks that local devices may use the memory, as the guide's table of permissions requires for sources and
+/// destinations.
 #[inline]
 fn check_local(mmap: &Mmap) -> Result<()> {
     let usable = Permissions::LOCAL_READ_WRITE | Permissions::PCI;
@@ -19,7 +20,7 @@ fn check_local(mmap: &Mmap) -> Result<()> {
     }
 }
 
-/// A peer has given the memory for RDMA, with this permission.
+/// Checks that a peer has exported the memory for RDMA with this permission.
 fn check_remote(mmap: &Mmap, wanted: Permissions) -> Result<()> {
     if mmap.permissions().contains(wanted) && mmap.import_kind() == Some(ExportKind::Rdma) {
         Ok(())
@@ -28,7 +29,7 @@ fn check_remote(mmap: &Mmap, wanted: Permissions) -> Result<()> {
     }
 }
 
-/// The head of the list will be read soon.
+/// Prefetches the head of the list.
 pub(super) fn prefetch(list: Option<&Buf>) {
     if let Some(buf) = list
         && let Ok(mmap) = buf.mmap()
@@ -42,14 +43,14 @@ pub(super) fn data_len(list: Option<&Buf>) -> usize {
     list.map_or(0, Buf::list_data_len)
 }
 
-/// Checks that the list may be sent, before the first byte of it is.
+/// Checks that the list may be sent, before its first byte is.
 pub(super) fn check_source(list: Option<&Buf>) -> Result<()> {
     list.into_iter()
         .flat_map(Buf::data_segments)
         .try_for_each(|segment| check_local(&segment.mmap))
 }
 
-/// Where the data of a list can be read as it is: one buf of at most `most` bytes, in memory that is mapped here.
+/// Address of a list's data if it can be read in place: one buf of at most `most` bytes, in mapped memory.
 ///
 /// # Errors
 /// As [`check_source`].
@@ -66,7 +67,7 @@ pub(super) fn small_run(list: &Buf, most: usize) -> Result<Option<*const u8>> {
         .map(<*mut u8>::cast_const))
 }
 
-/// Gives `write` the `len` bytes of the list's data from byte `from` on. The list has been checked.
+/// Passes the `len` bytes of the list's data from byte `from` on to `write`. The list has been checked.
 pub(super) fn with_data(
     list: Option<&Buf>,
     from: usize,
@@ -97,7 +98,8 @@ fn give(mmap: &Mmap, addr: u64, len: usize, write: &mut dyn FnMut(*const u8, usi
     give_bounced(mmap, addr, len, write)
 }
 
-/// Memory that this process has no pointer to. Apart, as all that needs a bounce buffer: its place on the stack is prepared for every call.
+/// Variant for memory without a pointer in this process. A separate function, so that only it pays for the bounce
+/// buffer on the stack.
 #[cold]
 #[inline(never)]
 fn give_bounced(
@@ -116,11 +118,11 @@ fn give_bounced(
     Ok(())
 }
 
-/// Appends `len` bytes to the list's data. `read(from, to, part)` puts those from byte `from` on to `to`, which is writable
-/// for `part` bytes.
+/// Appends `len` bytes to the list's data. `read(from, to, part)` writes those from byte `from` on to `to`, which is
+/// valid for writing `part` bytes.
 ///
 /// # Errors
-/// [`Error::TooBig`] when there is no room for all of them: then nothing is written.
+/// [`Error::TooBig`] if they do not fit: then nothing is written.
 #[inline]
 pub(super) fn fill_tail(
     list: &Buf,
@@ -189,7 +191,7 @@ fn take_bounced(
     Ok(())
 }
 
-/// Appends the data of a remote buf (only the head of a list counts) to a local list; answers the number of bytes.
+/// Appends the data of a remote buf (only the head of a list is used) to a local list; returns the number of bytes.
 pub(super) fn read_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     let (remote, len) = (source.mmap()?, source.data_len());
     check_remote(&remote, Permissions::RDMA_READ)?;
@@ -216,7 +218,7 @@ pub(super) fn read_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     Ok(done)
 }
 
-/// Appends the data of a local list to a remote buf (only the head of a list counts); answers the number of bytes.
+/// Appends the data of a local list to a remote buf (only the head of a list is used); returns the number of bytes.
 pub(super) fn write_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     let (remote, len) = (destination.mmap()?, source.list_data_len());
     check_remote(&remote, Permissions::RDMA_WRITE)?;
@@ -240,7 +242,7 @@ pub(super) fn write_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     Ok(done)
 }
 
-/// A read or write of memory on another machine, whose bufs have been checked.
+/// A read or write of memory on another machine, with validated bufs.
 pub(super) struct RemoteAccess {
     pub(super) offer: NetworkOffer,
     pub(super) len: usize,
@@ -334,10 +336,10 @@ impl RemoteAccess {
     /// Queues the request.
     ///
     /// # Safety
-    /// The bufs and their memory stay as they are until the reply, or until the lane is dropped.
+    /// The bufs and their memory must stay unchanged until the reply, or until the lane is dropped.
     pub(super) unsafe fn send(&self, lane: &mut Lane) {
         let piece = |mmap: &Mmap, addr: u64, len: usize| Piece {
-            // It was there when the access was checked, just now; no memory at 0 fails the request.
+            // Present when the access was checked; address 0 would fail the request.
             start: mmap
                 .local_ptr(addr, len as u64)
                 .unwrap_or(std::ptr::null_mut()),
@@ -350,24 +352,24 @@ impl RemoteAccess {
                 left -= part;
                 (part > 0).then(|| piece(&segment.mmap, segment.addr, part))
             });
-            // SAFETY: the caller's promise; the pieces have room for `len` bytes.
+            // SAFETY: the caller's guarantee; the pieces have room for `len` bytes.
             unsafe { lane.read(self.offer.key, self.addr, pieces) };
         } else {
             let pieces = self
                 .source
                 .data_segments()
                 .map(|segment| piece(&segment.mmap, segment.addr, segment.len));
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's guarantee.
             unsafe { lane.write(self.offer.key, self.addr, pieces) };
         }
     }
 }
 
-/// Bytes that an atomic operation works on.
+/// Operand size of an atomic operation in bytes.
 const ATOMIC: usize = size_of::<u64>();
 
-/// Performs `operation` on the first 8 bytes of a remote buf's data, and appends the old value to the data of the local buf
-/// `result`. Only the heads of lists count.
+/// Performs `operation` on the first 8 bytes of a remote buf's data, and appends the old value to the data of the
+/// local buf `result`. Only the heads of lists are used.
 pub(super) fn atomic(
     destination: &Buf,
     result: &Buf,
@@ -375,17 +377,17 @@ pub(super) fn atomic(
 ) -> Result<()> {
     let remote = destination.mmap()?;
     check_remote(&remote, Permissions::RDMA_ATOMIC)?;
-    // A buf without data is as good: the operation does not ask how much of the memory is data.
+    // A buf without data is accepted: the operation does not use the data length.
     if destination.data_len() + destination.tail_len() < ATOMIC {
         return Err(Error::TooBig);
     }
-    // Whatever can fail here fails before the remote memory changes.
+    // All possible failures are detected before the remote memory changes.
     let room = result_room(result)?;
     let old = operation(&remote, destination.data())?;
     put_result(result, room, old)
 }
 
-/// Where a value of 8 bytes goes in a local buf.
+/// Destination of an 8-byte value in a local buf.
 pub(super) fn result_room(result: &Buf) -> Result<u64> {
     let local = result.mmap()?;
     check_local(&local)?;
@@ -415,7 +417,7 @@ pub(super) fn check_room(list: &Buf) -> Result<()> {
         .try_for_each(|segment| check_local(&segment.mmap))
 }
 
-/// Appends a value, in the machine's byte order, to the data of a local list; answers the number of bytes.
+/// Appends a value, in the machine's byte order, to the data of a local list; returns the number of bytes.
 pub(super) fn append_value(list: &Buf, value: u64) -> Result<usize> {
     let bytes = value.to_ne_bytes();
     fill_tail(list, bytes.len(), |from, to, len| {
@@ -425,10 +427,10 @@ pub(super) fn append_value(list: &Buf, value: u64) -> Result<usize> {
     Ok(bytes.len())
 }
 
-/// The value, in the machine's byte order, that the data of a local list is.
+/// Reads the value, in the machine's byte order, from the data of a local list.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] for another number of bytes than 8.
+/// [`Error::InvalidValue`] if the data is not 8 bytes long.
 pub(super) fn value(list: &Buf) -> Result<u64> {
     check_source(Some(list))?;
     if list.list_data_len() != ATOMIC {

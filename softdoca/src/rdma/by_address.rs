@@ -1,4 +1,4 @@
-//! Connections by address: who asks, who answers, and how they come to be connected.
+//! Connections by address: requests, acceptance and rejection.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use crate::progress::{Ctx, Urgency};
 use crate::runtime::{RuntimeDir, Socket};
 
 impl Rdma {
-    /// Asks the one that listens at `address`. What comes of it is told by callbacks, also that nobody is there.
+    /// Connects to the listener at `address`. The result, including the absence of a listener, is reported by
+    /// callbacks.
     ///
     /// # Errors
     /// Those of an export; [`Error::NotSupported`] for dynamic connections.
@@ -48,15 +49,16 @@ impl Rdma {
                 self.end(ctx, &connection, Ending::Orderly);
             }
         }
-        // Somebody may wait for the callback.
+        // Wake a thread that waits for the callback.
         ctx.pe()?.wake().ring();
         Ok(())
     }
 
-    /// The program lets a peer in that has asked.
+    /// Accepts a peer's connection request.
     ///
     /// # Errors
-    /// [`Error::BadState`] for any other connection, [`Error::ConnectionAborted`] when the peer has gone meanwhile.
+    /// [`Error::BadState`] for any other connection, [`Error::ConnectionAborted`] if the peer has disconnected
+    /// meanwhile.
     pub(crate) fn accept(
         &self,
         ctx: &Ctx,
@@ -81,13 +83,13 @@ impl Rdma {
         })
     }
 
-    /// The program does not let a peer in that has asked.
+    /// Rejects a peer's connection request.
     ///
     /// # Errors
     /// As [`Rdma::accept`].
     pub(crate) fn reject(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
         let (socket, _) = self.take_request(ctx, connection)?;
-        // One who has gone needs no answer.
+        // A peer that has disconnected needs no response.
         let _ = say(&socket, &Word::Rejection);
         self.forget(ctx, connection);
         Ok(())
@@ -115,7 +117,7 @@ impl Rdma {
         }
     }
 
-    /// The peer has answered, or gone.
+    /// Handles the peer's response or disconnection.
     pub(super) fn on_handshake(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         let Some(handshake) = self.stop_shaking(ctx, connection) else {
             return;
@@ -143,7 +145,7 @@ impl Rdma {
         }
     }
 
-    /// Watches a connection that is being made.
+    /// Watches a connection that is being established.
     pub(super) fn shake(
         &self,
         ctx: &Ctx,
@@ -157,7 +159,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// The connection is made, or will not be.
+    /// The connection was established or has failed.
     pub(super) fn stop_shaking(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
         let handshake = connection.handshake.take()?;
         if let Ok(pe) = ctx.pe() {
@@ -167,7 +169,7 @@ impl Rdma {
     }
 }
 
-/// The way to whoever listens at an address.
+/// Connects to the listener at an address.
 fn call(address: &Address) -> Result<Socket> {
     let directory = RuntimeDir::get()?;
     let mut result = Err(Error::NotFound);

@@ -13,7 +13,7 @@ use doca_abi::{
 
 use crate::error::{Error, Result};
 
-/// Functions of the program that are called when connections change.
+/// Callbacks of the program for connection events.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ConnectionCallbacks {
     pub(crate) request: doca_rdma_connection_request_cb_t,
@@ -22,15 +22,15 @@ pub(crate) struct ConnectionCallbacks {
     pub(crate) disconnection: doca_rdma_connection_disconnection_cb_t,
 }
 
-/// All properties. Whether the instance is idle is the caller's to check.
+/// All properties. The caller must check that the instance is idle.
 pub(super) struct Config {
-    /// What peers may do, `doca_access_flag` values.
+    /// Rights of peers, `doca_access_flag` values.
     pub(super) permissions: Cell<u32>,
     pub(super) transport_type: Cell<doca_rdma_transport_type>,
     pub(super) max_connections: Cell<u16>,
-    /// Bufs in the local list of a task that acts on a connection.
+    /// Maximum number of bufs in the local list of a task that acts on a connection.
     pub(super) send_list_len: Cell<u32>,
-    /// Bufs in the list of a receive.
+    /// Maximum number of bufs in the list of a receive.
     pub(super) receive_list_len: Cell<u32>,
     pub(super) fabric: Fabric,
     pub(super) callbacks: Cell<ConnectionCallbacks>,
@@ -50,7 +50,7 @@ impl Default for Config {
     }
 }
 
-/// What describes a network. There is none: these are checked, kept, and told to whoever asks.
+/// Network properties. Without a network they have no effect: they are validated, stored, and returned by the getters.
 pub(crate) struct Fabric {
     pub(crate) gid_index: Cell<u32>,
     pub(crate) send_queue_size: Cell<u32>,
@@ -102,10 +102,10 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that connections are made by address.
+    /// Checks that connections are established by address.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for dynamic connections, which are made by exported details.
+    /// [`Error::NotSupported`] for dynamic connections, which use exported details.
     pub(super) fn expect_reliable(&self) -> Result<()> {
         if self.transport_type.get() == DOCA_RDMA_TRANSPORT_TYPE_RC {
             return Ok(());
@@ -136,7 +136,7 @@ impl Config {
     }
 }
 
-/// Checks that there is such a transport.
+/// Checks that the transport type is supported.
 ///
 /// # Errors
 /// [`Error::NotSupported`] for any but reliable and dynamic connections.
@@ -232,17 +232,17 @@ fn list_len(len: u32) -> Result<u32> {
     Ok(len)
 }
 
-/// What every emulated device can do.
+/// Limits of every emulated device.
 pub(crate) mod limits {
     /// Bufs in a list.
     pub(crate) const BUF_LIST_LEN: u32 = 32;
-    /// Bytes of a message: what the guide allows at most.
+    /// Maximum message size in bytes, according to the guide.
     pub(crate) const MESSAGE_SIZE: u32 = 1 << 31;
     pub(crate) const QUEUE_SIZE: u32 = 1 << 15;
-    /// Entries of the table of GIDs: the link-local one, and that of the IPv4 address.
+    /// Size of the GID table: the link-local GID, and that of the IPv4 address.
     pub(crate) const GIDS: u32 = 2;
     pub(super) const SERVICE_LEVEL: u32 = 15;
-    /// Means: for ever. That is what happens in any case.
+    /// Infinite, which is also the actual behaviour.
     pub(super) const RNR_RETRIES: u8 = 7;
 }
 

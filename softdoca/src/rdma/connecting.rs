@@ -1,4 +1,4 @@
-//! How an instance's connections begin and end.
+//! Establishment and end of an instance's connections.
 
 use std::rc::Rc;
 
@@ -14,25 +14,25 @@ use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Urgency};
 
-/// How a connection ends, as far as the program is told.
+/// Reason for the end of a connection, as reported to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// This side wants it, or the peer has ended it in good order.
+    /// Requested by this side, or closed by the peer.
     Orderly,
-    /// The peer has died or broken the protocol.
+    /// The peer has died or violated the protocol.
     Failure,
 }
 
 impl Rdma {
-    /// Makes a connection whose details the peer can use at once.
+    /// Creates a connection whose details the peer can use at once.
     ///
     /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::Full`] when the instance has all its connections.
+    /// [`Error::BadState`] before the start, [`Error::Full`] if the instance has its maximum number of connections.
     pub(crate) fn export(&self, ctx: &Ctx) -> Result<Rc<Connection>> {
         self.offer(ctx, false).map(|(connection, _)| connection)
     }
 
-    /// A connection that a peer can use who knows its details.
+    /// Creates a connection that any peer with its details can use.
     pub(super) fn offer(
         &self,
         ctx: &Ctx,
@@ -48,7 +48,7 @@ impl Rdma {
         }
         let inbox = state.transport()?.offer(state.receives.len())?;
         let details = ConnectionDetails {
-            // One of two small numbers: it was checked when it was set.
+            // One of two small numbers, checked when it was set.
             transport_type: self.config.transport_type.get() as u16,
             permissions: self.config.permissions.get(),
             agent: AgentAddress::local()?,
@@ -68,7 +68,7 @@ impl Rdma {
         Ok((connection, details))
     }
 
-    /// The connection behind a handle, if it is one of this instance.
+    /// Returns the connection of a handle, if it belongs to this instance.
     pub(crate) fn connection(&self, handle: *const Connection) -> Result<Rc<Connection>> {
         let state = self.state.borrow();
         let all = state.connections.iter().chain(&state.ended);
@@ -81,13 +81,13 @@ impl Rdma {
             })
     }
 
-    /// Connects with the peer that exported `details`. Its program need not be awake. With dynamic connections it need not
+    /// Connects to the peer that exported `details`. Its program may be asleep. With dynamic connections it need not
     /// connect either, as it only receives, and is read and written.
     ///
     /// # Errors
-    /// Those of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of an instance of another transport type, [`Error::BadState`] when the connection is connected,
-    /// [`Error::AlreadyExist`] when another peer has used the details, [`Error::ConnectionAborted`] when the peer has
-    /// gone.
+    /// Those of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of another transport type,
+    /// [`Error::BadState`] if the connection is already connected, [`Error::AlreadyExist`] if another peer has used
+    /// the details, [`Error::ConnectionAborted`] if the peer no longer exists.
     pub(crate) fn connect(
         &self,
         ctx: &Ctx,
@@ -113,7 +113,7 @@ impl Rdma {
         self.establish(ctx, connection, outbox, details.permissions)
     }
 
-    /// The sending end of a connection whose details a peer has given.
+    /// Creates the sending side of a connection from the peer's details.
     pub(super) fn claim(&self, details: &ConnectionDetails) -> Result<ConnectionOutbox> {
         let claimed = match details.route()? {
             Route::Local => self
@@ -134,7 +134,7 @@ impl Rdma {
         })
     }
 
-    /// Tasks of this side can run.
+    /// Marks the connection as connected: tasks of this side can run.
     pub(super) fn establish(
         &self,
         ctx: &Ctx,
@@ -154,20 +154,20 @@ impl Rdma {
         connection.connect(Box::new(outbox), permissions);
         let callback = self.config.callbacks.get().established;
         self.call_later(ctx, connection, callback);
-        // What was submitted before runs with the next progress.
+        // Tasks submitted before run with the next progress.
         pe.wake().ring();
         Ok(())
     }
 
-    /// Ends a connection: its tasks fail. One that has ended is left alone: programs answer so when they are told of an end,
-    /// some of them more than once, and librdmacm takes it.
+    /// Ends a connection: its tasks fail. Does nothing if it has ended: programs disconnect in response to a
+    /// disconnection event, some of them more than once, and librdmacm allows it.
     pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         if !connection.has_ended() {
             self.end(ctx, connection, Ending::Orderly);
         }
     }
 
-    /// Ends a connection that the program does not want to hear of again.
+    /// Ends a connection about which the program gets no further events.
     pub(super) fn forget(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         self.close(ctx, connection, Ending::Orderly);
     }
@@ -182,7 +182,7 @@ impl Rdma {
         let (connection, user_data) = (Rc::clone(connection), ctx.user_data());
         self.state.borrow_mut().calls.push_back(Box::new(move || {
             let handle = Rc::as_ptr(&connection).cast_mut().cast();
-            // SAFETY: the program gave the callback for connections of this instance; this one lives.
+            // SAFETY: the program gave the callback for connections of this instance, which is alive.
             unsafe { callback(handle, connection.user_data(), user_data) };
         }));
     }
@@ -196,7 +196,7 @@ impl Rdma {
         } else if self.config.expect_reliable().is_ok() {
             callbacks.failure
         } else {
-            // The target of a dynamic connection was never told that somebody came.
+            // The target of a dynamic connection got no event when it was established.
             None
         };
         self.call_later(ctx, connection, callback);
@@ -210,7 +210,7 @@ impl Rdma {
                 Ending::Orderly => Error::ConnectionReset,
                 Ending::Failure => Error::ConnectionAborted,
             };
-            // A task that fails for want of a peer is fatal, as on a reliable connection of hardware.
+            // A task that fails for lack of a peer is fatal, as on a reliable connection in hardware.
             let failed = connection.end(error, &mut state.done) || ending == Ending::Failure;
             let place = state
                 .connections
@@ -220,7 +220,7 @@ impl Rdma {
                 // The program may still use the handle.
                 state.ended.push(state.connections.remove(place));
             }
-            // It may have given back receives of the shared pool that senders on the others wait for.
+            // It may have returned receives to the shared pool that senders on other connections wait for.
             for other in &state.connections {
                 if let Some(inbox) = &mut other.parts.borrow_mut().inbox {
                     inbox.post(0);

@@ -1,4 +1,4 @@
-//! A connection: two directions, each with its own transport end.
+//! A connection: two directions, each with its own transport endpoint.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,77 +18,77 @@ use crate::agent::is_held_up;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
 
-/// A task that has ended, on its way to the program.
+/// A completed task whose completion has not been delivered.
 pub(super) type Done = (NonNull<Task>, Result<()>);
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its details are exported; the peer may send already.
+    /// Its details are exported; the peer may already send.
     Exported,
-    /// It is being made by address: nothing arrives before both sides know of it.
+    /// Being established by address: nothing arrives before both sides know of it.
     Negotiating,
-    /// Tasks of this side run.
+    /// Connected.
     Connected,
-    /// It has ended: tasks fail.
+    /// Ended: tasks fail.
     Ended,
 }
 
 /// A connection of an instance, which owns it. A `struct doca_rdma_connection *` points to one.
 pub(crate) struct Connection {
-    /// Names the connection within its instance.
+    /// Identifies the connection within its instance.
     pub(super) id: u32,
     /// The instance's context, which outlives its connections.
     ctx: NonNull<Ctx>,
     user_data: Cell<doca_data>,
     state: Cell<State>,
-    /// What was exported; the program reads it through a pointer.
+    /// The exported details; the program reads them through a pointer.
     details: Box<[u8]>,
-    /// The address that it was made to, which is let go at its end: the program may destroy it then. Or the address of the peer that
-    /// has asked for it, which stays.
+    /// Address it was connected to, released at its end, after which the program may destroy it. For a connection
+    /// requested by a peer, the peer's address, which is kept.
     address: RefCell<Option<Arc<Address>>>,
     pub(super) handshake: RefCell<Option<Handshake>>,
     pub(super) parts: RefCell<Parts>,
 }
 
-/// What changes while a connection works.
+/// State that changes while a connection is in use.
 pub(super) struct Parts {
-    /// What the peer sends; `None` when the connection has ended.
+    /// Receiving endpoint; `None` after the end.
     pub(super) inbox: Option<Box<ConnectionInbox>>,
-    /// What this side sends; `None` before it has connected and after the end.
+    /// Sending endpoint; `None` before it is connected and after the end.
     pub(super) outbox: Option<Box<ConnectionOutbox>>,
-    /// What the peer's instance lets this side do, `doca_access_flag` values.
+    /// Rights granted by the peer's instance, `doca_access_flag` values.
     pub(super) peer_permissions: u32,
     /// Tasks in the order of their submission, all in flight.
     pub(super) queue: VecDeque<NonNull<Task>>,
-    /// The message that is arriving.
+    /// The message being received.
     pub(super) assembly: Option<Assembly>,
-    /// The peer has died, or a message was broken off: what has arrived is delivered, and then the connection ends.
+    /// The peer has died, or a message was incomplete: received data is delivered, and then the connection ends.
     pub(super) broken: bool,
-    /// A task of this side failed because the peer has gone.
+    /// A task of this side failed because the peer no longer exists.
     failed: bool,
     /// Requests to memory on another machine.
     pub(super) remote: Remote,
 }
 
-/// Result of an attempt to run a task of this side.
+/// Result of trying to run a task of this side.
 pub(super) enum Attempt {
-    /// It has to wait.
+    /// Must wait.
     Waits,
     /// Its request was sent: it completes with the reply.
     Issued,
     Done(Result<()>),
 }
 
-/// What one look at a connection found.
+/// Result of polling a connection.
 pub(super) enum News {
-    /// Nothing for the program; tasks of this side may have ended.
+    /// No event for the program; tasks of this side may have completed.
     None,
-    /// A receive task has ended.
+    /// A receive task has completed.
     Received(Done),
-    /// The peer has ended the connection in good order.
+    /// The peer has closed the connection.
     Closed,
-    /// The peer has died or broken the protocol.
+    /// The peer has died or violated the protocol.
     Lost,
 }
 
@@ -133,7 +133,7 @@ impl Connection {
         unsafe { self.ctx.as_ref() }
     }
 
-    /// What the program carries to its peer.
+    /// The exported details.
     pub(crate) fn details(&self) -> &[u8] {
         &self.details
     }
@@ -146,7 +146,7 @@ impl Connection {
         self.state.get() == State::Ended
     }
 
-    /// The address that it was made to, or that of the peer that has asked for it.
+    /// The address it was connected to, or that of the requesting peer.
     pub(crate) fn address(&self) -> Option<Arc<Address>> {
         self.address.borrow().clone()
     }
@@ -155,7 +155,7 @@ impl Connection {
         self.address.replace(Some(address));
     }
 
-    /// Names the connection within its instance.
+    /// Identifies the connection within its instance.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -175,18 +175,18 @@ impl Connection {
         self.state.set(State::Connected);
     }
 
-    /// Takes a task of this side; runs it at once when nothing is before it.
+    /// Queues a task of this side; runs it at once if the queue is empty.
     ///
-    /// The first of several copies, that is: while the program has completions to collect, and so will make progress soon, further ones
-    /// wait for that, and the CPU brings what they read meanwhile. A lone copy is done when this returns, as a device would do it for a
-    /// program that then waits for something else.
+    /// Of several copies, only the first runs at once: while the program has completions to collect, and so will make
+    /// progress soon, further ones are queued, and their sources prefetched. A single copy is complete when this
+    /// returns, so that a program that then waits for another event sees the effect, as with a device.
     pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
         work.stage.set(Stage::Waiting);
         work.set_progress(0);
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let task = NonNull::from(task);
-        // Nobody looks at the queue of a connection that has ended.
+        // The queue of an ended connection is not polled.
         let waits = work.operation.copies()
             && (!done.is_empty() || is_held_up())
             && !self.has_ended()
@@ -205,10 +205,11 @@ impl Connection {
         }
     }
 
-    /// Runs tasks of this side until one has to wait, or one has copied: its completion is not to wait for the other copies.
+    /// Runs tasks of this side until one must wait, or one has copied: its completion must not wait for the other
+    /// copies.
     fn run(&self, parts: &mut Parts, done: &mut VecDeque<Done>) {
         while let Some(&head) = parts.queue.front() {
-            // SAFETY: tasks in the queue are in flight, and such are not freed.
+            // SAFETY: queued tasks are in flight, and tasks in flight are not freed.
             let task = unsafe { head.as_ref() };
             let (attempt, copies) = match task.downcast::<Work>() {
                 Some(work) => (
@@ -233,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Runs a task of this side, if nothing is before it.
+    /// Runs a task of this side, if the queue is empty.
     #[inline]
     pub(super) fn attempt(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
         if self.state.get() == State::Ended {
@@ -263,7 +264,7 @@ impl Connection {
         }
     }
 
-    /// Delivers one message that has arrived, or lets tasks of this side go on.
+    /// Delivers a received message, or continues with tasks of this side.
     pub(super) fn advance(
         &self,
         receives: &mut VecDeque<NonNull<Task>>,
@@ -295,7 +296,8 @@ impl Connection {
         parts.peer(can_receive)
     }
 
-    /// Ends the connection: the peer sees it closed, and every task on it fails with `error`. True when any task has
+    /// Ends the connection: the peer sees it closed, and every task on it fails with `error`. Returns `true` if any
+    /// task failed.
     /// failed by its end.
     pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
         self.state.set(State::Ended);
@@ -307,7 +309,7 @@ impl Connection {
         parts.inbox = None;
         parts.outbox = None;
         let assembly = parts.assembly.take().map(|assembly| assembly.task);
-        // The connection is kept for its handle, the room of its queue is not.
+        // The connection is kept for its handle; the memory of its queue is released.
         let queue = std::mem::take(&mut parts.queue);
         let outstanding = parts.remote.give_up();
         let tasks = assembly.into_iter().chain(outstanding).chain(queue);
@@ -317,7 +319,7 @@ impl Connection {
 }
 
 impl Parts {
-    /// What is new about the peer, when nothing else is.
+    /// State change of the peer, if there is nothing else to report.
     fn peer(&mut self, can_receive: bool) -> News {
         let sender = self.inbox.as_mut().map(|inbox| inbox.peer());
         let receiver = self.outbox.as_ref().map(|outbox| outbox.peer());
@@ -328,7 +330,8 @@ impl Parts {
             _ if self.broken => News::Lost,
             _ => return News::None,
         };
-        // What it sent before it went is delivered first. Looked at after its going was seen: nothing comes later.
+        // Data sent before the disconnection is delivered first. Checked after the disconnection was seen, so no more
+        // can arrive.
         match self.inbox.as_mut().map(|inbox| inbox.peek()) {
             Some(Ok(Some(_))) if can_receive || matches!(news, News::Closed) => News::None,
             Some(Err(_)) => News::Lost,

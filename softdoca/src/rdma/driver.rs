@@ -1,4 +1,4 @@
-//! An RDMA instance: what its context does.
+//! An RDMA instance: the driver of its context.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,40 +24,40 @@ use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
 
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
-    /// Stays open as long as the instance exists.
+    /// Open for the lifetime of the instance.
     pub(super) device: Arc<Device>,
     pub(super) config: Config,
     pub(super) pools: Pools,
     pub(super) state: RefCell<Instance>,
 }
 
-/// What changes while an instance runs.
+/// State that changes while an instance runs.
 #[derive(Default)]
 pub(super) struct Instance {
     /// `None` before the first start.
     transport: Option<SharedMemory>,
     pub(super) connections: Vec<Rc<Connection>>,
-    /// Connections that have ended, for the program's handles. Let go when the instance starts again or is destroyed.
+    /// Ended connections, kept for the program's handles. Released when the instance starts again or is destroyed.
     pub(super) ended: Vec<Rc<Connection>>,
     pub(super) next_id: u32,
-    /// Receive tasks that wait for a message, of whatever connection.
+    /// Posted receive tasks, for any connection.
     pub(super) receives: VecDeque<NonNull<Task>>,
-    /// Tasks that have ended.
+    /// Completed tasks.
     pub(super) done: VecDeque<Done>,
-    /// Calls of the program's functions about connections.
+    /// Pending connection callbacks of the program.
     pub(super) calls: VecDeque<Box<dyn FnOnce()>>,
-    /// Ports that are listened to.
+    /// Listening ports.
     pub(super) reception: Reception,
     /// The last connection has failed.
     pub(super) broken: bool,
-    /// There may be a connection to another machine: what is queued there is to be sent.
+    /// `true` if there may be a connection to another machine, with queued output.
     pub(super) uses_network: bool,
-    /// Which connection is looked at first, so that none starves the others.
+    /// Connection that is polled first, for fairness.
     turn: usize,
 }
 
 impl Instance {
-    /// Sends what is queued for peers on other machines.
+    /// Sends queued output to peers on other machines.
     #[cold]
     fn send_queued(&mut self) {
         for connection in &self.connections {
@@ -71,7 +71,7 @@ impl Instance {
 }
 
 impl Rdma {
-    /// A context for an instance on `device`.
+    /// Creates a context for an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Ctx::new(Self {
             device,
@@ -85,7 +85,7 @@ impl Rdma {
         &self.pools
     }
 
-    /// Sets what peers may do.
+    /// Sets the rights of peers.
     pub(crate) fn set_permissions(&self, ctx: &Ctx, permissions: u32) -> Result<()> {
         ctx.expect_idle("permissions are set")?;
         self.config.set_permissions(permissions)
@@ -100,7 +100,7 @@ impl Rdma {
         self.config.set_transport_type(transport_type)
     }
 
-    /// What describes the network. The setters are for an idle instance.
+    /// Network properties. Their setters require an idle instance.
     pub(crate) fn fabric(&self) -> &Fabric {
         &self.config.fabric
     }
@@ -117,7 +117,7 @@ impl Rdma {
         self.config.max_connections.get()
     }
 
-    /// Longest local list of a task that acts on a connection.
+    /// Maximum length of the local list of a task that acts on a connection.
     pub(crate) fn send_list_len(&self) -> u32 {
         self.config.send_list_len.get()
     }
@@ -127,7 +127,7 @@ impl Rdma {
         self.config.set_send_list_len(len)
     }
 
-    /// Longest list of a receive.
+    /// Maximum length of the list of a receive.
     pub(crate) fn receive_list_len(&self) -> u32 {
         self.config.receive_list_len.get()
     }
@@ -148,7 +148,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// A task that acts on a connection.
+    /// Creates a task that acts on a connection.
     pub(crate) fn allocate_work(
         &self,
         ctx: &Ctx,
@@ -161,7 +161,7 @@ impl Rdma {
         self.pools.of(operation).allocate(ctx, work, user_data)
     }
 
-    /// A task that waits for a message.
+    /// Creates a receive task.
     pub(crate) fn allocate_receive(
         &self,
         ctx: &Ctx,
@@ -173,7 +173,7 @@ impl Rdma {
             .allocate(ctx, Receive::new(destination), user_data)
     }
 
-    /// The next connection that has news. Ends in `None` after one look at each.
+    /// Polls connections until one has an event; `None` after polling each once.
     #[inline(always)]
     fn look(&self, ctx: &Ctx) -> Option<Event> {
         loop {
@@ -184,13 +184,14 @@ impl Rdma {
                 let mut found = None;
                 let mut index = state.turn;
                 for _ in 0..count {
-                    // No remainder: there is a division in it, and this is asked for every message.
+                    // Avoids a division: this runs for every message.
                     if index >= count {
                         index = 0;
                     }
                     let connection = &state.connections[index];
                     match connection.advance(&mut state.receives, &mut state.done) {
-                        // Agents of other processes have made this thread wait long enough: the other connections come first next time.
+                        // Waits for agents of other processes have taken too long: the other connections are first
+                        // next time.
                         News::None if is_held_up() => {
                             state.turn = index + 1;
                             return None;
@@ -227,7 +228,7 @@ impl Rdma {
         if let Some(call) = state.calls.pop_front() {
             return Some(Event::Connection(call));
         }
-        // Before the failed tasks: a program that submits them again is then told that the context stops.
+        // Before the failed tasks: a program that submits them again is then told that the context is stopping.
         if std::mem::take(&mut state.broken) {
             return Some(Event::Broken);
         }
@@ -242,11 +243,11 @@ impl Driver for Rdma {
         let connections = self.config.max_connections.get();
         let transport = SharedMemory::new(connections, receives, ctx.pe()?.wake())?;
         let mut state = self.state.borrow_mut();
-        // Connections of the last run have kept their handles until here.
+        // Connections of the last run were kept until now for their handles.
         *state = Instance {
             transport: Some(transport),
             uses_network: uses_network()?,
-            // Nothing is allocated on the data path.
+            // Avoids allocation on the data path.
             receives: VecDeque::with_capacity(receives),
             done: VecDeque::with_capacity(receives + self.pools.work_limit()),
             next_id: state.next_id,
@@ -297,7 +298,7 @@ impl Driver for Rdma {
         if let received @ Some(_) = self.look(ctx) {
             return received;
         }
-        // Tasks of this side, and ends of connections, are pending now.
+        // Tasks of this side, and connection events, are pending now.
         if let pending @ Some(_) = self.take_pending() {
             return pending;
         }
@@ -353,7 +354,7 @@ impl Driver for Rdma {
             Watched::Inbox | Watched::Outbox | Watched::Lane => connection.on_socket(watched),
             _ => {
                 connection.on_socket(watched);
-                // It hangs up for good: one report is enough.
+                // Level-triggered: one report is enough.
                 self.unwatch(ctx, &connection);
                 connection.parts.borrow_mut().broken = true;
             }

@@ -2,7 +2,7 @@
 
 use crate::topology::DeviceModel;
 
-/// A device's table: the link-local GID made of its hardware address, and that of its IPv4 address.
+/// GID table of a device: the link-local GID derived from its hardware address, and that of its IPv4 address.
 pub(crate) fn gids(device: &DeviceModel) -> [[u8; 16]; 2] {
     [
         device.link_local().octets(),
@@ -18,7 +18,7 @@ mod tests {
     use crate::topology::Topology;
 
     #[test]
-    fn devices_are_told_apart_by_their_first_gid() {
+    fn first_gid_identifies_the_device() {
         let topology = Topology::built_in();
         let [a, b] = [0, 1].map(|index| gids(&topology.devices[index]));
         assert_ne!(a[0], b[0]);

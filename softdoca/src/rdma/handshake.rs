@@ -1,4 +1,4 @@
-//! What two instances say to each other while they connect by address, over a socket of the runtime directory.
+//! Handshake of two instances that connect by address, over a socket in the runtime directory.
 //!
 //! ```text
 //!    0  6 bytes magic, u16 version
@@ -7,8 +7,9 @@
 //!       of requests the client's address, u8 type (`doca_rdma_addr_type`) and 16 bytes; of acceptances private data
 //! ```
 //!
-//! The client asks and waits; the server's program accepts or rejects; the client, connected, says that it is ready. Only
-//! then is the connection established for the server. A socket that closes before is a rejection.
+//! The client sends a request and waits; the server's program accepts or rejects; the client reports when it is
+//! connected. Only then is the connection established for the server. If the socket closes before, the request was
+//! rejected.
 
 use super::address::Host;
 use super::blob::ConnectionDetails;
@@ -25,7 +26,7 @@ const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
 pub(super) enum Word {
     Request {
         details: ConnectionDetails,
-        /// The client's address, of the kind that it has called.
+        /// The client's address, of the same kind as the server's.
         from: Host,
     },
     Acceptance {
@@ -36,7 +37,7 @@ pub(super) enum Word {
     Ready,
 }
 
-/// What a look at the socket found.
+/// Result of polling the socket.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(
     clippy::large_enum_variant,
@@ -45,7 +46,7 @@ pub(super) enum Word {
 pub(super) enum Heard {
     Nothing,
     Word(Word),
-    /// The peer has hung up, or talks nonsense.
+    /// The peer has disconnected, or sent a malformed message.
     Gone,
 }
 
@@ -67,7 +68,7 @@ impl Word {
         let mut bytes = Vec::with_capacity(LONGEST);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&VERSION.to_be_bytes());
-        // A length in a u8 of the C API.
+        // Length limit of a u8 in the C API.
         let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         bytes.extend_from_slice(&[kind, len]);
         if let Some(details) = details {
@@ -119,12 +120,12 @@ impl Heard {
     }
 }
 
-/// Says something. The peer has room for it: nothing else is on the way.
+/// Sends a message. It fits in the socket buffer: no other message is in flight.
 pub(super) fn say(socket: &Socket, word: &Word) -> Result<()> {
     socket.send(&word.encode(), &[])
 }
 
-/// Listens, without waiting.
+/// Receives a message, without blocking.
 pub(super) fn hear(socket: &Socket) -> Heard {
     let mut bytes = [0; LONGEST + 1];
     let mut fds = Vec::new();
@@ -135,12 +136,12 @@ pub(super) fn hear(socket: &Socket) -> Heard {
     Heard::of(len, &bytes)
 }
 
-/// What a message that is accepted is written as.
+/// Encoding of a valid message.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     Word::decode(bytes).map(|word| word.encode())
 }
 
-/// Messages of all kinds, of a connection that does not exist.
+/// Messages of all kinds, for a nonexistent connection.
 pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
     let details = ConnectionDetails::example()?;
     let acceptance = Word::Acceptance {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_over_a_socket() {
+    fn handshake_messages_pass_over_a_socket() {
         let (a, b) = Socket::pair().expect("sockets");
         assert_eq!(hear(&b), Heard::Nothing);
         for private_data in [vec![], vec![1, 2, 3], vec![9; 255]] {
@@ -232,7 +233,7 @@ mod tests {
         fn garbage_is_refused(tail in proptest::collection::vec(any::<u8>(), 0..120)) {
             let mut bytes = Word::Ready.encode()[..8].to_vec();
             bytes.extend(tail);
-            // Whatever it is, it is looked at without a panic.
+            // Must not panic for any input.
             let _ = Word::decode(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! Ports of an instance, and who comes to them.
+//! Listening ports of an instance, and incoming connections.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -16,11 +16,11 @@ use crate::progress::{Ctx, Urgency};
 use crate::runtime::{Listener, RuntimeDir, Socket};
 
 impl Rdma {
-    /// Takes requests at a port of the device.
+    /// Accepts connection requests on a port of the device.
     ///
     /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] when somebody listens there, [`Error::NotSupported`] for
-    /// dynamic connections.
+    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] if the port is in use, [`Error::NotSupported`]
+    /// for dynamic connections.
     pub(crate) fn listen(&self, ctx: &Ctx, port: u16) -> Result<()> {
         expect_running(ctx, "requests for connections are taken")?;
         self.config.expect_reliable()?;
@@ -44,10 +44,10 @@ impl Rdma {
         Ok(())
     }
 
-    /// Takes no more requests at a port. Those that the program knows of are not concerned.
+    /// Stops listening on a port. Requests already reported to the program are not affected.
     ///
     /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] when the instance does not listen there.
+    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] if the instance does not listen there.
     pub(crate) fn stop_listening(&self, ctx: &Ctx, port: u16) -> Result<()> {
         expect_running(ctx, "a port is given up")?;
         let reception = &mut self.state.borrow_mut().reception;
@@ -65,7 +65,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// Somebody has come to a port.
+    /// Accepts an incoming connection on a port.
     pub(super) fn on_port(&self, ctx: &Ctx, number: u32) {
         let Ok(port) = u16::try_from(number) else {
             return;
@@ -112,7 +112,7 @@ impl Rdma {
         }
     }
 
-    /// Somebody who has come says what he wants, or goes.
+    /// Handles the request or the disconnection of an accepted connection.
     pub(super) fn on_caller(&self, ctx: &Ctx, number: u32) {
         let (port, socket, heard) = {
             let callers = &mut self.state.borrow_mut().reception.callers;
@@ -138,7 +138,7 @@ impl Rdma {
         }
     }
 
-    /// Tells the program that somebody asks.
+    /// Reports a connection request to the program.
     fn request(
         &self,
         ctx: &Ctx,
@@ -168,13 +168,13 @@ impl Rdma {
         let user_data = ctx.user_data();
         self.state.borrow_mut().calls.push_back(Box::new(move || {
             let handle = Rc::as_ptr(&connection).cast_mut().cast();
-            // SAFETY: the program gave the callback for connections of this instance; this one lives.
+            // SAFETY: the program gave the callback for connections of this instance, which is alive.
             unsafe { callback(handle, user_data) };
         }));
         Ok(())
     }
 
-    /// Closes the ports, and turns away who has come.
+    /// Closes the ports, and drops pending requests.
     pub(super) fn close_reception(&self, ctx: &Ctx, reception: Reception) {
         let Ok(pe) = ctx.pe() else { return };
         for (_, listener) in &reception.ports {

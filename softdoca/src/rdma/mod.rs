@@ -1,14 +1,14 @@
-//! RDMA: instances that send messages to each other, and read and write each other's memory.
+//! RDMA: instances that exchange messages, and read and write each other's memory.
 //!
-//! * [`Rdma`] is the driver of an instance's context: its connections, its receive tasks, what has ended.
-//! * [`Connection`] is one peer: what it sends, and the tasks of this side in their order.
+//! * [`Rdma`] is the driver of an instance's context: its connections, receive tasks and completed tasks.
+//! * [`Connection`] is the connection to one peer, with the queue of this side's tasks.
 //! * [`task`] holds the bodies of tasks; `sending` and `receiving` run them.
-//! * [`blob`] is what programs carry from one peer to the other; [`handshake`] is how two instances exchange it by themselves,
-//!   when one of them listens to a port (`listening`) and the other connects to its [`Address`] (`by_address`).
-//! * [`transport`] moves messages between processes; `over_network` is what differs when they are on different machines.
+//! * [`blob`] has the details that programs exchange; [`handshake`] exchanges them automatically when one instance
+//!   listens on a port (`listening`) and the other connects to its [`Address`] (`by_address`).
+//! * [`transport`] moves messages between processes; `over_network` has the differences for other machines.
 //!
-//! Reads and writes need no progress by the peer: on one machine the side that submits them does them itself, in the memory that its peer
-//! has exported; over the network a thread of the peer's agent does.
+//! Reads and writes need no progress by the peer: on one machine the submitting side performs them in the memory that
+//! its peer has exported; over the network a thread of the peer's agent does.
 
 mod address;
 mod blob;

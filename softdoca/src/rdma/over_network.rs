@@ -1,7 +1,8 @@
-//! Connections to peers on other machines: what differs from those of one machine.
+//! Connections to peers on other machines: differences from those on one machine.
 //!
-//! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply; several may be
-//! outstanding, and complete in order. Every other task of the connection waits for them: what is sent after a write is seen after it.
+//! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply;
+//! several may be outstanding, and complete in order. All other tasks of the connection wait for them: a message sent
+//! after a write is received after it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +18,7 @@ use crate::agent::{Lane, Stream};
 use crate::error::{Error, Result};
 use crate::progress::{Task, Urgency};
 
-/// Parts of requests that wait before they are sent without waiting for more.
+/// Number of parts of requests that are batched before they are sent.
 const ENOUGH: usize = 48;
 
 /// Requests to memory on another machine.
@@ -26,9 +27,9 @@ pub(super) struct Remote {
     lane: Option<Lane>,
     /// Outstanding, in order.
     sent: VecDeque<Sent>,
-    /// The last one must complete before anything else begins: it is still at the head of the connection's queue.
+    /// The last one must complete before any other task starts: it is still at the head of the connection's queue.
     barrier: bool,
-    /// Which sockets are watched for output: the sender's and the lane's.
+    /// Sockets watched for output: the sender's and the lane's.
     blocked: [bool; 2],
 }
 
@@ -39,9 +40,9 @@ struct Sent {
 }
 
 impl Remote {
-    /// The tasks of outstanding requests, which are given up.
+    /// Takes the tasks of outstanding requests, which have failed.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = NonNull<Task>> {
-        // Nothing is placed any more once it is closed.
+        // No data is placed after it is closed.
         self.lane = None;
         let is_queued = std::mem::take(&mut self.barrier);
         let mut sent = std::mem::take(&mut self.sent);
@@ -73,7 +74,7 @@ impl Parts {
         }
     }
 
-    /// The peer ends both directions, and what it has sent comes over one of them: that counts.
+    /// The peer ends both directions; messages it has sent come over one of them, which is decisive.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
         match (receiver, self.network_inbox()) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,
@@ -83,7 +84,7 @@ impl Parts {
 }
 
 impl Connection {
-    /// The peer that has taken up the offer is on another machine.
+    /// Returns `true` if the peer that has accepted the offer is on another machine.
     #[cold]
     pub(super) fn adopt(
         &self,
@@ -107,7 +108,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes up a peer that has come, before another receive is posted to the `posted` ones.
+    /// Connects a peer that has arrived, before another receive is posted to the `posted` ones.
     pub(super) fn adopt_waiting(&self, posted: usize) {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
@@ -136,7 +137,7 @@ impl Connection {
                 Ok(true) => return Attempt::Issued,
                 Ok(false) => {}
                 Err(Error::Again) => return Attempt::Waits,
-                // Its completion waits for those before it.
+                // Completions are in order.
                 Err(_) if !parts.remote.sent.is_empty() => return Attempt::Waits,
                 Err(error) => return Attempt::Done(Err(error)),
             }
@@ -158,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request for a read or write of memory on another machine; false for any other task.
+    /// Sends a request for a read or write of memory on another machine; returns `false` for any other task.
     fn issue(
         &self,
         task: NonNull<Task>,
@@ -174,7 +175,7 @@ impl Connection {
             if !parts.remote.sent.is_empty() {
                 return Err(Error::Again);
             }
-            // As hardware does: nothing is written before the peer can take the immediate.
+            // As in hardware, nothing is written before the peer can receive the immediate.
             if !parts
                 .network_outbox()
                 .is_some_and(|outbox| outbox.reserve_receive())
@@ -186,7 +187,7 @@ impl Connection {
         if let Some(lane) = &remote.lane
             && !access.offer.is_of(lane.process())
         {
-            // Memory of another process than that of the requests before.
+            // Memory of another process than that of the previous requests.
             if !remote.sent.is_empty() {
                 return Err(Error::Again);
             }
@@ -204,7 +205,7 @@ impl Connection {
             remote.lane = Some(lane);
         }
         let lane = remote.lane.as_mut().ok_or(Error::Unexpected)?;
-        // SAFETY: the task is in flight until the reply or the end of the lane, and so are its bufs.
+        // SAFETY: the task and its bufs are in flight until the reply or the end of the lane.
         unsafe { access.send(lane) };
         remote.sent.push_back(Sent {
             task,
@@ -212,11 +213,11 @@ impl Connection {
         });
         if has_immediate {
             remote.barrier = true;
-            // It stays in the queue for its message.
+            // Stays in the queue for its message.
             return Err(Error::Again);
         }
         if lane.unsent() >= ENOUGH {
-            // Its error is that of the next reply.
+            // Its error is reported by the next reply.
             let _ = lane.flush();
         }
         Ok(true)
@@ -228,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Takes replies. An error is the end of the connection.
+    /// Handles replies. An error ends the connection.
     pub(super) fn take_replies(&self, parts: &mut Parts, done: &mut VecDeque<Done>) -> Result<()> {
         let remote = &mut parts.remote;
         let Some(lane) = &mut remote.lane else {
@@ -238,7 +239,7 @@ impl Connection {
             let Some(sent) = remote.sent.pop_front() else {
                 return Err(Error::Unexpected);
             };
-            // SAFETY: tasks with outstanding requests are in flight, and such are not freed.
+            // SAFETY: tasks with outstanding requests are in flight, and tasks in flight are not freed.
             let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
             let work = &work.ok_or(Error::Unexpected)?.body;
             let result = reply.and_then(|_| sending::finish_access(work, sent.len));
@@ -255,7 +256,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is queued, and has the sockets watched that are full.
+    /// Sends queued output, and watches sockets that are full.
     pub(super) fn send_queued(&self, parts: &mut Parts) {
         if let Some(inbox) = parts.network_inbox() {
             inbox.flush();
@@ -265,7 +266,7 @@ impl Connection {
             blocked[0] = !outbox.flush();
         }
         if let Some(lane) = &mut parts.remote.lane {
-            // Its error is that of the next reply.
+            // Its error is reported by the next reply.
             blocked[1] = !lane.flush().unwrap_or(true);
         }
         if blocked != parts.remote.blocked
@@ -283,12 +284,12 @@ impl Connection {
         }
     }
 
-    /// A socket of the connection has something, or room, or its end.
+    /// Handles readiness of a socket of the connection.
     pub(super) fn on_socket(&self, watched: Watched) {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let pe = self.ctx().pe();
-        // Its end would be reported again and again.
+        // Level-triggered: its end would be reported repeatedly.
         let unwatch = |socket: Option<BorrowedFd<'_>>| {
             if let (Ok(pe), Some(socket)) = (&pe, socket) {
                 pe.unwatch(socket, Urgency::Message);
@@ -313,7 +314,7 @@ impl Connection {
             Watched::Lane => {
                 if let Some(lane) = &mut parts.remote.lane {
                     lane.set_readable();
-                    // Without requests, nothing but its end comes.
+                    // Without requests, only its end can be received.
                     if lane.outstanding() == 0 && lane.is_closed() {
                         self.close_lane(&mut parts.remote);
                     }
@@ -332,7 +333,7 @@ impl Connection {
         self.send_queued(parts);
     }
 
-    /// Takes the sockets of a connection that ends out of the engine.
+    /// Removes the sockets of an ending connection from the engine.
     pub(super) fn unwatch_sockets(&self) {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;

@@ -1,37 +1,37 @@
-//! Connections by address that are being made, and what an instance waits for meanwhile.
+//! Connections by address that are being established, and the descriptors watched for them.
 
 use super::blob::ConnectionDetails;
 use super::transport::ConnectionOutbox;
 use crate::runtime::{Listener, Socket};
 
-/// What is watched for an instance; the rest of the token says which one.
+/// Kind of a watched descriptor; the rest of its token is the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// That the peer of a connection lives.
+    /// Liveness of a connection's peer.
     Liveness = 0,
-    /// The socket over which a connection is being made.
+    /// Socket of a connection being established.
     Handshake = 1,
-    /// A port.
+    /// A listening port.
     Port = 2,
-    /// Somebody who has come to a port and not yet said what he wants.
+    /// An accepted connection that has not sent its request.
     Caller = 3,
-    /// The socket over which a peer on another machine sends.
+    /// Receiving socket from a peer on another machine.
     Inbox = 4,
-    /// That over which this side sends to it.
+    /// Sending socket to a peer on another machine.
     Outbox = 5,
-    /// That over which this side reaches its memory.
+    /// Socket for access to its memory.
     Lane = 6,
 }
 
 impl Watched {
-    /// Numbers are below this.
+    /// Upper limit of numbers.
     pub(super) const NUMBERS: u32 = 1 << 29;
 
     pub(super) fn token(self, number: u32) -> u32 {
         (self as u32) << 29 | number
     }
 
-    /// What a token stands for, and its number.
+    /// Kind and number of a token.
     pub(super) fn of(token: u32) -> (Watched, u32) {
         let watched = match token >> 29 {
             0 => Watched::Liveness,
@@ -46,13 +46,13 @@ impl Watched {
     }
 }
 
-/// How far a connection by address has come.
+/// State of a connection by address.
 pub(super) enum Handshake {
-    /// This side has asked.
+    /// Requested by this side.
     Asked(Socket),
-    /// The peer has asked, and the program has not answered yet.
+    /// Requested by the peer; the program has not responded yet.
     Requested(Socket, ConnectionDetails),
-    /// The program has accepted; the peer is connecting.
+    /// Accepted by the program; the peer is connecting.
     Accepted(Socket, Box<ConnectionOutbox>, u32),
 }
 
@@ -66,11 +66,11 @@ impl Handshake {
     }
 }
 
-/// Who listens, and who has come.
+/// Listening ports and accepted connections.
 #[derive(Default)]
 pub(super) struct Reception {
     pub(super) ports: Vec<(u16, Listener)>,
-    /// Number of each, the port that it has come to, and its socket.
+    /// Number, port and socket of each accepted connection.
     pub(super) callers: Vec<(u32, u16, Socket)>,
     pub(super) next_caller: u32,
 }

@@ -1,4 +1,4 @@
-//! The pools that tasks come from.
+//! Task pools.
 
 use super::task::Operation;
 use crate::progress::TaskPool;
@@ -11,12 +11,12 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// The pool of the tasks that do this.
+    /// The pool of tasks of this kind.
     pub(crate) fn of(&self, operation: Operation) -> &TaskPool {
         &self.work[operation as usize]
     }
 
-    /// Tasks of this side that can be in flight.
+    /// Maximum number of this side's tasks in flight.
     pub(super) fn work_limit(&self) -> usize {
         self.work.iter().map(|pool| pool.limit() as usize).sum()
     }

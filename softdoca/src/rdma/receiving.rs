@@ -1,4 +1,4 @@
-//! Messages that arrive, and the receive tasks that they take.
+//! Received messages, and the receive tasks that they consume.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -11,27 +11,27 @@ use super::transport::{Fragment, Inbox};
 use crate::error::{Error, Result};
 use crate::progress::Task;
 
-/// A message that is arriving, in the receive task that it took.
+/// A message being received, with its receive task.
 pub(super) struct Assembly {
     pub(super) task: NonNull<Task>,
     received: Received,
-    /// Bytes of data that have come, those that were thrown away included.
+    /// Bytes of data received, including discarded ones.
     arrived: u64,
-    /// The first thing that went wrong. The rest of the message is thrown away.
+    /// First error. The rest of the message is discarded.
     result: Result<()>,
 }
 
-/// Immediate data as it travels: a message's is the value as the sender gave it (4 bytes), a remote write's is
-/// followed by the number of bytes written (u32, in the order of the machines: both ends have the same).
+/// Immediate data as transmitted: for a message, the value as the sender gave it (4 bytes); for a remote write,
+/// followed by the number of bytes written (u32, in the machines' common byte order).
 pub(super) const SEND_IMMEDIATE: usize = 4;
 pub(super) const WRITE_IMMEDIATE: usize = 8;
 
-/// Fragments that one call of [`receive`] takes. A peer can add some as fast as they are taken: the engine's other contexts have
-/// their turn in between.
+/// Maximum number of fragments per call of [`receive`]. A peer can send as fast as they are received: the limit gives
+/// other contexts of the engine their turn.
 const MOST_FRAGMENTS: usize = 64;
 
-/// Takes what has arrived, until a message is complete. An error is the connection's end: whatever receive the message has taken by
-/// then is in `parts.assembly`, and fails with the connection.
+/// Handles received fragments until a message is complete. An error ends the connection: a receive that the message
+/// has consumed by then is in `parts.assembly`, and fails with the connection.
 pub(super) fn receive(
     connection: &Connection,
     parts: &mut Parts,
@@ -41,7 +41,7 @@ pub(super) fn receive(
         return Ok(None);
     };
     for _ in 0..MOST_FRAGMENTS {
-        // A message waits in the transport for its receive.
+        // A message waits in the transport until a receive is posted.
         if parts.assembly.is_none() && receives.is_empty() {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ pub(super) fn receive(
                 assembly
             }
             None => {
-                // Checked before a receive is taken: one that is in no list any more would never complete.
+                // Checked before a receive is dequeued: one that is in no list would never complete.
                 let received = begin(connection, &fragment, &**inbox)?;
                 let task = receives.pop_front().ok_or(Error::Unexpected)?;
                 parts.assembly.insert(Assembly {
@@ -92,13 +92,13 @@ pub(super) fn receive(
     Ok(None)
 }
 
-/// The peer does not follow the protocol.
+/// The peer violates the protocol.
 fn broken(what: std::fmt::Arguments<'_>) -> Error {
     Error::ConnectionAborted.because(format_args!("an RDMA peer broke the protocol: {what}"))
 }
 
 impl Assembly {
-    /// Bounds what belongs to one message: each fragment but the last brings data, and all of them at most the longest message.
+    /// Limits a message: each fragment but the last has data, and the total is at most the maximum message size.
     fn count(&mut self, fragment: &Fragment) -> Result<()> {
         if fragment.more && fragment.len == 0 {
             return Err(broken(format_args!(
@@ -116,7 +116,7 @@ impl Assembly {
     }
 }
 
-/// A message in one fragment and without immediate data, which is the most frequent kind.
+/// Handles a message with one fragment and no immediate data, the most frequent kind.
 #[inline]
 fn take_whole(
     task: NonNull<Task>,
@@ -124,7 +124,7 @@ fn take_whole(
     len: usize,
     inbox: &impl Inbox,
 ) -> Result<()> {
-    // SAFETY: a receive that waits is in flight, and such are not freed.
+    // SAFETY: a posted receive is in flight, and tasks in flight are not freed.
     let task = unsafe { task.as_ref() };
     let receive = &task.downcast::<Receive>().ok_or(Error::Unexpected)?.body;
     let result = match receive.destination.get() {
@@ -132,7 +132,7 @@ fn take_whole(
         // A task without a buf has no room for data.
         None => Err(Error::TooBig),
         Some(destination) => buffers::fill_tail(&destination, len, |from, to, len| {
-            // SAFETY: `to` is writable for `len` bytes.
+            // SAFETY: `to` is valid for writing `len` bytes.
             unsafe { inbox.read(from, to, len) };
         }),
     };
@@ -145,7 +145,7 @@ fn take_whole(
     result
 }
 
-/// The head of a message that begins.
+/// Handles the first fragment of a message.
 fn begin(connection: &Connection, fragment: &Fragment, inbox: &impl Inbox) -> Result<Received> {
     let (opcode, immediate, len) = match fragment.immediate_len {
         None => (Opcode::Send, 0, 0),
@@ -159,7 +159,7 @@ fn begin(connection: &Connection, fragment: &Fragment, inbox: &impl Inbox) -> Re
     })
 }
 
-/// Immediate data of `len` bytes: what the message is, the value, and the number of bytes that were written.
+/// Parses immediate data of `len` bytes: kind of the message, value, and number of bytes written.
 fn read_immediate(len: usize, inbox: &impl Inbox) -> Result<(Opcode, u32, u32)> {
     let mut bytes = [0; WRITE_IMMEDIATE];
     inbox.read_immediate(&mut bytes);
@@ -180,13 +180,13 @@ fn append(assembly: &mut Assembly, fragment: &Fragment, inbox: &impl Inbox) -> R
     if fragment.len == 0 {
         return Ok(());
     }
-    // SAFETY: a receive that waits is in flight, and such are not freed.
+    // SAFETY: a posted receive is in flight, and tasks in flight are not freed.
     let task = unsafe { assembly.task.as_ref() };
     let receive = &task.downcast::<Receive>().ok_or(Error::Unexpected)?.body;
     // A task without a buf has no room for data.
     let destination = receive.destination.get().ok_or(Error::TooBig)?;
     buffers::fill_tail(&destination, fragment.len, |from, to, len| {
-        // SAFETY: `to` is writable for `len` bytes.
+        // SAFETY: `to` is valid for writing `len` bytes.
         unsafe { inbox.read(from, to, len) };
     })?;
     assembly.received.len = assembly.received.len.saturating_add(fragment.len as u32);

@@ -11,7 +11,7 @@ use super::task::{Operation, Stage, Work};
 use super::transport::{Outbox, SMALL};
 use crate::error::{Error, Result};
 
-/// Runs a task as far as it goes. `Again`: it has to wait for the peer; call again.
+/// Runs a task as far as possible. `Again`: it must wait for the peer; call again.
 #[inline(always)]
 pub(super) fn run(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     match work.operation {
@@ -34,7 +34,7 @@ fn send(work: &Work, immediate: Option<u32>, outbox: &mut impl Outbox) -> Result
     if let (Some(buf), None, Stage::Waiting) = (list, immediate, work.stage.get())
         && let Some(run) = buffers::small_run(buf, SMALL)?
     {
-        // SAFETY: `small_run` gives memory of the task's buf.
+        // SAFETY: `small_run` returns memory of the task's buf.
         return unsafe { outbox.send_small(run, buf.data_len()) };
     }
     send_in_fragments(work, immediate, outbox)
@@ -61,7 +61,7 @@ fn send_in_fragments(work: &Work, immediate: Option<u32>, outbox: &mut impl Outb
         let from = work.progress();
         let len = room.min(total.saturating_sub(from));
         let more = from + len < total;
-        // SAFETY: `with_data` gives memory of the task's bufs.
+        // SAFETY: `with_data` passes memory of the task's bufs.
         unsafe {
             outbox.push(
                 immediate.map(<[u8; SEND_IMMEDIATE]>::as_slice),
@@ -91,7 +91,7 @@ fn read(work: &Work, peer_permissions: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes, and answers the number of bytes.
+/// Writes, and returns the number of bytes.
 fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
     let Some(source) = work.source.get() else {
         return Ok(0);
@@ -105,7 +105,7 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
 #[inline(never)]
 fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
-        // As hardware does: nothing is written before the peer can take the immediate.
+        // As in hardware, nothing is written before the peer can receive the immediate.
         if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
@@ -159,7 +159,8 @@ fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
     }
 }
 
-/// The request for a read or write of memory on another machine; `None` for everything else, and when local memory is not mapped here.
+/// Builds the request for a read or write of memory on another machine; `None` for other tasks, and if local memory is
+/// not mapped here.
 pub(super) fn remote_access(work: &Work, peer_permissions: u32) -> Result<Option<RemoteAccess>> {
     let Some(source) = work.source.get() else {
         return Ok(None);
@@ -181,7 +182,7 @@ pub(super) fn remote_access(work: &Work, peer_permissions: u32) -> Result<Option
     }
 }
 
-/// The reply has come: the bufs tell of `len` bytes.
+/// Handles the reply: sets the bufs' data length to `len` bytes.
 pub(super) fn finish_access(work: &Work, len: usize) -> Result<()> {
     let destination = work.destination.get().ok_or(Error::Unexpected)?;
     work.set_progress(len);
@@ -191,7 +192,7 @@ pub(super) fn finish_access(work: &Work, len: usize) -> Result<()> {
     }
 }
 
-/// A message, a read or a write is no longer than devices tell.
+/// Checks the length of a message, read or write against the device's limit.
 fn check_len(len: usize) -> Result<usize> {
     if len > limits::MESSAGE_SIZE as usize {
         return Err(Error::TooBig);

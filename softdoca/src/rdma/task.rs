@@ -1,4 +1,4 @@
-//! The two kinds of tasks: those that act on a connection, and those that wait for a message.
+//! The two kinds of tasks: those that act on a connection, and receives.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -10,45 +10,45 @@ use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
 use crate::sync_event::RemoteEvent;
 
-/// A buf of the program, which is looked at only while the task is in flight.
+/// A buf of the program, accessed only while the task is in flight.
 pub(crate) type BufSlot = Cell<Option<BufHandle>>;
 
-/// What a [`Work`] task does.
+/// Operation of a [`Work`] task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// A message takes a receive of the peer.
+    /// Send a message, which consumes a receive of the peer.
     Send,
-    /// The same, with an immediate value.
+    /// Send a message with an immediate value.
     SendImmediate,
-    /// Remote memory comes to the tail of a local buf's data.
+    /// Append remote memory to a local buf's data.
     Read,
-    /// A local buf's data goes to the tail of a remote buf's data.
+    /// Append a local buf's data to a remote buf's data.
     Write,
-    /// The same, and then an immediate value takes a receive of the peer.
+    /// Write, then send an immediate value, which consumes a receive of the peer.
     WriteImmediate,
-    /// Eight bytes of remote memory are replaced if they have a given value.
+    /// Compare and swap eight bytes of remote memory.
     CompareSwap,
-    /// Eight bytes of remote memory are added to.
+    /// Add to eight bytes of remote memory.
     FetchAdd,
-    /// A remote event's value comes to the tail of a local buf's data.
+    /// Append a remote event's value to a local buf's data.
     EventGet,
-    /// A remote event gets the value in a local buf's data.
+    /// Set a remote event to the value in a local buf's data.
     EventSet,
-    /// A remote event is added to.
+    /// Add to a remote event.
     EventAdd,
 }
 
 impl Operation {
-    /// How many there are.
+    /// Number of operations.
     pub(super) const COUNT: usize = Operation::EventAdd as usize + 1;
 
-    /// Returns `true` if it moves blocks of data between two memories.
+    /// Returns `true` if it moves data between two memories.
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
 }
 
-/// What the program gives to a [`Work`] task. Each operation looks at its own.
+/// Parameters of a [`Work`] task. Each operation uses its own.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) source: Option<BufHandle>,
@@ -60,10 +60,10 @@ pub(crate) struct Arguments {
     pub(crate) event: Option<Arc<RemoteEvent>>,
 }
 
-/// Body of a task that acts on a connection. What most operations use comes first.
+/// Body of a task that acts on a connection. Fields used by most operations come first.
 #[repr(C)]
 pub(crate) struct Work {
-    /// There is one, except while it is looked at.
+    /// Taken only while it is being accessed.
     connection: Cell<Option<Rc<Connection>>>,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
@@ -71,13 +71,13 @@ pub(crate) struct Work {
     progress: Cell<u32>,
     pub(super) operation: Operation,
     pub(super) stage: Cell<Stage>,
-    /// As the program gave it: its bytes are in network order.
+    /// As given by the program: its bytes are in network order.
     pub(crate) immediate: Cell<u32>,
-    /// Gets the old value of an atomic operation.
+    /// Destination of an atomic operation's old value.
     pub(crate) result: BufSlot,
-    /// What an atomic operation compares with.
+    /// Compare value of an atomic operation.
     pub(crate) compare: Cell<u64>,
-    /// What an atomic operation adds or swaps in.
+    /// Add or swap value of an atomic operation.
     pub(crate) operand: Cell<u64>,
     pub(crate) event: RefCell<Option<Arc<RemoteEvent>>>,
 }
@@ -98,14 +98,14 @@ fn check_list(slot: &BufSlot, limit: u32) -> Result<()> {
     Ok(())
 }
 
-/// How far a task has come.
+/// Progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing has happened.
+    /// Not started.
     Waiting,
-    /// A write with immediate has written, and its immediate is still to be sent.
+    /// A write with immediate has written; its immediate is still to be sent.
     Written,
-    /// A message has taken a receive, and not all of its fragments are sent.
+    /// A message has consumed a receive, and not all of its fragments have been sent.
     Sending,
 }
 
@@ -154,18 +154,18 @@ impl Work {
         self.progress.get() as usize
     }
 
-    /// Notes how many bytes are done; at most [`MESSAGE_SIZE`](super::config::limits::MESSAGE_SIZE).
+    /// Sets the number of bytes done; at most [`MESSAGE_SIZE`](super::config::limits::MESSAGE_SIZE).
     #[inline]
     pub(super) fn set_progress(&self, bytes: usize) {
         self.progress.set(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Acts on another connection, of the same instance, from the next submission on.
+    /// Sets another connection, of the same instance, for the next submission.
     pub(crate) fn set_connection(&self, connection: Rc<Connection>) {
         self.connection.set(Some(connection));
     }
 
-    /// Refuses local lists that are longer than the instance was set up for.
+    /// Refuses local lists longer than the instance's limit.
     pub(super) fn check_lists(&self, limit: u32) -> Result<()> {
         let local = match self.operation {
             Operation::Read | Operation::EventGet => &self.destination,
@@ -174,13 +174,13 @@ impl Work {
         check_list(local, limit)
     }
 
-    /// Bytes that a successful read has read.
+    /// Number of bytes read by a successful read.
     pub(crate) fn result_len(&self) -> u32 {
         self.progress.get()
     }
 }
 
-/// What a message was, with the values of `enum doca_rdma_opcode`.
+/// Kind of a received message, with the values of `enum doca_rdma_opcode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Opcode {
@@ -189,17 +189,17 @@ pub(crate) enum Opcode {
     WriteWithImmediate = 2,
 }
 
-/// What a receive task got.
+/// Result of a receive task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) opcode: Opcode,
     pub(crate) len: u32,
-    /// As the sender gave it; 0 when it gave none.
+    /// As given by the sender; 0 if there was none.
     pub(crate) immediate: u32,
     pub(crate) connection: *const Connection,
 }
 
-/// Body of a task that waits for a message.
+/// Body of a receive task.
 #[repr(C)]
 pub(crate) struct Receive {
     pub(crate) destination: BufSlot,
@@ -219,12 +219,12 @@ impl Receive {
         }
     }
 
-    /// Refuses a list that is longer than the instance was set up for.
+    /// Refuses a list longer than the instance's limit.
     pub(super) fn check_list(&self, limit: u32) -> Result<()> {
         check_list(&self.destination, limit)
     }
 
-    /// The result; what it was before when the task has not completed.
+    /// The result; unchanged if the task has not completed.
     pub(crate) fn received(&self) -> Received {
         self.received.get()
     }

@@ -1,6 +1,6 @@
-//! The topology file, TOML: `README.md` has its keys, `examples/topology.toml` an example.
+//! The topology file, in TOML: `README.md` documents its keys, `examples/topology.toml` is an example.
 //!
-//! The host's devices are devices of their own: a Comch client opens the device whose address the server's representor has.
+//! Host devices are separate devices: a Comch client opens the device with the address of the server's representor.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use serde::Deserialize;
 
 use super::Topology;
-use super::model::{DeviceModel, FunctionType, PciAddress, RepresentorKind, RepresentorModel};
+use super::{DeviceModel, FunctionType, PciAddress, RepresentorKind, RepresentorModel};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,11 +41,11 @@ struct RepresentorEntry {
     sf_index: Option<u32>,
 }
 
-/// Longest names that `doca_devinfo_get_*` can return, without the NUL.
+/// Maximum length of names that `doca_devinfo_get_*` can return, without the NUL.
 const MAX_IBDEV: usize = 63;
 const MAX_IFACE: usize = 255;
 
-/// Reads the text of a file; an error is a message that says where and what.
+/// Parses the text of a file; an error is a message with location and reason.
 pub(super) fn parse(text: &str) -> Result<Topology, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     if file.version != 1 {
@@ -158,19 +158,19 @@ iface = "enp59s0f0np0"
 "#;
 
     #[test]
-    fn the_built_in_topology_can_be_written_as_a_file() {
+    fn built_in_topology_can_be_expressed_as_a_file() {
         assert_eq!(parse(FULL), Ok(Topology::built_in()));
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_read() {
+    fn documented_example_is_parsed() {
         let topology = parse(include_str!("../../examples/topology.toml")).unwrap();
         let [first, second, host, virtual_function] = &topology.devices[..] else {
             panic!("expected four devices: {topology:?}");
         };
         assert_eq!(first.pci, PciAddress::new(0, 0xb1, 0, 0));
         assert_eq!(first.ipv4, Ipv4Addr::new(192, 168, 100, 2));
-        // Both functions of the host that are represented are there.
+        // Both represented functions of the host exist.
         let represented: Vec<_> = first.representors.iter().map(|rep| rep.pci).collect();
         assert_eq!(represented, [host.pci, virtual_function.pci]);
         assert_eq!(first.representors[1].function, FunctionType::Vf);
@@ -178,7 +178,7 @@ iface = "enp59s0f0np0"
     }
 
     #[test]
-    fn everything_can_be_set() {
+    fn every_property_can_be_set() {
         let topology = parse(
             r#"
 version = 1
@@ -206,7 +206,7 @@ function = "vf"
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         let replaced = |from: &str, to: &str| parse(&FULL.replace(from, to)).unwrap_err();
         assert!(replaced("version = 1", "version = 2").contains("expected 1"));
         assert!(replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("ifaec"));

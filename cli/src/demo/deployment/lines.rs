@@ -1,4 +1,4 @@
-//! The command lines of the roles.
+//! Command lines of the roles.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use role_common::stored_block::Geometry;
 use crate::demo::layout::{Layout, Storage};
 use crate::demo::plan::{Plain, Plan, Run};
 
-use super::cpus::Cpus;
-use super::files::Files;
+use super::Cpus;
+use super::Files;
 
-/// Time that an I/O may take: hundreds of MiB may be in flight before it, to be compressed by a build without optimisation.
+/// Timeout of an I/O: hundreds of MiB may be queued before it, to be compressed by an unoptimised build.
 const IO_TIMEOUT_SECONDS: u32 = 60;
 /// Time that a control operation may take on a loaded machine.
 const CONTROL_TIMEOUT_SECONDS: u32 = 20;
 
-/// The arguments of `doca-storage` for the roles of one session.
+/// Arguments of `doca-storage` for the roles of one session.
 pub(super) struct CommandLines<'a> {
     pub(super) plan: &'a Plan,
     pub(super) files: &'a Files,
     pub(super) cpus: &'a Cpus,
     pub(super) run: &'a Run,
-    /// `true` if the demo reads what the role prints, or a person.
+    /// `true` if the output is parsed by the demo, `false` if it is read by a person.
     pub(super) json: bool,
 }
 
 impl CommandLines<'_> {
-    /// The generator of the `.sbc` files that gga targets begin with.
+    /// Generator of the gga targets' `.sbc` files.
     pub(super) fn generator(&self, geometry: Geometry, sbc: &[PathBuf; 3]) -> Vec<OsString> {
         let [data_1, data_2, data_p] = sbc.each_ref().map(|path| path.as_os_str());
         self.line("sbc-generator")
@@ -49,7 +49,7 @@ impl CommandLines<'_> {
             .0
     }
 
-    /// Target number `index`, on this port (0: it picks one).
+    /// Target number `index`, on this port; 0 lets it choose one.
     pub(super) fn target(&self, index: usize, port: u16) -> Vec<OsString> {
         let line = self
             .line("target")
@@ -97,7 +97,7 @@ impl CommandLines<'_> {
         self.cpus(line, service)
     }
 
-    /// The initiator.
+    /// Initiator.
     pub(super) fn initiator(&self) -> Vec<OsString> {
         let plan = self.plan;
         let mut line = self
@@ -120,7 +120,7 @@ impl CommandLines<'_> {
 
     fn line(&self, role: &str) -> Line {
         let line = Line(vec![role.into()]);
-        // Errors and what the role announces reach the demo; the rest would only be noise.
+        // Errors and announcements only; the demo does not use other log lines.
         if self.json {
             line.with("--output", "json").with("--log-level", 40)
         } else {
@@ -166,7 +166,7 @@ macro_rules! arguments {
 }
 arguments!(&str String u16 u32 u64 i32);
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

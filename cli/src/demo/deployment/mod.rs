@@ -1,17 +1,18 @@
-//! The processes of one session.
+//! Processes of one session.
 
-mod cpus;
-mod files;
-mod kept;
 mod lines;
 
 use std::ffi::OsString;
+use std::fmt;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ::deployment::network::Network;
 use conformance::process::{Failure, Process};
+use lines::{CommandLines, quoted};
 use role_common::shutdown::Shutdown;
 use role_common::stored_block::Geometry;
 use serde_json::Value;
@@ -20,18 +21,18 @@ use super::Error;
 use super::content::Content;
 use super::layout::{Layout, Storage};
 use super::plan::{Plain, Plan, Run};
-use cpus::Cpus;
-use files::Files;
-use lines::CommandLines;
+use crate::demo::Error;
+use crate::demo::content::Content;
+use crate::demo::plan::Run;
 
-/// Time that a role gets to be ready for its peer.
+/// Time for a role to become ready.
 const READY: Duration = Duration::from_secs(20);
-/// Time that a whole session may take.
+/// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(300);
-/// Time that service and targets get to end once the initiator has.
+/// Time for service and targets to exit after the initiator.
 const FAREWELL: Duration = Duration::from_secs(15);
 
-/// What the roles of one session reported.
+/// Reports of the roles of one session.
 #[derive(Debug)]
 pub struct Session {
     pub initiator: Value,
@@ -39,7 +40,7 @@ pub struct Session {
     pub targets: Vec<Value>,
 }
 
-/// Starts sessions in a private runtime directory.
+/// Runs sessions in a private runtime directory.
 pub struct Deployment<'a> {
     program: PathBuf,
     plan: &'a Plan,
@@ -70,12 +71,12 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    /// The user has asked to end.
+    /// Returns `true` if a shutdown was requested.
     pub fn interrupted(&self) -> bool {
         self.shutdown.is_requested()
     }
 
-    /// Runs one session to its end. The reference's roles serve one session, so each run has its own processes.
+    /// Runs one session. The reference's roles serve one session, so each run has its own processes.
     pub fn run(&self, run: &Run) -> Result<Session, Failure> {
         self.make_files(run)?;
         let lines = self.lines(run, true);
@@ -101,7 +102,7 @@ impl<'a> Deployment<'a> {
             let ended = process
                 .finish(deadline, || self.interrupted())
                 .and_then(|stdout| document(role, &stdout));
-            // After a failure nobody looks at the others' documents.
+            // After a failure, the other documents are not used.
             ended.unwrap_or_else(|failure| {
                 failures.push(failure);
                 Value::Null
@@ -125,7 +126,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Makes what the roles of this session read and earlier ones did not.
+    /// Creates the input files of this session's roles unless they exist.
     fn make_files(&self, run: &Run) -> Result<(), Failure> {
         if run.plain == Plain::Noise {
             self.files.make_noise().map_err(|error| Failure {
@@ -140,7 +141,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Makes the `.sbc` files of the content with the generator, unless they are there.
+    /// Creates the `.sbc` files with the generator unless they exist.
     fn generate(&self, run: &Run, geometry: Geometry) -> Result<(), Failure> {
         let sbc = self.files.sbc(geometry);
         if sbc.iter().all(|path| path.exists()) {
@@ -211,7 +212,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// A CPU for role number `role` of a session with three of them.
+    /// A CPU for role number `role` of a session with three roles.
     pub(super) fn cpu(&self, role: usize) -> usize {
         self.cpus.of(role, 3, 1).next().unwrap_or_default()
     }
@@ -263,6 +264,175 @@ fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
     })
 }
 
+// CPUs of the roles.
+
+/// The CPUs that this process may use, distributed to the roles.
+struct Cpus(Vec<usize>);
+
+impl Cpus {
+    /// CPUs of this process's affinity mask.
+    fn allowed() -> Result<Self, Error> {
+        let cpus = deployment::allowed_cpus().map_err(Error::io("ask for the allowed CPUs"))?;
+        Ok(Self(cpus))
+    }
+
+    /// One CPU per worker of role number `role` in a session with `roles` roles. A pipeline with one worker per role
+    /// uses as many CPUs as roles; with fewer CPUs, the last roles share.
+    fn of(&self, role: usize, roles: usize, workers: u32) -> impl Iterator<Item = usize> + use<'_> {
+        (0..workers as usize).map(move |worker| self.0[(worker * roles + role) % self.0.len()])
+    }
+}
+
+// Input files of the roles.
+
+/// Input files of a deployment. Files needed by some sessions only are created on demand.
+#[derive(Debug)]
+struct Files {
+    /// Data of the storage.
+    content: PathBuf,
+    directory: PathBuf,
+    capacity: u64,
+}
+
+impl Files {
+    fn new(content: &Content, directory: &Path) -> Self {
+        Self {
+            content: content.path.clone(),
+            directory: directory.to_owned(),
+            capacity: content.capacity,
+        }
+    }
+
+    /// The `.sbc` files of the data: data_1, data_2 and data_p.
+    fn sbc(&self, geometry: Geometry) -> [PathBuf; 3] {
+        let kind = if geometry.is_compatible() {
+            ""
+        } else {
+            "logical_"
+        };
+        ["data_1", "data_2", "data_p"].map(|name| self.directory.join(format!("{kind}{name}.sbc")))
+    }
+
+    /// Incompressible data of the storage's size.
+    fn noise(&self) -> PathBuf {
+        self.directory.join("noise.bin")
+    }
+
+    /// Writes [`noise`](Self::noise) unless it exists.
+    fn make_noise(&self) -> Result<(), Error> {
+        let path = self.noise();
+        if path.exists() {
+            return Ok(());
+        }
+        write_noise(&path, self.capacity).map_err(Error::io(format!("write {}", path.display())))
+    }
+}
+
+/// Pseudo-random sequence of splitmix64, the same in every run.
+fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::new(std::fs::File::create(path)?);
+    let mut state = 0u64;
+    let mut left = length;
+    while left > 0 {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^= word >> 31;
+        let count = left.min(8);
+        file.write_all(&word.to_le_bytes()[..count as usize])?;
+        left -= count;
+    }
+    file.flush()
+}
+
+// A deployment that continues to run after the demo.
+
+/// Instructions for a deployment that was left running.
+pub struct Kept(String);
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Deployment<'_> {
+    /// Starts the targets and the service of `run` and leaves them running. Their logs are written to `directory`,
+    /// which must persist.
+    pub fn keep(&self, run: &Run, directory: &Path) -> Result<Kept, Error> {
+        let lines = self.lines(run, false);
+        let names = run.layout.targets();
+        // Ports are chosen here, so that the printed command lines match the running processes.
+        let reserved: Vec<Port> = names
+            .iter()
+            .map(|_| Port::reserve())
+            .collect::<Result<_, _>>()
+            .map_err(Error::io("a free port"))?;
+        let ports: Vec<u16> = reserved.iter().map(Port::number).collect();
+        let mut started: Vec<(&str, Vec<OsString>)> = std::iter::zip(names, &ports)
+            .enumerate()
+            .map(|(index, (name, port))| (*name, lines.target(index, *port)))
+            .collect();
+        let storages: Vec<String> = std::iter::zip(0.., &ports)
+            .map(|(index, port)| self.storage(index, *port))
+            .collect();
+        started.push(("service", lines.service(&storages)));
+        let mut processes = Vec::new();
+        for (name, line) in &started {
+            processes.push(self.spawn_detached(name, line, directory)?.to_string());
+        }
+        // The service is stopped first: when a target exits, it exits with an error.
+        processes.reverse();
+        let running: Vec<String> = started
+            .iter()
+            .map(|(_, line)| self.shell_line(line))
+            .collect();
+        Ok(Kept(format!(
+            "\nRunning (for one session, logs in {directory}):\n{running}\n\
+             Start the initiator with:\n{initiator}\n\
+             End without one: kill {processes}; afterwards: rm -r {quoted_directory}",
+            directory = directory.display(),
+            running = running.join("\n"),
+            initiator = self.shell_line(&lines.initiator()),
+            processes = processes.join(" "),
+            quoted_directory = quoted(&directory.to_string_lossy()),
+        )))
+    }
+
+    /// Starts a role that outlives this program; returns its process id.
+    fn spawn_detached(
+        &self,
+        name: &str,
+        arguments: &[OsString],
+        directory: &Path,
+    ) -> Result<u32, Error> {
+        let log = std::fs::File::create(directory.join(format!("{name}.log")))
+            .map_err(Error::io("a log file"))?;
+        let errors = log.try_clone().map_err(Error::io("a log file"))?;
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        // In its own process group, so that Ctrl-C in this terminal does not stop it.
+        command.process_group(0);
+        let process = command
+            .spawn()
+            .map_err(Error::io(format!("start the {name}")))?;
+        Ok(process.id())
+    }
+
+    /// Shell command that starts a role of this deployment.
+    fn shell_line(&self, arguments: &[OsString]) -> String {
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(arguments.iter().map(OsString::as_os_str));
+        let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+        format!(
+            "  SOFTDOCA_RUNTIME_DIR={} {}",
+            quoted(&self.runtime.to_string_lossy()),
+            words.join(" ")
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,5 +445,46 @@ mod tests {
             waits_for_initiator("waiting for the initiator on \"doca_storage_comch\""),
             Some(())
         );
+    }
+}
+
+#[cfg(test)]
+mod cpus_tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_spread_over_the_cpus() {
+        let cpus = Cpus(vec![4, 6]);
+        let of = |role, roles, workers| cpus.of(role, roles, workers).collect::<Vec<_>>();
+        assert_eq!(of(0, 3, 2), [4, 6]);
+        assert_eq!(of(1, 3, 2), [6, 4]);
+        assert_eq!(of(2, 3, 1), [4]);
+        assert_eq!(of(4, 5, 2), [4, 6]);
+    }
+}
+
+#[cfg(test)]
+mod files_tests {
+    use role_common::stored_block::{Checksum, Encoder, Place};
+    use role_common::superblock::SetId;
+
+    use super::*;
+
+    #[test]
+    fn noise_has_the_size_of_the_storage_and_does_not_compress() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("noise");
+        write_noise(&path, 8199).expect("written");
+        let noise = std::fs::read(&path).expect("the file");
+        assert_eq!(noise.len(), 8199);
+        let mut encoder = Encoder::new(Geometry::compatible(4096), Checksum::Off);
+        let place = Place {
+            set: SetId::NONE,
+            stripe: 0,
+        };
+        for block in noise.chunks_exact(4096) {
+            let refused = encoder.encode(block, place).expect_err("does not compress");
+            assert_eq!(refused.needed, 4100);
+        }
     }
 }

@@ -31,7 +31,7 @@ fn every_block_is_visited_at_least_twice() {
 }
 
 #[test]
-fn a_region_without_room_for_one_io_per_worker_is_refused() {
+fn region_smaller_than_one_io_per_worker_is_refused() {
     let options = Options {
         workers: 2,
         local_io_region_size: 4096,
@@ -44,7 +44,7 @@ fn a_region_without_room_for_one_io_per_worker_is_refused() {
 }
 
 #[test]
-fn blocks_that_no_target_of_a_gga_deployment_can_halve_are_refused() {
+fn block_sizes_that_cannot_be_halved_are_refused() {
     let options = |layout| Options {
         layout,
         block_size: 576,
@@ -82,7 +82,7 @@ fn recoveries_are_counted_by_each_worker() {
 }
 
 #[test]
-fn content_that_does_not_compress_gets_larger_blocks() {
+fn incompressible_content_gets_larger_stored_blocks() {
     let options = Options {
         layout: LayoutChoice::Gga,
         ..Options::default()

@@ -1,15 +1,17 @@
-//! Control channels over Comch: a service on the DPU serves, an initiator on the host connects.
+//! Control channels over Comch: a service on the DPU is the server, an initiator on the host the client.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use doca::{
     ComchClient, ComchEvent, ComchServer, Connection, ContextId, CtxState, Device, ErrorCode,
-    Event, Representor,
+    Event, Pe, Representor,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
-use super::engine::Engine;
 use super::tcp::not_connected;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
@@ -18,23 +20,23 @@ use crate::logging::without_sdk_messages;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
 
-/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones.
+/// First and longest interval between attempts to connect to a server that does not exist yet.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
-/// How long a client may be connected without a request. Initiators send theirs as soon as they are connected.
+/// Time within which a client must send its first request. Initiators send it as soon as they are connected.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
-/// Events that are taken from the progress engine before the first of them is handled.
+/// Maximum number of events taken from the progress engine before the first of them is handled.
 const PENDING_EVENTS: usize = 256;
 
-/// How long a client that is not served any more has to disconnect by itself.
+/// Time that a client whose session is over has to disconnect by itself.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Serves one client of a Comch server at a time: the first one that sends a request which begins a session.
+/// Serves one client of a Comch server at a time: the first that sends a request which begins a session.
 ///
-/// As with [`TcpServerChannel`](super::TcpServerChannel), clients that have sent no such request wait beside each other, and
-/// [`ChannelEvent::Connected`] says that one of them has begun a session.
+/// As with [`TcpServerChannel`](super::TcpServerChannel), clients that have not sent such a request wait side by side,
+/// and [`ChannelEvent::Connected`] reports that one of them has begun a session.
 pub struct ComchServerChannel {
     // Declared before the progress engine that it needs to stop.
     server: ComchServer,
@@ -42,12 +44,12 @@ pub struct ComchServerChannel {
     peer: String,
     opens: Opens,
     session: Session,
-    /// Events of the client from before its session began.
+    /// Events of the client from before its session.
     early: VecDeque<ChannelEvent>,
     waiting: Vec<Waiting>,
-    /// Clients that are not served any more, and when they are disconnected.
+    /// Clients that are no longer served, with the time at which they are disconnected.
     leaving: Vec<(Connection, Instant)>,
-    /// What happened on connections and was not looked at yet.
+    /// Unhandled connection events.
     pending: VecDeque<ComchEvent>,
 }
 
@@ -74,18 +76,18 @@ impl Waiting {
         }
     }
 
-    /// Keeps an event for the session that may begin.
+    /// Stores an event for the session that may begin.
     ///
     /// # Errors
     ///
-    /// There are too many.
+    /// Too many events.
     fn keep(&mut self, event: ChannelEvent) -> Result<(), Failure> {
         self.early_quota.charge(1)?;
         self.early.push_back(event);
         Ok(())
     }
 
-    /// The request that begins the session, if it has arrived. Other requests are refused.
+    /// Returns the request that begins the session, if it has arrived. Other requests are refused.
     fn first_request(
         &mut self,
         server: &ComchServer,
@@ -122,11 +124,12 @@ impl Waiting {
 }
 
 impl ComchServerChannel {
-    /// Starts the server called `name` on `device`, for clients behind `representor`. `opens` selects the requests that begin a session.
+    /// Starts the server called `name` on `device`, for clients behind `representor`. `opens` returns `true` for
+    /// requests that begin a session.
     ///
     /// # Errors
     ///
-    /// As [`ComchServer::start`]: the name is taken, or the device cannot do it.
+    /// As [`ComchServer::start`]: the name is taken, or the device has no Comch server.
     pub fn start(
         device: &Device,
         representor: &Representor,
@@ -152,10 +155,11 @@ impl ComchServerChannel {
         })
     }
 
-    /// Ends the session of the client, if there is one, so that the next one can be served. Consumers and producers on its
-    /// connection must be gone, or it stays connected until they are.
+    /// Ends the client's session, if there is one, so that the next client can be served. Consumers and producers on
+    /// its connection must have been destroyed, or it stays connected until they are.
     ///
-    /// A client that `leaves` by itself, because its session was completed, has a second to do so; any other is disconnected at once.
+    /// A client that `leaves` by itself, because its session is complete, has a second to do so; any other is
+    /// disconnected at once.
     pub fn next_client(&mut self, leaves: bool) {
         let session = std::mem::replace(&mut self.session, Session::new(self.peer.clone()));
         self.early.clear();
@@ -166,7 +170,7 @@ impl ComchServerChannel {
         }
     }
 
-    /// Disconnects the clients whose time has come and that have received what was sent to them.
+    /// Disconnects clients whose time has passed and that have received everything sent to them.
     fn disconnect_leaving(&mut self, now: Instant) {
         let (server, pe) = (&self.server, &self.pe);
         self.leaving.retain(|(connection, at)| {
@@ -175,7 +179,7 @@ impl ComchServerChannel {
             }
             pe.touch();
             match server.disconnect(connection) {
-                // Messages are on their way, or a thread that was abandoned has a consumer there: later.
+                // Messages are in flight, or an abandoned thread has a consumer there: retried later.
                 Err(error) if matches!(error.code, ErrorCode::AGAIN | ErrorCode::IN_USE) => true,
                 Err(error) if error.code != ErrorCode::NOT_CONNECTED => {
                     tracing::warn!("a client cannot be disconnected: {error}");
@@ -186,9 +190,9 @@ impl ComchServerChannel {
         });
     }
 
-    /// Looks what happened, all of it: a client that has left again before it was served is as good as none.
+    /// Collects all pending events: a client that has disconnected before it was served is ignored.
     fn collect(&mut self) {
-        // What a client sends faster than it is looked at waits in softdoca's queue, and then in its socket.
+        // Events beyond this limit wait in softdoca's queue, and then in the client's socket.
         while self.pending.len() < PENDING_EVENTS
             && let Some(event) = self.pe.poll()
         {
@@ -215,7 +219,8 @@ impl ComchServerChannel {
         waiting.position(|waiting| waiting.session.is_mine(connection))
     }
 
-    /// The event to look at next: the client's before those of others, so that one that has left is no reason to refuse the next.
+    /// Takes the next event: the client's before those of other connections, so that a client which has disconnected
+    /// does not cause the next one to be refused.
     fn take_pending(&mut self) -> Option<ComchEvent> {
         let mine = |event: &ComchEvent| self.session.is_mine(connection_of(event));
         match self.pending.iter().position(mine) {
@@ -224,14 +229,14 @@ impl ComchServerChannel {
         }
     }
 
-    /// The connection of the client, for consumers and producers.
+    /// Connection of the client, for consumers and producers.
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
         self.session.connection.clone()
     }
 
-    /// Takes a new connection, which waits for its first request unless there is a client. When too many wait, the one that has waited
-    /// longest is rejected: an initiator sends its request as soon as it is connected.
+    /// Accepts a new connection, which waits for its first request unless a client is being served. When too many
+    /// wait, the oldest is rejected: an initiator sends its request as soon as it is connected.
     fn admit(&mut self, connection: Connection) {
         if self.session.is_taken() {
             return self.refuse(connection);
@@ -240,7 +245,7 @@ impl ComchServerChannel {
             let message = format!(
                 "{WAITING_CONNECTIONS} connections wait to send their first request already"
             );
-            // In the order in which they came: see `begin`.
+            // In order of arrival: see `begin`.
             let oldest = self.waiting.remove(0);
             if let Some(oldest) = oldest.session.connection {
                 self.reject(oldest, &Failure::new(ErrorCode::FULL, message));
@@ -251,7 +256,7 @@ impl ComchServerChannel {
         self.waiting.push(waiting);
     }
 
-    /// Makes the connection the client that is the first to send a request which begins a session.
+    /// Makes the first waiting connection that has sent a session-opening request the client.
     fn begin(&mut self, now: Instant) -> Option<ChannelEvent> {
         let mut index = 0;
         while let Some(waiting) = self.waiting.get_mut(index) {
@@ -270,7 +275,7 @@ impl ComchServerChannel {
                     return Some(ChannelEvent::Connected);
                 }
                 Err(failure) => {
-                    // Not swapped: those that wait stay in their order.
+                    // `remove`, not `swap_remove`: the others stay in order.
                     let waiting = self.waiting.remove(index);
                     self.end_waiting(waiting, &failure);
                 }
@@ -279,7 +284,7 @@ impl ComchServerChannel {
         None
     }
 
-    /// Tells a client that waits why it is not served.
+    /// Reports to a waiting client why it is not served.
     fn end_waiting(&mut self, waiting: Waiting, failure: &Failure) {
         tracing::info!("{}: {failure}", self.peer);
         if let Some(connection) = waiting.session.connection {
@@ -287,14 +292,14 @@ impl ComchServerChannel {
         }
     }
 
-    /// Tells a client why it is not served while another one is.
+    /// Reports to a further client that another one is being served.
     fn refuse(&mut self, connection: Connection) {
         tracing::warn!("refused a further client of the {}", self.peer);
         let message = "this storage service serves another initiator and only one at a time";
         self.reject(connection, &Failure::new(ErrorCode::IN_USE, message));
     }
 
-    /// Sends an error without a request. The client has a moment to leave.
+    /// Sends an error without a request. The client is given a moment to disconnect.
     fn reject(&mut self, connection: Connection, failure: &Failure) {
         REFUSED_CONNECTIONS.increment();
         let message = Message {
@@ -370,17 +375,17 @@ impl ControlChannel for ComchServerChannel {
             if *at > now {
                 interest.until(*at);
             } else {
-                // It could not be disconnected yet, and nothing tells when it can.
+                // It could not be disconnected yet, and no event will report when it can be.
                 interest.polled();
             }
         }
     }
 
-    /// Stopping the server delivers what was submitted, so there is nothing to wait for here.
+    /// Stopping the server delivers submitted messages, so there is no need to wait here.
     fn flush(&mut self, _within: Duration) {}
 }
 
-/// The connection that something happened on.
+/// Connection that an event belongs to.
 fn connection_of(event: &ComchEvent) -> &Connection {
     match event {
         ComchEvent::Connected(connection)
@@ -392,7 +397,7 @@ fn connection_of(event: &ComchEvent) -> &Connection {
     }
 }
 
-/// Connects to a Comch server, and tries again while it does not exist.
+/// Connects to a Comch server, with retries while it does not exist.
 pub struct ComchClientChannel {
     state: Client,
     pe: Engine,
@@ -407,7 +412,7 @@ pub struct ComchClientChannel {
     is_announced: bool,
 }
 
-/// Returns `true` if a server that starts later would make no difference.
+/// Returns `true` if a retry cannot succeed.
 fn is_permanent(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -421,8 +426,8 @@ enum Client {
 }
 
 impl ComchClientChannel {
-    /// Starts to connect to the server called `name` on `device`. [`ChannelEvent::Connected`] says
-    /// when it is there; polling fails when it is not `within` the time, or when no time would help.
+    /// Starts to connect to the server called `name` on `device`. [`ChannelEvent::Connected`] reports success; polling
+    /// fails if the connection is not established `within` the time, or on a permanent error.
     ///
     /// # Errors
     ///
@@ -444,7 +449,7 @@ impl ComchClientChannel {
         })
     }
 
-    /// The connection to the server, for consumers and producers.
+    /// Connection to the server, for consumers and producers.
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
         self.session.connection.clone()
@@ -466,7 +471,7 @@ impl ComchClientChannel {
         self.retry = (self.retry * 2).min(LAST_RETRY);
     }
 
-    /// Starts a client when there is none, or when the one there was found no server.
+    /// Creates a client if there is none, or if the previous one found no server.
     fn connect_again(&mut self) -> Result<(), Failure> {
         if Instant::now() >= self.give_up_at {
             return Err(Failure::timed_out(
@@ -560,16 +565,16 @@ impl ControlChannel for ComchClientChannel {
         if self.session.is_taken() {
             return self.pe.interest(interest);
         }
-        // The server may be too busy for the connection: progress tries again.
+        // The server may be too busy to accept the connection: progress retries.
         interest.polled();
         interest.until(self.give_up_at);
     }
 
-    /// As for the server: stopping delivers.
+    /// As for the server: stopping delivers submitted messages.
     fn flush(&mut self, _within: Duration) {}
 }
 
-/// What both ends do with their one connection.
+/// State common to server and client: their one connection.
 struct Session {
     peer: String,
     connection: Option<Connection>,
@@ -587,7 +592,7 @@ impl Session {
         }
     }
 
-    /// Returns `true` if there is, or was, a peer.
+    /// Returns `true` if there is or was a peer.
     fn is_taken(&self) -> bool {
         self.connection.is_some() || self.closed
     }
@@ -607,7 +612,8 @@ impl Session {
         self.connection.as_ref() == Some(connection)
     }
 
-    /// Sends a message to the client of `server` that this is. A client that is gone is told by [`ChannelEvent::Closed`].
+    /// Sends a message to this session's client of `server`. A client that has disconnected is reported by
+    /// [`ChannelEvent::Closed`].
     fn send(&self, server: &ComchServer, message: &Message) -> Result<(), Failure> {
         let Some(connection) = &self.connection else {
             return if self.closed {
@@ -620,7 +626,7 @@ impl Session {
         self.sent(server.send(connection, &message.encode_to_vec()))
     }
 
-    /// Messages that arrived before the end come before the end.
+    /// Returns the next event. Messages received before the disconnection come before [`ChannelEvent::Closed`].
     fn next(&mut self) -> Result<Option<ChannelEvent>, Failure> {
         let message = self.decoder.next().map_err(|error| {
             Failure::from(error).context(format_args!("message from the {}", self.peer))
@@ -650,7 +656,7 @@ impl Session {
                 return Ok(Some(ChannelEvent::ConsumerExpired(id)));
             }
             ComchEvent::Disconnected(connection) if self.is_mine(&connection) => self.close(),
-            // Of a peer that is gone, the end of the connection tells, after what it said last.
+            // The disconnection reports a lost peer, after the last message received from it.
             ComchEvent::SendFailed { connection, code }
                 if self.is_mine(&connection) && connection.is_connected() =>
             {
@@ -664,7 +670,7 @@ impl Session {
         Ok(None)
     }
 
-    /// What the attempt to send came to. A peer that is gone is told by [`ChannelEvent::Closed`].
+    /// Converts the result of a send. A peer that has disconnected is reported by [`ChannelEvent::Closed`].
     fn sent(&self, result: doca::Result<()>) -> Result<(), Failure> {
         match result {
             Err(error) if error.code == ErrorCode::NOT_CONNECTED => {
@@ -685,5 +691,64 @@ impl Session {
             "{what} {}",
             message.payload.message_type()
         );
+    }
+}
+
+// A progress engine among the other event sources of the main thread.
+
+/// A progress engine that is waited for by its notification descriptor. Polling it does not sleep.
+///
+/// `doca_pe_progress` sleeps up to 50 ms when it has nothing to do, and for this engine only. The main thread also
+/// waits for workers, sockets and signals: each of the few dozen steps of a session's init would take that long. So
+/// the engine is armed before the thread waits, and progressed only when its descriptor is readable or its contexts
+/// have been used since.
+pub(in crate::control) struct Engine {
+    pe: Pe,
+    armed: Cell<bool>,
+}
+
+impl Engine {
+    pub(in crate::control) fn new() -> doca::Result<Self> {
+        Ok(Self {
+            pe: Pe::new()?,
+            armed: Cell::new(false),
+        })
+    }
+
+    /// Returns the engine, for starting or using its contexts, and polls it afterwards.
+    pub(in crate::control) fn touch(&self) -> &Pe {
+        if self.armed.replace(false) {
+            // Fails for an engine without notifications, which was not armed.
+            let _ = self.pe.disarm();
+        }
+        &self.pe
+    }
+
+    /// Returns the next event, if there is one.
+    pub(in crate::control) fn poll(&self) -> Option<Event> {
+        if self.armed.get() && !self.is_readable() {
+            return None;
+        }
+        self.touch().poll()
+    }
+
+    /// Registers interest in the next event.
+    pub(in crate::control) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+        if !self.armed.get() {
+            match self.pe.arm() {
+                Ok(true) => self.armed.set(true),
+                // There are pending events.
+                Ok(false) => return interest.until(Instant::now()),
+                // There are pending events, or the engine has no notifications.
+                Err(_) => return interest.polled(),
+            }
+        }
+        interest.readable(self.pe.as_fd());
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pe, PollFlags::IN)];
+        // Interrupted by a signal: treated as readable.
+        poll(&mut fds, Some(&Timespec::default())) != Ok(0)
     }
 }

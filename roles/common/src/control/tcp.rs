@@ -1,6 +1,6 @@
 //! Control channels over TCP: a target listens, a service connects.
 
-use std::io;
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use wire::control::{ErrorResponse, Message, MessageType, Payload};
+use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
-use super::stream::MessageStream;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::address::{Host, HostPort};
 use crate::budget::{self, Connections, Deadline, Quota};
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
 
-/// Time between two attempts to connect to a server that does not listen yet.
+/// Interval between attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Time between two looks at a resolver that has not answered yet.
@@ -29,14 +29,14 @@ const RESOLVER_POLL: Duration = Duration::from_millis(5);
 /// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most connections accepted in one call of `poll`.
+/// Maximum number of connections accepted per call of `poll`.
 const ACCEPTS_PER_POLL: usize = 64;
 
-/// Listens, and serves one client at a time: the first one that sends a request which begins a session.
+/// Listens, and serves one client at a time: the first that sends a request which begins a session.
 ///
-/// Connections that have sent no such request wait beside each other, so that a port probe or an idle connection keeps no client out; their
-/// number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`] says that one of them has begun a session. The others are refused then, and further
-/// ones as long as it lasts.
+/// Connections that have not sent such a request wait side by side, so that a port probe or an idle connection does
+/// not lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
+/// reports that one of them has begun a session. The others, and further ones while it lasts, are then refused.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
@@ -46,7 +46,7 @@ pub struct TcpServerChannel {
     /// The request that began the session, until it is polled.
     first_request: Option<Message>,
     waiting: Vec<Waiting>,
-    /// The client's messages are not read now.
+    /// The client's messages are not read at present.
     is_paused: bool,
     connections: Connections,
     accept_again_at: Option<Instant>,
@@ -62,7 +62,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The request that begins the session, if it has arrived. Other requests are refused.
+    /// Returns the request that begins the session, if it has arrived. Other requests are refused.
     fn first_request(&mut self, opens: Opens, now: Instant) -> Result<Option<Message>, Failure> {
         loop {
             match self.stream.poll()? {
@@ -95,11 +95,11 @@ impl Waiting {
 }
 
 impl TcpServerChannel {
-    /// Listens on `port` of all IPv4 addresses; port 0 stands for any free one.
+    /// Listens on `port` of all IPv4 addresses; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// The port is in use or reserved.
+    /// The port is in use or privileged.
     pub fn listen(port: u16, opens: Opens) -> Result<Self, Failure> {
         Self::listen_at(&Host::Ip(Ipv4Addr::UNSPECIFIED.into()), port, opens)
     }
@@ -142,19 +142,19 @@ impl TcpServerChannel {
         })
     }
 
-    /// Closes connections that send no first request `within` the time; by default they may wait for any time, as a service does that has
-    /// no initiator yet.
+    /// Closes connections that send no first request `within` the time. By default there is no limit, because a
+    /// service without an initiator sends nothing.
     #[must_use]
     pub fn first_request_within(mut self, within: Option<Duration>) -> Self {
         self.first_request_within = within;
         self
     }
 
-    /// The port that it listens on.
+    /// Port that the socket listens on.
     ///
     /// # Errors
     ///
-    /// The socket has no address, which a listening one always has.
+    /// The socket has no address; a listening socket always has one.
     pub fn port(&self) -> Result<u16, Failure> {
         let address = self.listener.local_addr().map_err(|error| {
             Failure::new(
@@ -165,14 +165,14 @@ impl TcpServerChannel {
         Ok(address.port())
     }
 
-    /// Leaves the client's messages unread while a request of it is processed, or reads them again. Other clients are served in either
-    /// case.
+    /// Stops reading the client's messages while a request of it is processed, or resumes. Other clients are handled
+    /// in either case.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// Disconnects the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
-    /// `within` the time.
+    /// Disconnects the client, if there is one, so that the next can be served. Waits up to `within` for sent messages
+    /// to leave first.
     pub fn next_client(&mut self, within: Duration) {
         self.flush(within);
         self.client = None;
@@ -180,8 +180,8 @@ impl TcpServerChannel {
         self.is_paused = false;
     }
 
-    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served. Returns whether
-    /// there was one.
+    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served.
+    /// Returns `true` if there was one.
     fn accept(&mut self) -> bool {
         let now = Instant::now();
         if self.accept_again_at.is_some_and(|at| now < at) {
@@ -228,9 +228,9 @@ impl TcpServerChannel {
         true
     }
 
-    /// Closes the connection from this address that has waited longest: a client that has a request sends it as soon as it is connected.
+    /// Closes the oldest waiting connection from this address: a client sends its request as soon as it is connected.
     fn displace(&mut self, address: IpAddr) {
-        // In the order in which they came: see `begin`.
+        // In order of arrival: see `begin`.
         let mut waiting = self.waiting.iter();
         if let Some(index) = waiting.position(|waiting| waiting.address == address) {
             let message = "expected a request that begins a session, got none before too many further connections";
@@ -239,16 +239,16 @@ impl TcpServerChannel {
         }
     }
 
-    /// Tells a connection that waits why it is not served, and closes it.
+    /// Reports to a waiting connection why it is not served, and closes it.
     fn end_waiting(&mut self, index: usize, failure: &Failure) {
-        // Not swapped: those that wait stay in their order.
+        // `remove`, not `swap_remove`: the others stay in order.
         let waiting = self.waiting.remove(index);
         self.connections.release(waiting.address);
         tracing::info!("{}: {failure}", waiting.stream.peer());
         reject(waiting.stream, failure);
     }
 
-    /// Makes the connection the client that is the first to send a request which begins a session.
+    /// Makes the first waiting connection that has sent a session-opening request the client.
     fn begin(&mut self) -> Option<ChannelEvent> {
         let now = Instant::now();
         let mut index = 0;
@@ -273,7 +273,7 @@ impl TcpServerChannel {
     }
 }
 
-/// Tells a further client why it is not served.
+/// Reports to a further client that another one is being served.
 fn refuse(client: MessageStream) {
     let message = "this storage target serves another client and only one at a time";
     tracing::warn!("refused a further client: {}", client.peer());
@@ -314,7 +314,7 @@ impl ControlChannel for TcpServerChannel {
         if let Some(request) = self.first_request.take() {
             return Ok(Some(ChannelEvent::Message(request)));
         }
-        // The client first: one that has left is no reason to refuse the next.
+        // The client first: if it has disconnected, the next one need not be refused.
         if let Some(client) = &mut self.client
             && !self.is_paused
             && let Some(event) = client.poll()?
@@ -322,10 +322,10 @@ impl ControlChannel for TcpServerChannel {
             return Ok(Some(event));
         }
         if self.is_paused && self.client.as_ref().is_some_and(MessageStream::has_hung_up) {
-            // Its session is about to end: the next client is not refused, but waits for that.
+            // The client's session is about to end: the next client waits for that and is not refused.
             return Ok(None);
         }
-        // Those that wait are looked at before each further connection: some may have been closed.
+        // Waiting connections are checked before each further one: some may have been closed.
         for _ in 0..ACCEPTS_PER_POLL {
             if let Some(event) = self.begin() {
                 return Ok(Some(event));
@@ -395,7 +395,7 @@ struct Untried {
 }
 
 impl TcpClientChannel {
-    /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] says when it is there.
+    /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] reports success.
     #[must_use]
     pub fn connect(address: impl Into<HostPort>) -> Self {
         let address = address.into();
@@ -414,20 +414,20 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
-    /// Returns `true` if nobody listened at the last attempt to connect.
+    /// Returns `true` if nothing listened at the last attempt.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.state, Client::Refused { .. })
     }
 
-    /// Leaves the server. What comes next is another attempt to connect.
+    /// Disconnects from the server. The next poll starts another attempt.
     pub fn disconnect(&mut self) {
         self.state = Client::Refused {
             retry_at: Instant::now(),
         };
     }
 
-    /// Gives up an attempt to connect that has failed for good, and makes another one after a pause.
+    /// Drops an attempt that has failed permanently, and makes another one after a pause.
     pub fn retry_later(&mut self) {
         self.state = Client::Refused {
             retry_at: Instant::now() + RETRY,
@@ -594,6 +594,186 @@ impl ControlChannel for TcpClientChannel {
     fn flush(&mut self, within: Duration) {
         if let Client::Connected(stream) = &mut self.state {
             stream.flush(within);
+        }
+    }
+}
+
+// Messages over one connected TCP stream.
+
+/// Keepalive: idle time before the first probe, interval between probes, and number of unanswered probes after which
+/// the connection is dropped.
+const ASK_AFTER: Duration = Duration::from_secs(5);
+const ASK_EVERY: Duration = Duration::from_secs(2);
+const ASK_TIMES: u32 = 3;
+
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
+    // The same limit for a peer that does not acknowledge data.
+    let patience = ASK_AFTER + ASK_EVERY * ASK_TIMES;
+    sockopt::set_tcp_user_timeout(
+        stream,
+        u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+    )?;
+    Ok(())
+}
+
+#[derive(Debug)]
+pub(in crate::control) struct MessageStream {
+    stream: TcpStream,
+    peer: String,
+    decoder: FrameDecoder,
+    unsent: Vec<u8>,
+    /// Limit of `unsent`.
+    unsent_quota: Quota,
+    /// The peer no longer receives.
+    write_closed: bool,
+    /// The peer sends no more.
+    read_closed: bool,
+}
+
+impl MessageStream {
+    pub(in crate::control) fn new(stream: TcpStream, peer: String) -> std::io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
+        Ok(Self {
+            stream,
+            peer,
+            decoder: FrameDecoder::new(),
+            unsent: Vec::new(),
+            unsent_quota: Quota::unsent_bytes(),
+            write_closed: false,
+            read_closed: false,
+        })
+    }
+
+    #[cfg(test)]
+    pub(in crate::control) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(in crate::control) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Sends a message, or queues it until the peer has read earlier ones.
+    ///
+    /// # Errors
+    ///
+    /// Too many bytes are queued.
+    pub(in crate::control) fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        tracing::debug!(
+            peer = self.peer,
+            id = message.message_id,
+            "send {}",
+            message.payload.message_type()
+        );
+        if self.write_closed {
+            return Ok(());
+        }
+        let bytes = message.encode_to_vec();
+        self.unsent_quota
+            .charge(bytes.len() as u64)
+            .map_err(|failure| failure.context(&self.peer))?;
+        self.unsent.extend_from_slice(&bytes);
+        self.write();
+        Ok(())
+    }
+
+    fn write(&mut self) {
+        while !self.unsent.is_empty() && !self.write_closed {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    self.unsent_quota.release(count as u64);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(peer = self.peer, "write: {error}");
+                    self.write_closed = true;
+                }
+            }
+        }
+    }
+
+    pub(in crate::control) fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        self.write();
+        loop {
+            let message = self.decoder.next().map_err(|error| {
+                Failure::from(error).context(format_args!("message from {}", self.peer))
+            })?;
+            if let Some(message) = message {
+                tracing::debug!(
+                    peer = self.peer,
+                    id = message.message_id,
+                    "received {}",
+                    message.payload.message_type()
+                );
+                return Ok(Some(ChannelEvent::Message(message)));
+            }
+            if self.read_closed {
+                return Ok(Some(ChannelEvent::Closed));
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => {
+                    self.read_closed = true;
+                    if self.decoder.buffered() != 0 {
+                        tracing::warn!(
+                            peer = self.peer,
+                            "the connection was closed in the middle of a message"
+                        );
+                    }
+                }
+                Ok(count) => self.decoder.push(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => {
+                    tracing::debug!(peer = self.peer, "read: {error}");
+                    self.read_closed = true;
+                }
+            }
+        }
+    }
+
+    /// Returns `true` if the peer has closed the connection, even if there are unread messages from it.
+    pub(in crate::control) fn has_hung_up(&self) -> bool {
+        let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut descriptors = [PollFd::new(&self.stream, flags)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut descriptors, Some(&now)).is_ok_and(|count| count != 0)
+    }
+
+    pub(in crate::control) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+        if !self.read_closed {
+            interest.readable(self.stream.as_fd());
+        }
+        if !self.unsent.is_empty() && !self.write_closed {
+            interest.writable(self.stream.as_fd());
+        }
+    }
+
+    pub(in crate::control) fn flush(&mut self, within: Duration) {
+        let deadline = Instant::now() + within;
+        self.write();
+        while !self.unsent.is_empty() && !self.write_closed && Instant::now() < deadline {
+            let timeout = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 10_000_000,
+            };
+            let _ = poll(
+                &mut [PollFd::new(&self.stream, PollFlags::OUT)],
+                Some(&timeout),
+            );
+            self.write();
         }
     }
 }

@@ -32,13 +32,13 @@ use super::{GENERAL_HEADING, LogLevel, Patience, SessionLimit};
 const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
 
-/// Flags that make no sense inside of a file.
+/// Flags that are not allowed in a file.
 const COMMAND_LINE_ONLY: [&str; 3] = ["help", "version", "json"];
 
-/// A file of flags is small; anything larger is the wrong file.
+/// Maximum size of a file of flags; anything larger is the wrong file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The arguments that `path` stands for, without those that `command_line` gives itself.
+/// Arguments that the file stands for, except flags given on `command_line`.
 pub(super) fn arguments(
     path: &Path,
     command: &Command,
@@ -83,7 +83,7 @@ pub(super) fn arguments(
     Ok(arguments)
 }
 
-/// JSON whose objects have each key once. Of a key that is repeated, parsers keep one value or another.
+/// JSON whose objects have no duplicate keys, of which parsers silently keep one.
 struct NoDuplicates;
 
 impl<'de> Deserialize<'de> for NoDuplicates {
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for NoDuplicates {
     }
 }
 
-/// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
+/// Reads a file of flags. It may be a pipe (`-j <(generate)`), whose size is unknown.
 fn text_of(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
@@ -191,7 +191,7 @@ fn section(
     Ok(())
 }
 
-/// The arguments for one key: one per array element for a flag that may be repeated.
+/// Arguments for one key: one per array element for a repeatable flag.
 fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
     let long = arg.get_long().unwrap_or_default();
     match (arg.get_action(), value) {
@@ -254,7 +254,7 @@ fn is_number(arg: &Arg) -> bool {
         .any(|number| arg.get_value_parser().type_id() == *number)
 }
 
-/// A number, or a word in its place.
+/// Returns `true` for a flag that takes a number or a word.
 fn is_either(arg: &Arg) -> bool {
     let type_id = arg.get_value_parser().type_id();
     [
@@ -277,7 +277,7 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// Where a character of the file belongs.
+/// Lexical context of a character of the file.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Json,
@@ -286,8 +286,8 @@ enum Place {
     BlockComment,
 }
 
-/// Blanks out comments, `//` to the end of the line and `/* */`. Lines and columns stay, for the messages of the JSON
-/// parser, which is left to complain about a block comment without an end.
+/// Blanks out comments, `//` to the end of the line and `/* */`. Lines and columns are preserved for the messages of
+/// the JSON parser, which reports an unterminated block comment.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -337,7 +337,7 @@ mod tests {
     use super::{NoDuplicates, without_comments};
 
     #[test]
-    fn comments_go_and_strings_stay() {
+    fn comments_are_removed_and_strings_kept() {
         let text = "{ // one \"x\"\n \"a//b\": \"c\\\"//\" // end\n}";
         let clean = without_comments(text);
         assert_eq!(clean.lines().count(), 3);
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(value["a//b"], "c\"//");
     }
     #[test]
-    fn keys_are_given_once_in_each_object() {
+    fn duplicate_keys_are_refused() {
         let check = |text| serde_json::from_str::<NoDuplicates>(text).map(|_| ());
         check(r#"{"a": {"x": [1, -1, 1.5, "s", true, null]}, "b": {"x": {}}}"#).expect("once each");
         for twice in [
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn block_comments_go_and_keep_the_lines() {
+    fn block_comments_are_removed_and_lines_kept() {
         let text = "/* a \"\n */{/**/\"a\": /* // */ \"/* b */\", // c */\n\"d\": 1/***/}";
         let clean = without_comments(text);
         assert_eq!(clean.len(), text.len());

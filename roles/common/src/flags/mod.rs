@@ -1,18 +1,17 @@
-//! Command line flags: DOCA's general flags, the JSON file, and how a role's flags are read.
+//! Command line flags: DOCA's general flags, the JSON file, and the parsing of a role's flags.
 //!
-//! A role describes its own flags as a [`clap::Parser`] struct that flattens [`GeneralFlags`] and
-//! [`OutputFlags`], and hands its arguments to [`read`]. Values come from the command line, then
-//! from the JSON file that `-j` names, then from defaults.
+//! A role describes its own flags as a [`clap::Parser`] struct that flattens [`GeneralFlags`] and [`OutputFlags`], and
+//! passes its arguments to [`read`]. Values come from the command line, then from the JSON file that `-j` names, then
+//! from defaults.
 
 mod json;
-mod usage;
 mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, ValueEnum};
+use clap::{ArgAction, Args, Command, Parser, ValueEnum};
 
 use crate::failure::Failure;
 use crate::metrics::MetricsAddress;
@@ -27,33 +26,32 @@ pub const GENERAL_HEADING: &str = "DOCA Flags";
 /// Heading of a role's own flags in the usage text; [`read`] gives it to all flags without one.
 pub const PROGRAM_HEADING: &str = "Program Flags";
 
-/// The flags that every DOCA program has.
+/// Flags common to all DOCA programs.
 #[derive(Debug, Clone, Args)]
 pub struct GeneralFlags {
-    /// Print a help synopsis
+    /// Print this help and exit
     #[arg(short = 'h', long = "help", action = ArgAction::Help, help_heading = GENERAL_HEADING)]
     help: Option<bool>,
 
-    /// Print program version information
+    /// Print the version and exit
     #[arg(short = 'v', long = "version", action = ArgAction::Version, help_heading = GENERAL_HEADING)]
     version: Option<bool>,
 
-    /// Set the (numeric) log level for the program
-    /// <10=DISABLE, 20=CRITICAL, 30=ERROR, 40=WARNING, 50=INFO, 60=DEBUG, 70=TRACE>
+    /// Log level of the program: 10 = disable, 20 = critical, 30 = error, 40 = warning, 50 = info, 60 = debug, 70 =
+    /// trace
     #[arg(short = 'l', long, value_name = "LEVEL", default_value = "50", value_parser = LogLevel::parse, help_heading = GENERAL_HEADING)]
     pub log_level: LogLevel,
 
-    /// Set the SDK (numeric) log level for the program
-    /// <10=DISABLE, 20=CRITICAL, 30=ERROR, 40=WARNING, 50=INFO, 60=DEBUG, 70=TRACE>
+    /// Log level of the DOCA SDK, with the same numbers
     #[arg(long, value_name = "LEVEL", default_value = "40", value_parser = LogLevel::parse, help_heading = GENERAL_HEADING)]
     pub sdk_log_level: LogLevel,
 
-    /// Parse command line flags from an input json file
+    /// Read further flags from this JSON file
     #[arg(short = 'j', long, value_name = "FILE", help_heading = GENERAL_HEADING)]
     pub json: Option<PathBuf>,
 }
 
-/// How a program prints what it has to say on standard output.
+/// Format of a program's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// The reference's text.
@@ -63,7 +61,7 @@ pub enum OutputFormat {
     Json,
 }
 
-/// How log messages are written.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people
@@ -90,7 +88,7 @@ pub struct OutputFlags {
     pub metrics: Option<MetricsAddress>,
 }
 
-/// What [`crate::application::run`] needs from the flags of every role.
+/// Access to the common flags of a role, for [`crate::application::run`].
 pub trait RoleFlags: Parser {
     /// The general flags of this role.
     fn general(&self) -> &GeneralFlags;
@@ -112,29 +110,28 @@ pub trait RoleFlags: Parser {
     }
 }
 
-/// Why the flags gave no configuration.
+/// Reason why parsing gave no configuration.
 #[derive(Debug)]
 pub enum FlagsError {
-    /// `--help` (or, with an empty text, `--version`, which the banner of a program has told already):
-    /// print the text on standard output, exit successfully.
+    /// `--help`, or with an empty text `--version`, which the banner has already printed: print the text on standard
+    /// output, exit successfully.
     Information(String),
-    /// Wrong usage: print the text on standard error, exit with failure.
+    /// Invalid usage: print the text on standard error, exit with failure.
     Usage(String),
 }
 
-/// The flags of a program called `name` as clap knows them: for man pages and completions.
+/// The clap command of the program called `name`: for man pages and completions.
 #[must_use]
 pub fn command<F: Parser>(name: &'static str) -> clap::Command {
-    usage::with_layout(F::command(), name)
+    with_layout(F::command(), name)
 }
 
-/// Reads the flags of a program called `name` from `args` (the first is the program's own name, and
-/// is ignored) and from the JSON file that they name.
+/// Parses the flags of the program called `name` from `args` (the first is the program's own name and is ignored) and
+/// from the JSON file that they name.
 ///
 /// # Errors
 ///
-/// The text of a [`FlagsError::Usage`] names the flag, where it was given when that was a file, and
-/// what the flag accepts.
+/// The text of a [`FlagsError::Usage`] names the flag, the file if it was given there, and the accepted values.
 pub fn read<F: Parser>(
     name: &'static str,
     args: impl IntoIterator<Item = OsString>,
@@ -142,8 +139,7 @@ pub fn read<F: Parser>(
     let mut arguments: Vec<OsString> = args.into_iter().skip(1).collect();
     let command = command::<F>(name);
 
-    // The file is known only after a first look at the command line, and may supply the mandatory
-    // flags: in that look nothing is mandatory.
+    // The first pass finds the file, which may supply mandatory flags, so none is mandatory in it.
     let relaxed = command.clone().mut_args(|arg| arg.required(false));
     let first = relaxed
         .clone()
@@ -155,10 +151,10 @@ pub fn read<F: Parser>(
             FlagsError::Usage(format!("error: --json {}: {message}\n", path.display()))
         };
         from_file = json::arguments(path, &relaxed, &first).map_err(explain)?;
-        // Values are checked on their own first, so that the message can name the file.
+        // The file's values are parsed separately first, so that the message can name the file.
         relaxed
             .try_get_matches_from(with_name(name, &from_file, &[]))
-            .map_err(|error| explain(usage::first_paragraph(&error)))?;
+            .map_err(|error| explain(first_paragraph(&error)))?;
     }
 
     let all = with_name(name, &from_file, &std::mem::take(&mut arguments));
@@ -180,6 +176,47 @@ fn from_clap(error: clap::Error) -> FlagsError {
         ErrorKind::DisplayVersion => FlagsError::Information(String::new()),
         _ => FlagsError::Usage(text),
     }
+}
+
+// The layout of usage texts and messages, after DOCA's.
+
+const TEMPLATE: &str = "\
+{about-with-newline}
+Usage: {name} [DOCA Flags] [Program Flags]
+
+{all-args}{after-help}
+";
+
+/// Gives a role's command the name and the usage layout of the reference.
+fn with_layout(command: Command, name: &'static str) -> Command {
+    command
+        .name(name)
+        .bin_name(name)
+        .version(env!("CARGO_PKG_VERSION"))
+        // -h and -v are ordinary general flags here; clap's own -V would be one more.
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .help_template(TEMPLATE)
+        .override_usage(format!("{name} [DOCA Flags] [Program Flags]"))
+        // A repeated flag that takes one value is a mistake worth an error, negative numbers are
+        // values out of range and not flags.
+        .args_override_self(false)
+        .mut_args(|arg| {
+            let takes_value = arg.get_action().takes_values();
+            let arg = arg.allow_negative_numbers(takes_value);
+            if arg.get_help_heading().is_none() {
+                arg.help_heading(PROGRAM_HEADING)
+            } else {
+                arg
+            }
+        })
+}
+
+/// The message itself, without clap's label, usage reminder and hints about `--help`.
+fn first_paragraph(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let body = text.strip_prefix("error: ").unwrap_or(&text);
+    body.split("\n\n").next().unwrap_or(body).trim().to_owned()
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ fn version_is_information() {
 }
 
 #[test]
-fn a_missing_flag_and_a_wrong_value_are_named() {
+fn errors_name_missing_flags_and_wrong_values() {
     assert!(usage_error(&["--cpu", "0"]).contains("--device"));
     assert!(usage_error(&["-d", "x", "--cpu", "123456"]).contains("--cpu"));
     let text = usage_error(&["-d", "x", "--cpu", "0", "--block-count", "-1"]);
@@ -97,7 +97,7 @@ fn a_missing_flag_and_a_wrong_value_are_named() {
 }
 
 #[test]
-fn the_file_supplies_flags_and_the_command_line_wins() {
+fn command_line_overrides_the_file() {
     let file = file(
         r#"{
             // general
@@ -124,7 +124,7 @@ fn the_file_supplies_flags_and_the_command_line_wins() {
 }
 
 #[test]
-fn mistakes_in_the_file_name_file_and_flag() {
+fn errors_in_the_file_name_file_and_flag() {
     let cases = [
         (
             r#"{"doca_program_flags": {"devise": "x"}}"#,
@@ -190,7 +190,7 @@ fn mistakes_in_the_file_name_file_and_flag() {
 }
 
 #[test]
-fn a_number_is_one_in_the_file_whatever_it_means() {
+fn file_accepts_json_numbers_for_numeric_flags() {
     let read = |flags: &str| {
         let flags =
             format!(r#"{{ "doca_program_flags": {{ "device": "d", "cpu": 0, {flags} }} }}"#);
@@ -230,14 +230,14 @@ fn a_number_is_one_in_the_file_whatever_it_means() {
 }
 
 #[test]
-fn a_file_may_leave_mandatory_flags_to_the_command_line() {
+fn mandatory_flags_may_come_from_file_or_command_line() {
     let file = file(r#"{"doca_program_flags": {"device": "x"}}"#);
     assert!(parse(&["-j", path(&file), "--cpu", "0"]).is_ok());
     assert!(usage_error(&["-j", path(&file)]).contains("--cpu"));
 }
 
 #[test]
-fn a_file_of_flags_has_a_limit_even_where_no_size_is_known() {
+fn file_size_is_limited_even_if_unknown() {
     let text = usage_error(&["-j", "/dev/zero"]);
     assert!(text.contains("--json /dev/zero"), "{text}");
     assert!(text.contains("1048576 bytes"), "{text}");

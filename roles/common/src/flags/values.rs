@@ -1,4 +1,4 @@
-//! Values that flags accept, each checked where it enters.
+//! Value parsers of flags.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,11 +13,11 @@ use crate::address::HostPort;
 pub struct LogLevel(u32);
 
 impl LogLevel {
-    /// Reads one of DOCA's seven levels.
+    /// Parses one of DOCA's seven levels.
     ///
     /// # Errors
     ///
-    /// Anything but 10, 20, ... 70; the text says which levels there are.
+    /// Anything other than 10, 20, ... 70; the text lists the levels.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(level @ (10 | 20 | 30 | 40 | 50 | 60 | 70)) => Ok(Self(level)),
@@ -32,8 +32,8 @@ impl LogLevel {
         self.0
     }
 
-    /// The same level for `tracing`. It has nothing above errors, so "critical" logs nothing: the
-    /// failure that ends a program is printed whatever the level.
+    /// The `tracing` level. Nothing is logged at "critical", because `tracing` has no level above errors: the failure
+    /// that ends a program is printed at any level.
     #[must_use]
     pub fn filter(self) -> LevelFilter {
         match self.0 {
@@ -47,12 +47,12 @@ impl LogLevel {
     }
 }
 
-/// Reads the index of a CPU that this process may run on.
+/// Parses the index of a CPU that this process may run on.
 ///
 /// # Errors
 ///
-/// Not a number, or a CPU that is not there or excluded by this process's affinity mask (a
-/// container's CPU set, for example).
+/// Not a number, or a CPU that does not exist or is excluded by this process's affinity mask (a container's CPU set,
+/// for example).
 pub fn cpu(text: &str) -> Result<u32, String> {
     let allowed = allowed_cpus()?;
     match text.parse() {
@@ -73,7 +73,7 @@ fn allowed_cpus() -> Result<Vec<u32>, String> {
         .collect())
 }
 
-/// `[0, 1, 2, 5]` as `0-2, 5`.
+/// Formats `[0, 1, 2, 5]` as `0-2, 5`.
 fn ranges(indices: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &index in indices {
@@ -107,15 +107,15 @@ pub fn server_address(text: &str) -> Result<HostPort, String> {
     }
 }
 
-/// How long something may take, if not any time.
+/// A timeout; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience(pub Option<Duration>);
 
-/// Reads a time: a whole number of seconds, or one with units such as `90s` and `2m`.
+/// Parses a time: whole seconds, or a number with units such as `90s` or `2m`.
 ///
 /// # Errors
 ///
-/// Less than a second, more than a week, other units.
+/// Less than a second, more than a week, or an unknown unit.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const WEEK: u64 = 7 * 24 * 3600;
     let time = match text.parse() {
@@ -127,7 +127,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("expected seconds, 1 to {WEEK}, or a time such as 90s or 2m"))
 }
 
-/// Reads a time, as [`duration`]; 0 for any time.
+/// Parses a time, as [`duration`]; 0 is unlimited.
 ///
 /// # Errors
 ///
@@ -141,11 +141,11 @@ pub fn patience(text: &str) -> Result<Patience, String> {
     }
 }
 
-/// Reads a size: a number of bytes, or one with a binary unit such as `4k`, `64MiB` and `1G`.
+/// Parses a size: bytes, or a number with a binary unit such as `4k`, `64MiB` or `1G`.
 ///
 /// # Errors
 ///
-/// Anything else, and what does not fit.
+/// Anything else, and overflow.
 pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
 }
@@ -165,7 +165,7 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// Zero, anything else, and what does not fit.
+/// Zero, anything else, and overflow.
 pub fn mebibytes(text: &str) -> Result<u64, String> {
     size_in(1 << 20, text)
         .filter(|&bytes| bytes != 0)
@@ -174,9 +174,9 @@ pub fn mebibytes(text: &str) -> Result<u64, String> {
         })
 }
 
-/// `None` for what is no size. Plain numbers are multiples of `unit` bytes.
+/// `None` if invalid. Plain numbers are multiples of `unit` bytes.
 fn size_in(unit: u64, text: &str) -> Option<u64> {
-    // The crate takes more than is meant here: fractions, exponents, underscores and spaces.
+    // The crate accepts more than is allowed here: fractions, exponents, underscores and spaces.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let has_exponent = text
         .trim_end_matches(|it: char| !it.is_ascii_digit())
@@ -191,23 +191,23 @@ fn size_in(unit: u64, text: &str) -> Option<u64> {
         .ok()
 }
 
-/// How many sessions are served.
+/// Number of sessions to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionLimit {
-    /// So many, well or badly ended. With one, the end of the session is that of the program, as in the reference.
+    /// This many, successful or failed. With one, its result is that of the program, as in the reference.
     Count(u32),
-    /// Until the program is asked to end.
+    /// Until shutdown is requested.
     Forever,
 }
 
 impl SessionLimit {
-    /// Returns `true` if the program ends with its first session, however that ends.
+    /// Returns `true` if the program exits after its first session, whatever its result.
     #[must_use]
     pub fn is_single(self) -> bool {
         self == Self::Count(1)
     }
 
-    /// Returns `true` if so many are enough.
+    /// Returns `true` if `sessions` reaches the limit.
     pub(crate) fn is_reached_by(self, sessions: u64) -> bool {
         match self {
             Self::Count(count) => sessions >= u64::from(count),
@@ -242,11 +242,11 @@ impl fmt::Display for SessionLimit {
     }
 }
 
-/// Reads a count that must not be zero.
+/// Parses a count that must not be zero.
 ///
 /// # Errors
 ///
-/// Zero, and what does not fit in 32 bits.
+/// Zero, and anything above 32 bits.
 pub fn nonzero_u32(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count @ 1..) => Ok(count),
@@ -254,21 +254,21 @@ pub fn nonzero_u32(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Reads any number of 32 bits.
+/// Parses a 32-bit number.
 ///
 /// # Errors
 ///
-/// What is none, or does not fit.
+/// Not a number, or more than 32 bits.
 pub fn number_u32(text: &str) -> Result<u32, String> {
     text.parse()
         .map_err(|_| format!("expected a number, 0 to {}", u32::MAX))
 }
 
-/// Reads a TCP port to listen on; 0 stands for a free one.
+/// Parses a TCP port to listen on; 0 selects a free one.
 ///
 /// # Errors
 ///
-/// What is no number of 16 bits.
+/// Not a 16-bit number.
 pub fn listen_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| {
         format!(
@@ -278,14 +278,14 @@ pub fn listen_port(text: &str) -> Result<u16, String> {
     })
 }
 
-/// Longest name of a Comch server in bytes: what DOCA's capability says, less the NUL.
+/// Maximum length of a Comch server name in bytes: DOCA's capability less the NUL.
 const LONGEST_CHANNEL_NAME: usize = 119;
 
-/// Reads the name of a Comch server.
+/// Parses the name of a Comch server.
 ///
 /// # Errors
 ///
-/// An empty name, or one that is longer than DOCA allows.
+/// An empty name, or one longer than DOCA allows.
 pub fn channel_name(text: &str) -> Result<String, String> {
     match text.len() {
         1..=LONGEST_CHANNEL_NAME => Ok(text.to_owned()),
@@ -300,13 +300,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_cpus_are_shortened() {
+    fn consecutive_cpus_are_shown_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
         assert_eq!(ranges(&[3]), "3");
     }
 
     #[test]
-    fn a_cpu_must_be_usable() {
+    fn cpu_outside_the_affinity_mask_is_refused() {
         let usable = allowed_cpus().expect("affinity is readable")[0];
         assert_eq!(cpu(&usable.to_string()), Ok(usable));
         for wrong in ["1000000", "-1", "", "0x1", "one"] {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_seconds_are_not_zero() {
+    fn zero_counts_and_seconds_are_refused() {
         assert_eq!(nonzero_u32("4294967295"), Ok(u32::MAX));
         assert!(nonzero_u32("0").is_err());
         assert!(nonzero_u32("4294967296").is_err());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_have_units_besides_plain_numbers() {
+    fn times_and_sizes_accept_units() {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_ports_say_their_range() {
+    fn errors_for_numbers_and_ports_give_the_range() {
         assert_eq!(number_u32("0"), Ok(0));
         assert_eq!(listen_port("65535"), Ok(u16::MAX));
         for wrong in ["", "x", "-1", "1.5", "0x10", "4294967296"] {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_names_have_a_length() {
+    fn channel_name_length_is_limited() {
         assert_eq!(channel_name("x"), Ok("x".to_owned()));
         assert!(channel_name(&"x".repeat(119)).is_ok());
         for wrong in [String::new(), "x".repeat(120)] {

@@ -1,7 +1,7 @@
-//! Answers the requests of scrapers: HTTP/1.1, one request for each connection.
+//! Serves scrapers: HTTP/1.1, one request per connection.
 //!
-//! A peer costs little: at most [`CONNECTIONS`] at a time, [`REQUEST_BYTES`] for a request, and [`DEADLINE`] from the connection to the last byte
-//! of the answer. Further connections are closed.
+//! Resources per peer are limited: [`CONNECTIONS`] at a time, [`REQUEST_BYTES`] per request, and [`DEADLINE`] from the
+//! connection to the last byte of the response. Further connections are closed.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
-use super::process;
+use super::page::started;
 
-/// Connections that are served at a time.
+/// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 8;
-/// Most bytes of a request, with its header.
+/// Maximum size of a request including its headers, in bytes.
 const REQUEST_BYTES: usize = 8 << 10;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS: usize = 64;
-/// Time that a connection may take.
+/// Maximum duration of a connection.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Pause after `accept` has failed, for want of descriptors for example.
+/// Pause after `accept` has failed, for example because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// Bytes behind a refused request that are read, so that its sender sees the answer and not a reset.
+/// Bytes after a refused request that are read, so that the client sees the response and not a reset.
 const DRAINED_BYTES: usize = 64 << 10;
 
 /// Serves until the process ends.
 pub(super) fn serve(listener: TcpListener, registry: Registry) -> io::Result<()> {
-    process::started();
+    started();
     let registry = Arc::new(registry);
     let accept = move || {
         loop {
             match listener.accept() {
-                // The registry has one owner more for each connection that is served.
+                // Each connection being served holds one reference to the registry.
                 Ok((stream, _)) if Arc::strong_count(&registry) <= CONNECTIONS => {
                     let registry = Arc::clone(&registry);
                     let serve = move || {
@@ -42,7 +42,7 @@ pub(super) fn serve(listener: TcpListener, registry: Registry) -> io::Result<()>
                             tracing::debug!("metrics: {error}");
                         }
                     };
-                    // Without a further thread, the connection is closed.
+                    // If no thread can be created, the connection is closed.
                     let _ = thread::Builder::new()
                         .name("scrape".to_owned())
                         .spawn(serve);
@@ -61,7 +61,7 @@ pub(super) fn serve(listener: TcpListener, registry: Registry) -> io::Result<()>
         .map(|_| ())
 }
 
-/// An answer's status line, content type and body.
+/// Status line, content type and body of a response.
 struct Answer {
     status: &'static str,
     content_type: &'static str,
@@ -120,14 +120,14 @@ fn answer(stream: &TcpStream, registry: &Registry) -> io::Result<()> {
 
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
-    // A timeout of zero is none.
+    // A timeout of zero would mean none.
     if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
     }
     Ok(left)
 }
 
-/// The answer to a request, unless more of it has to come.
+/// Returns the response to a request, or `None` if the request is incomplete.
 fn judge(request: &[u8], registry: &Registry) -> Option<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_with_their_status() {
+    fn requests_get_the_right_status() {
         let address = server();
         let many = "x: y\r\n".repeat(HEADERS + 1);
         let long = format!(
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_keep_no_scraper_out_for_longer_than_the_deadline() {
+    fn idle_connections_block_scrapers_at_most_until_the_deadline() {
         let address = server();
         let begin = Instant::now();
         let idle: Vec<_> = (0..CONNECTIONS)
             .map(|_| TcpStream::connect(address).expect("connected"))
             .collect();
-        // All are served, so further ones are closed, until the deadline has passed.
+        // All slots are taken, so further connections are closed until the deadline has passed.
         let request = b"GET /metrics HTTP/1.1\r\n\r\n";
         let was_closed = |mut stream: TcpStream| {
             let _ = stream.write_all(request);

@@ -1,15 +1,14 @@
 //! Metrics of a role, for Prometheus: `--metrics ADDR` serves them as text over HTTP.
 //!
-//! Workers count in private memory, as they do without metrics. Where they read the clock anyway, once in so many poll iterations, they copy
-//! their counts to a [`WorkerMetrics`], which only they write: relaxed stores to cache lines of its own. The metrics thread reads these when
-//! it is asked. So the data path has no further atomic read-modify-write, lock or system call. A count may be 2 s old when the worker
-//! is idle, and is exact when its run has ended.
+//! Workers count in private memory, as they do without metrics. When they read the clock, once in a number of poll
+//! iterations, they copy their counts to a [`WorkerMetrics`] that only they write, with relaxed stores to cache lines
+//! of its own. The metrics thread reads these on request. So the data path has no additional atomic read-modify-write,
+//! lock or system call. A count may be 2 s old while the worker is idle, and is exact after its run.
 //!
-//! Counts of workers that have ended are kept, as sums for each core. Roles add what else they have with [`Metrics::add_section`].
+//! Counts of finished workers are kept as sums per core. Roles add further metrics with [`Metrics::add_section`].
 
 mod http;
 mod page;
-mod process;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,47 +43,47 @@ impl FromStr for MetricsAddress {
     }
 }
 
-/// A number that a worker publishes.
+/// A counter or gauge that a worker publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Count {
-    /// Reads that were answered, well or not. Of a service that forwards them: received.
+    /// Completed reads, with or without errors; for a service that forwards them, received reads.
     Reads,
-    /// Writes, likewise.
+    /// Completed writes, likewise.
     Writes,
-    /// Flushes, likewise.
+    /// Completed flushes, likewise.
     Flushes,
-    /// Bytes of reads without an error. Of a service that forwards them: of all reads.
+    /// Bytes of reads without an error; for a service that forwards them, of all reads.
     ReadBytes,
     /// Bytes of writes, likewise.
     WrittenBytes,
-    /// Messages that were no valid request.
+    /// Invalid requests.
     Refused,
-    /// I/Os that failed because of the medium that holds the blocks.
+    /// I/Os that failed because of a media error.
     MediaErrors,
-    /// I/Os that failed for any reason, refused ones included.
+    /// I/Os that failed for any reason, including refused ones.
     Failed,
-    /// Writes of content that does not compress enough, among the failed ones.
+    /// Writes whose data does not compress enough, included in the failed ones.
     Incompressible,
     /// Blocks that could not be recovered from any two chunks.
     Uncorrectable,
     /// Results without a request.
     Unexpected,
-    /// Reads that were made to recover a chunk through parity (`--trigger-recovery-read-every-n`).
+    /// Reads made to recover a chunk through parity (`--trigger-recovery-read-every-n`).
     RecoveryReads,
-    /// Blocks that were read through parity, for want of a target.
+    /// Blocks read through parity because a target is missing.
     DegradedReads,
-    /// Blocks that were written to two targets, for want of the third.
+    /// Blocks written to two targets because the third is missing.
     DegradedWrites,
-    /// Wrong chunks that were corrected in reads.
+    /// Corrupt chunks corrected by reads.
     CorrectedChunks,
-    /// Chunk reads that a target answered with an error.
+    /// Chunk reads that a target completed with an error.
     FailedChunkReads,
     /// Requests in flight.
     InFlight,
-    /// Calls of the progress engine that found something to do.
+    /// Calls of the progress engine that found work.
     ProgressHits,
-    /// Calls of the progress engine that found nothing.
+    /// Calls of the progress engine that found no work.
     ProgressMisses,
 }
 
@@ -108,7 +107,7 @@ const COMMON: [Count; 8] = [
 pub struct Counts([u64; COUNTS]);
 
 impl Counts {
-    /// The same, with this number set.
+    /// Returns the counts with this one set.
     #[inline]
     #[must_use]
     pub fn with(mut self, count: Count, number: u64) -> Self {
@@ -116,7 +115,7 @@ impl Counts {
         self
     }
 
-    /// The number of this count.
+    /// Value of a count.
     #[must_use]
     pub fn get(&self, count: Count) -> u64 {
         self.0[count as usize]
@@ -140,27 +139,27 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A read of so many bytes.
+    /// Counts a read of `bytes`.
     #[inline(always)]
     pub fn read(&mut self, bytes: u64) {
         self.reads += 1;
         self.read_bytes += bytes;
     }
 
-    /// A write of so many bytes.
+    /// Counts a write of `bytes`.
     #[inline(always)]
     pub fn write(&mut self, bytes: u64) {
         self.writes += 1;
         self.written_bytes += bytes;
     }
 
-    /// A flush.
+    /// Counts a flush.
     #[inline(always)]
     pub fn flush(&mut self) {
         self.flushes += 1;
     }
 
-    /// The same as counts to publish.
+    /// Converts to counts for publishing.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts::default()
@@ -172,7 +171,7 @@ impl Traffic {
     }
 }
 
-/// Published counters of one worker, on cache lines of its own: no other worker waits for a line that this one writes.
+/// Published counters of one worker, on cache lines of their own to avoid false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
@@ -198,7 +197,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// Records how long a transaction took. Called by the worker only.
+    /// Records the latency of a transaction. Called by the worker only.
     #[inline]
     pub fn record(&self, latency: Duration) {
         self.latencies
@@ -212,13 +211,13 @@ impl WorkerMetrics {
     }
 }
 
-/// Buckets of latencies with finite bounds: 1 us, 2 us, 4 us, ... 33.6 s.
+/// Number of latency buckets with finite bounds: 1 us, 2 us, 4 us, ... 33.6 s.
 const BUCKETS: usize = 26;
 
-/// A histogram that one thread writes, without read-modify-write.
+/// A histogram with one writer and no read-modify-write.
 #[derive(Debug)]
 struct LatencyBuckets {
-    /// Each holds the latencies up to its bound and above the one before. The last one has no bound.
+    /// Number of latencies up to each bucket's bound and above the previous one. The last bucket has no bound.
     buckets: [AtomicU64; BUCKETS + 1],
     nanoseconds: AtomicU64,
 }
@@ -241,7 +240,7 @@ impl LatencyBuckets {
                 Ordering::Relaxed,
             );
         };
-        // Whole microseconds below it: a bound belongs to its own bucket.
+        // Rounded down: a latency equal to a bound belongs to that bound's bucket.
         let micros = nanoseconds.saturating_sub(1) / 1000;
         let index = (u64::BITS - micros.leading_zeros()) as usize;
         add(&self.buckets[index.min(BUCKETS)], 1);
@@ -256,7 +255,7 @@ impl LatencyBuckets {
     }
 }
 
-/// A [`LatencyBuckets`], read.
+/// Snapshot of a [`LatencyBuckets`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Latencies {
     buckets: [u64; BUCKETS + 1],
@@ -271,7 +270,7 @@ impl Latencies {
         self.nanoseconds = self.nanoseconds.wrapping_add(other.nanoseconds);
     }
 
-    /// The upper bound of each bucket in seconds, and its number.
+    /// Upper bound in seconds and count of each bucket.
     fn buckets(&self) -> [(f64, u64); BUCKETS + 1] {
         std::array::from_fn(|index| {
             let bound = if index == BUCKETS {
@@ -284,7 +283,7 @@ impl Latencies {
     }
 }
 
-/// Things that are counted for the process as a whole, on cold paths.
+/// A process-wide counter of events on cold paths.
 #[derive(Debug)]
 pub struct ProcessCount(AtomicU64);
 
@@ -293,7 +292,7 @@ impl ProcessCount {
         Self(AtomicU64::new(0))
     }
 
-    /// One more.
+    /// Increments the counter.
     pub fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -303,16 +302,16 @@ impl ProcessCount {
     }
 }
 
-/// Connections that were told why they are not served, or closed because they sent no valid request.
+/// Connections that were refused, or closed because they sent no valid request.
 pub static REFUSED_CONNECTIONS: ProcessCount = ProcessCount::new();
-/// Control requests that were answered with an error.
+/// Control requests answered with an error.
 pub static REFUSED_REQUESTS: ProcessCount = ProcessCount::new();
-/// Log lines that were not written because there were too many of their kind.
+/// Log lines suppressed because there were too many of their kind.
 pub static SUPPRESSED_LOG_LINES: ProcessCount = ProcessCount::new();
 
 type Section = Box<dyn Fn(&mut Page<'_>) -> fmt::Result + Send + Sync>;
 
-/// The metrics of a process, if it serves any. Clones are the same.
+/// Metrics of a process; does nothing without `--metrics`. Clones share the same state.
 #[derive(Clone, Default)]
 pub struct Metrics(Option<Arc<Shared>>);
 
@@ -327,14 +326,14 @@ struct State {
     declared: Vec<Count>,
     has_latencies: bool,
     workers: Vec<Arc<WorkerMetrics>>,
-    /// Of workers that have ended, by core.
+    /// Sums of finished workers, by core.
     ended: BTreeMap<u32, Sums>,
     sections: Vec<Section>,
     completed_sessions: u64,
     failed_sessions: u64,
 }
 
-/// The sums of the workers of a core.
+/// Sums of the workers of a core.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     counts: Counts,
@@ -355,12 +354,12 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Starts to serve the metrics of the program called `role` at this address, from a thread of its own. Returns the address with its
-    /// port.
+    /// Starts to serve the metrics of the program called `role` at this address, on a thread of its own. Returns the
+    /// address with the actual port.
     ///
     /// # Errors
     ///
-    /// The address is none of this machine's, its port is in use, or there is no further thread.
+    /// The address is not one of this machine's, its port is in use, or no thread can be created.
     pub fn serve(
         role: &'static str,
         address: &MetricsAddress,
@@ -384,8 +383,8 @@ impl Metrics {
         Ok((metrics, local))
     }
 
-    /// Says what the workers of the role count, beside I/Os, bytes, requests in flight and calls of the progress engine. Without it, no count
-    /// is served.
+    /// Declares the counts of the role's workers, in addition to I/Os, bytes, requests in flight and calls of the
+    /// progress engine. Without a declaration, no count is served.
     pub fn declare(&self, counts: &[Count], has_latencies: bool) {
         if let Some(mut state) = self.state() {
             state.declared = [&COMMON, counts].concat();
@@ -393,7 +392,7 @@ impl Metrics {
         }
     }
 
-    /// Where a new worker on this core publishes; `None` without metrics.
+    /// Counters for a new worker on this core; `None` without metrics.
     #[must_use]
     pub fn worker(&self, core: u32) -> Option<Arc<WorkerMetrics>> {
         let mut state = self.state()?;
@@ -403,7 +402,7 @@ impl Metrics {
         Some(worker)
     }
 
-    /// Adds what `section` writes to every page. It is called on the metrics thread.
+    /// Adds `section` to every page. It is called on the metrics thread.
     pub fn add_section(
         &self,
         section: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static,
@@ -413,7 +412,7 @@ impl Metrics {
         }
     }
 
-    /// A session has ended, well or not.
+    /// Counts the end of a session.
     pub fn session_ended(&self, is_completed: bool) {
         if let Some(mut state) = self.state() {
             state.completed_sessions += u64::from(is_completed);
@@ -423,13 +422,13 @@ impl Metrics {
 
     fn state(&self) -> Option<MutexGuard<'_, State>> {
         let shared = self.0.as_ref()?;
-        // Nothing under the lock leaves it half done.
+        // No operation under the lock leaves the state inconsistent.
         Some(shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl State {
-    /// Moves the counts of workers that have ended to the sums.
+    /// Adds the counts of finished workers to the sums.
     fn collect_ended(&mut self) {
         let ended = &mut self.ended;
         self.workers
@@ -458,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_loopback_unless_one_is_given() {
+    fn default_address_is_loopback() {
         let parse = |text: &str| text.parse::<MetricsAddress>().map(|it| it.0.to_string());
         assert_eq!(parse("9100"), Ok("127.0.0.1:9100".to_owned()));
         assert_eq!(parse("0.0.0.0:1"), Ok("0.0.0.0:1".to_owned()));
@@ -471,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+    fn latency_is_in_the_first_bucket_with_a_bound_not_below_it() {
         for nanos in [0, 1, 1000, 1001, 2000, 2001, 4000, 33_554_432_000, u64::MAX] {
             let buckets = LatencyBuckets::default();
             buckets.record(nanos);
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_ended_workers_are_kept_and_their_requests_in_flight_are_not() {
+    fn finished_workers_keep_their_counts_but_not_requests_in_flight() {
         let metrics = shared();
         let counts = |number| {
             Counts::default()

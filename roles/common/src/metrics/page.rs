@@ -1,6 +1,8 @@
 //! Writes one page of metrics.
 
-use std::fmt;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, fs};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -8,14 +10,14 @@ use prometheus_client::metrics::MetricType;
 
 use super::{
     Count, Metrics, ProcessCount, REFUSED_CONNECTIONS, REFUSED_REQUESTS, SUPPRESSED_LOG_LINES,
-    State, process,
+    State,
 };
 
-/// The page that is being written.
+/// The page being written.
 #[derive(Debug)]
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
-/// A label's name and value.
+/// Name and value of a label.
 pub type Label = (&'static str, String);
 
 impl Page<'_> {
@@ -23,7 +25,7 @@ impl Page<'_> {
     ///
     /// # Errors
     ///
-    /// The page cannot be written. As for all functions here, an error ends it.
+    /// The page cannot be written. As for all functions here, an error aborts the page.
     pub fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         let mut encoder = self
             .0
@@ -31,7 +33,7 @@ impl Page<'_> {
         encoder.encode_gauge(&value)
     }
 
-    /// Writes a gauge for each of these labels.
+    /// Writes a gauge with a value for each set of labels.
     ///
     /// # Errors
     ///
@@ -51,7 +53,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Writes a counter for each of these labels. `_total` is added to its name.
+    /// Writes a counter with a value for each set of labels. `_total` is appended to its name.
     ///
     /// # Errors
     ///
@@ -73,7 +75,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Writes a counter without labels. `_total` is added to its name.
+    /// Writes a counter without labels. `_total` is appended to its name.
     ///
     /// # Errors
     ///
@@ -93,7 +95,7 @@ impl Page<'_> {
     }
 }
 
-/// A metric of the workers: its name, its help, and its counts with the value of their label.
+/// A metric of the workers: its name, its help text, and its counts with their label values.
 struct Family {
     name: &'static str,
     help: &'static str,
@@ -206,7 +208,7 @@ impl Collector for Metrics {
         for section in &state.sections {
             section(&mut page)?;
         }
-        process::write(&mut page)
+        write_process(&mut page)
     }
 }
 
@@ -256,4 +258,62 @@ fn write_workers(page: &mut Page<'_>, state: &State) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+// Process metrics from the kernel, under the names that Prometheus' own clients use.
+
+/// Writes resident memory, CPU time, open descriptors and start time of the process. Values that the kernel does not
+/// report are left out.
+fn write_process(page: &mut Page<'_>) -> fmt::Result {
+    if let Some(bytes) = resident_bytes() {
+        let help = "Resident memory in bytes";
+        page.gauge("process_resident_memory_bytes", help, bytes as f64)?;
+    }
+    if let Some(seconds) = cpu_seconds() {
+        page.counter_of_seconds("process_cpu_seconds", "CPU time in seconds", seconds)?;
+    }
+    if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
+        let help = "Open file descriptors";
+        page.gauge("process_open_fds", help, descriptors.count() as f64)?;
+    }
+    let help = "Start of the metrics in seconds since 1970";
+    page.gauge("process_start_time_seconds", help, started())
+}
+
+/// Time of the first call, in seconds since 1970.
+pub(super) fn started() -> f64 {
+    static STARTED: OnceLock<f64> = OnceLock::new();
+    *STARTED.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default().as_secs_f64()
+    })
+}
+
+fn resident_bytes() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name, in parentheses, may contain spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks =
+        |field: usize| -> Option<u64> { fields.split_whitespace().nth(field)?.parse().ok() };
+    let (user, system) = (ticks(11)?, ticks(12)?);
+    Some((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod process_tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_time_of_this_process_are_plausible() {
+        let resident = resident_bytes().expect("/proc");
+        assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
+        let seconds = cpu_seconds().expect("/proc");
+        assert!((0.0..1e6).contains(&seconds), "{seconds}");
+    }
 }

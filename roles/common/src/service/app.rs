@@ -1,45 +1,43 @@
-//! Drives the session of a service over real channels and real workers.
-
-mod jobs;
+//! Runs the session of a service over real channels and real workers.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, ErrorCode, Mmap};
-use wire::control::Payload;
+use wire::control::{Payload, RdmaConnectionDetails};
 
-use super::command::{Command, Reply, WorkerSetup};
-use super::flags::ServiceFlags;
-use super::session::{Action, Event, Job, Layout, Memory, Outcome, Session};
-use super::superblocks::Superblocks;
+use super::ServiceFlags;
+use super::session::{Action, Event, Job, Layout, Memory, Session};
+use super::survival::Superblocks;
 use super::survival::{Comeback, Survival};
+use super::{Command, Reply, WorkerSetup};
 use crate::address::HostPort;
 use crate::application::Environment;
 use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::Failure;
-use crate::jobs::JobRunner;
+use crate::jobs::{Completed, JobRunner, Outcome};
 use crate::metrics::{Metrics, REFUSED_REQUESTS};
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
-use crate::worker::{DataPath, Worker};
+use crate::worker::{Answer, DataPath, Worker};
 
-/// How long the last messages may take to leave.
+/// Time for the last messages to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What distinguishes one service from another.
+/// The parts of a service that differ between services.
 pub trait Service {
-    /// How it makes one storage of its targets.
+    /// Combination of its targets into one storage.
     type Layout: Layout + Clone;
-    /// What its workers do.
+    /// Work of its worker threads.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
-    /// Takes the initiator's memory, which has been imported, prepares what else the I/Os need, and returns the export of
-    /// the memory that the targets are to use.
+    /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the
+    /// memory that the targets are to use.
     ///
     /// # Errors
     ///
-    /// The memory cannot be exported or allocated. The initiator is told, and may try again.
+    /// The memory cannot be exported or allocated. The initiator is informed and may retry.
     fn prepare_memory(
         &mut self,
         device: &Device,
@@ -47,7 +45,7 @@ pub trait Service {
         initiator: Mmap,
     ) -> Result<Bytes, Failure>;
 
-    /// Returns what makes the data path of a worker, on the worker's thread.
+    /// Returns a function that creates a worker's data path on the worker's thread.
     ///
     /// # Errors
     ///
@@ -57,36 +55,36 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
-    /// Returns `true` if the targets are asked for their identities and superblocks. They are where the service [survives](Self::survival) their
-    /// loss.
+    /// Returns `true` if the targets are queried for identities and superblocks: required if the service
+    /// [survives](Self::survival) their loss.
     fn identifies_targets(&self) -> bool {
         false
     }
 
-    /// The session is about to end: from now on, nothing is begun that the initiator has not asked for.
+    /// Called before the end of the session: background work must not be started from now on.
     fn quiesce(&mut self) {}
 
-    /// Returns `true` if nothing is in flight that the initiator has not asked for. Whoever changes that wakes the main thread.
+    /// Returns `true` if no background work is in flight. Completing it wakes the main thread.
     fn is_quiet(&self) -> bool {
         true
     }
 
-    /// What goes on when a target is lost while I/Os are served. Without it, the session ends.
+    /// Redundancy of a service that continues when a target is lost. `None` ends the session instead.
     fn survival(&mut self) -> Option<&mut dyn Survival> {
         None
     }
 }
 
-/// Serves sessions with the targets at `addresses`, one for each of the layout's: as many as the flags say, each by a service of
-/// its own that `service` makes. `report` is told what the workers of a session that ended well report.
+/// Serves sessions with the targets at `addresses`, one for each of the layout's. The flags limit the number of
+/// sessions; `service` creates a service for each. `report` gets the workers' reports of a successful session.
 ///
 /// # Errors
 ///
-/// A device that is not there, a peer or a worker that failed, or the user's wish to end.
+/// A missing device, a failed peer or worker, or a shutdown request.
 ///
 /// # Panics
 ///
-/// There are not as many addresses as targets.
+/// If the number of addresses is not the number of targets.
 pub fn run<S: Service>(
     mut service: impl FnMut() -> S,
     layout: &S::Layout,
@@ -144,18 +142,18 @@ pub fn run<S: Service>(
     })
 }
 
-/// Fields are in the order in which they must be dropped.
+/// Fields are declared in drop order.
 struct App<'a, S: Service> {
     workers: Vec<Worker<S::DataPath>>,
-    /// It may hold memory that the workers and the targets use.
+    /// Dropped after the workers and targets, which may use its memory.
     service: S,
     client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
     refused: Quota,
-    /// By target: `true` once it was said that it refuses connections.
+    /// By target: `true` once a refused connection was reported.
     refused_by: Vec<bool>,
-    /// The job at hand.
+    /// The current job.
     job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
@@ -165,13 +163,13 @@ struct App<'a, S: Service> {
     reports: Vec<<S::DataPath as DataPath>::Report>,
     comeback: Comeback,
     superblocks: Superblocks,
-    /// The state of the superblocks that the session waits for.
+    /// State of the superblocks that the session waits for.
     awaited: Option<Awaited>,
-    /// Until when the session waits for the service to be quiet, if it does.
+    /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
 }
 
-/// A state of the set's superblocks.
+/// State of the set's superblocks.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     Open,
@@ -179,7 +177,7 @@ enum Awaited {
 }
 
 impl<S: Service> App<'_, S> {
-    /// Serves a session from its beginning to its end, and leaves nothing of it.
+    /// Serves one session and releases all its resources.
     fn run(
         mut self,
         environment: &Environment,
@@ -191,7 +189,7 @@ impl<S: Service> App<'_, S> {
             storage.flush(FAREWELL);
         }
         self.client.flush(FAREWELL);
-        // Of a job that is given up.
+        // Cancels an unfinished job.
         self.job.cancel();
         let Self {
             mut workers,
@@ -203,7 +201,7 @@ impl<S: Service> App<'_, S> {
             ..
         } = self;
         let ended = Worker::end_all(&mut workers);
-        // In the order in which they use each other.
+        // In order of use.
         drop((service, storage));
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
@@ -233,7 +231,7 @@ impl<S: Service> App<'_, S> {
             self.detach_lost();
             while let Some(action) = self.session.poll_action() {
                 match action {
-                    // A script that starts an initiator next may wait for this line.
+                    // A script may wait for this line before it starts an initiator.
                     Action::Announce => environment
                         .announce_ready(format_args!("waiting for the {}", self.client.peer())),
                     Action::SendToClient(message) => {
@@ -325,8 +323,8 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Judges what is late at `now`, after which nothing more had arrived: a service that was stopped itself first reads what its peers
-    /// have sent in the meantime. Returns whether anything was late.
+    /// Handles timeouts at `now`, after all available input has been read: a service that was itself stopped must
+    /// first read what its peers have sent meanwhile. Returns `true` if there was a timeout.
     fn judge_late(&mut self, now: Instant, silence: Option<(Instant, Duration)>) -> bool {
         let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_late(self.session.poll_timeout()) {
@@ -368,7 +366,7 @@ impl<S: Service> App<'_, S> {
         self.session.handle(event, Instant::now());
     }
 
-    /// Returns whether the session goes on because the service is quiet, or has not become so in time.
+    /// Returns `true` if the session continues because the service is quiet, or has not become so in time.
     fn has_quiesced(&mut self) -> bool {
         let now = Instant::now();
         let is_late = self.quiet_until.is_some_and(|until| until <= now);
@@ -388,7 +386,7 @@ impl<S: Service> App<'_, S> {
         self.superblocks.await_state(Instant::now());
     }
 
-    /// Gives the session what happened, and returns whether anything did.
+    /// Passes events to the session, and returns `true` if there were any.
     fn take_events(&mut self) -> bool {
         let now = Instant::now();
         let client = if self.session.serves_client() {
@@ -397,7 +395,7 @@ impl<S: Service> App<'_, S> {
             Ok(None)
         };
         let mut quiet = matches!(client, Ok(None));
-        // The targets first: what they said last explains what comes after.
+        // Targets first: their last messages explain later failures.
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
                 continue;
@@ -435,7 +433,7 @@ impl<S: Service> App<'_, S> {
             }
             let gone = match &event {
                 Ok(Some(ChannelEvent::Closed)) => Some(left()),
-                // A target that breaks the protocol is of no more use than one that has left.
+                // A target that violates the protocol is treated as disconnected.
                 Ok(Some(ChannelEvent::Message(message))) => self.session.unasked(target, message),
                 Err(failure) => Some(failure.clone()),
                 Ok(_) => None,
@@ -464,7 +462,7 @@ impl<S: Service> App<'_, S> {
             Ok(None) => {}
             Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
-        // A data path ends by itself only when it fails.
+        // A data path ends by itself only if it fails.
         let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();
         for worker in self.workers.iter_mut().filter(running) {
             if let Err(failure) = worker.poll() {
@@ -475,7 +473,7 @@ impl<S: Service> App<'_, S> {
         !quiet
     }
 
-    /// Detaches the targets that the service goes on without.
+    /// Detaches the targets that the service continues without.
     fn detach_lost(&mut self) {
         let Some(survival) = self.service.survival() else {
             return;
@@ -487,8 +485,8 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Has the targets persist the superblocks that they are to have, and returns whether the session goes on because they say what it
-    /// waits for.
+    /// Sends the targets their new superblocks, and returns `true` if the session continues because the superblocks
+    /// have reached the state it waits for.
     fn keep_superblocks(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
         let Some(survival) = self.service.survival() else {
@@ -526,4 +524,148 @@ fn left() -> Failure {
         ErrorCode::CONNECTION_RESET,
         "it closed its control connection",
     )
+}
+
+// Jobs of a session on its workers. The main thread does not wait for a peer.
+
+/// Added to a worker's own timeout, so that the worker's more specific error is reported.
+const WORKER_GRACE: Duration = Duration::from_secs(1);
+
+impl<S: Service> App<'_, S> {
+    /// Starts a job. [`finish_job`](Self::finish_job) returns its outcome.
+    fn start_job(&mut self, job: Job) -> Result<(), Failure> {
+        match job {
+            Job::PrepareMemory(memory) => {
+                let (device, export) = (self.device.clone(), memory.mmap_export_blob.clone());
+                let waker = self.shutdown.waker().clone();
+                let within = self.flags.control_timeout;
+                return self.job.import(memory, device, export, within, waker);
+            }
+            Job::CreateWorker {
+                index,
+                transaction_count,
+            } => {
+                self.create_worker(index, transaction_count)?;
+            }
+            Job::Export {
+                index,
+                target,
+                role,
+            } => {
+                self.begin(index, Command::Export { target, role })?;
+            }
+            Job::Connect { target, details } => {
+                let RdmaConnectionDetails {
+                    context_index,
+                    role,
+                    connection_details: details,
+                } = details;
+                let command = Command::Connect {
+                    target,
+                    role,
+                    details,
+                };
+                self.begin(context_index, command)?;
+            }
+            Job::StartWorkers { consumers } => {
+                let within = self.flags.control_timeout;
+                for (worker, &consumer) in self.workers.iter_mut().zip(&consumers) {
+                    worker.begin(Command::Prepare { consumer, within }, within + WORKER_GRACE)?;
+                }
+                self.job.await_start();
+                return Ok(());
+            }
+            Job::StopWorkers => {
+                let within = self.flags.control_timeout + WORKER_GRACE;
+                for worker in &mut self.workers {
+                    worker.begin_stop(within)?;
+                }
+                self.job.await_stop();
+                return Ok(());
+            }
+            Job::DestroyWorkers => {
+                Worker::end_all(&mut self.workers)?;
+            }
+            // Handled elsewhere: they take more than one step.
+            Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
+        }
+        self.job.await_replies();
+        Ok(())
+    }
+
+    /// Time at which the current job fails.
+    fn job_deadline(&self) -> Option<Instant> {
+        self.job.deadline(&self.workers)
+    }
+
+    /// Advances the current job, and returns its outcome when it has ended.
+    fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
+        let reports = &mut self.reports;
+        let polled = self
+            .job
+            .poll(&mut self.workers, Instant::now(), |answer| match answer {
+                Answer::Replied(Reply::Exported(export)) => Some(Bytes::from(export)),
+                Answer::Stopped(report) => {
+                    reports.push(report);
+                    None
+                }
+                Answer::Replied(Reply::Done) | Answer::Created => None,
+            });
+        let outcome = polled.and_then(|completed| match completed {
+            None => Ok(None),
+            Some(Completed::Job(outcome)) => Ok(Some(outcome)),
+            Some(Completed::Imported(memory, initiator)) => self
+                .service
+                .prepare_memory(&self.device, &memory, initiator)
+                .map(|export| Some(Outcome::Exported(export))),
+            Some(Completed::Stopped) => self.leave_comch().map(|()| None),
+        });
+        outcome.transpose()
+    }
+
+    fn leave_comch(&mut self) -> Result<(), Failure> {
+        let within = self.flags.control_timeout + WORKER_GRACE;
+        for worker in &mut self.workers {
+            worker.begin(Command::LeaveComch, within)?;
+        }
+        self.job.await_replies();
+        Ok(())
+    }
+
+    fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
+        let client = self.client.connection();
+        let client = client
+            .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
+        // The session creates at most as many workers as there are CPUs.
+        let core = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.flags.cpu.get(index).copied());
+        let core =
+            core.ok_or_else(|| Failure::invalid(format!("there is no --cpu for worker {index}")))?;
+        let create = self.service.worker(WorkerSetup {
+            index,
+            core,
+            device: self.device.clone(),
+            client,
+            transaction_count,
+            features: self.session.features(),
+            release: self.session.release(),
+            limits: self.flags.limits(),
+            metrics: self.metrics.worker(core),
+        })?;
+        let waker = self.shutdown.waker().clone();
+        let within = self.flags.control_timeout;
+        let worker = Worker::begin_spawn(index, core, waker, within, create)?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    fn begin(&mut self, index: u32, command: Command) -> Result<(), Failure> {
+        let worker = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.workers.get_mut(index));
+        let worker =
+            worker.ok_or_else(|| Failure::invalid(format!("there is no worker {index}")))?;
+        worker.begin(command, self.flags.control_timeout + WORKER_GRACE)
+    }
 }

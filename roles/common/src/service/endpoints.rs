@@ -1,4 +1,4 @@
-//! The ends of the data path of one worker: Comch towards the initiator, RDMA towards the targets.
+//! Endpoints of a worker's data path: Comch towards the initiator, RDMA towards the targets.
 
 use doca::{Connection, Consumer, CtxState, Device, Mmap, Pe, Producer, Rdma, RdmaBuilder};
 use wire::control::RdmaConnectionRole;
@@ -6,16 +6,16 @@ use wire::control::RdmaConnectionRole;
 use crate::failure::Failure;
 use crate::rdma::RdmaEndpoint;
 
-/// The ends of the fast path to the initiator.
+/// Comch endpoints of the fast path to the initiator.
 pub struct ComchEnds {
-    /// Takes the initiator's messages.
+    /// Receives the initiator's messages.
     pub consumer: Consumer,
     /// Sends messages to the initiator.
     pub producer: Producer,
 }
 
 impl ComchEnds {
-    /// Starts both: a consumer for `receives` messages into `messages`, a producer for `sends`.
+    /// Starts a consumer for `receives` messages into `messages`, and a producer for `sends`.
     ///
     /// # Errors
     ///
@@ -33,13 +33,13 @@ impl ComchEnds {
         })
     }
 
-    /// How far they are.
+    /// States of both contexts.
     #[must_use]
     pub fn states(&self) -> [CtxState; 2] {
         [self.consumer.state(), self.producer.state()]
     }
 
-    /// Stops both, whatever comes of the first.
+    /// Stops both, even if the first fails to stop.
     ///
     /// # Errors
     ///
@@ -51,16 +51,16 @@ impl ComchEnds {
     }
 }
 
-/// The two RDMA connections to one target.
+/// The two RDMA endpoints of one target.
 pub struct TargetEnds {
-    /// I/O messages go this way.
+    /// Carries I/O messages.
     pub control: RdmaEndpoint,
-    /// The target reads and writes blocks this way; nothing is submitted here.
+    /// Used by the target to read and write blocks; nothing is submitted here.
     pub data: RdmaEndpoint,
 }
 
 impl TargetEnds {
-    /// Starts both contexts, the control context with room for this many sends and as many receives.
+    /// Starts both contexts. The control context has capacity for this many sends and as many receives.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl TargetEnds {
         })
     }
 
-    /// One of the two.
+    /// Endpoint with this role.
     pub fn endpoint(&mut self, role: RdmaConnectionRole) -> &mut RdmaEndpoint {
         match role {
             RdmaConnectionRole::IoData => &mut self.data,
@@ -100,13 +100,13 @@ impl TargetEnds {
         }
     }
 
-    /// Returns `true` if both can be used.
+    /// Returns `true` if both are running.
     #[must_use]
     pub fn are_running(&self) -> bool {
         self.states() == [CtxState::Running; 2]
     }
 
-    /// How far they are.
+    /// States of both contexts.
     #[must_use]
     pub fn states(&self) -> [CtxState; 2] {
         [self.control.rdma().state(), self.data.rdma().state()]

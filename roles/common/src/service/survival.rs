@@ -2,77 +2,81 @@
 
 use std::time::{Duration, Instant};
 
-use super::command::{Reply, WorkerCommand};
+use wire::control::{Message, Payload};
+
 use super::session::{
     Described, Event, Layout, Rejoin, RejoinAction, RejoinEvent, Returned, Session,
 };
+use super::{Reply, WorkerCommand};
 use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
+use crate::session::MessageIds;
 use crate::superblock::Superblock;
 
-/// Time between two attempts to bring a target back: the first, and the longest of growing ones.
+/// First and longest interval between attempts to let a target rejoin.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Redundancy of a service that survives the loss of targets, as far as the main thread has to do with it.
+/// Redundancy of a service that survives the loss of targets: the main thread's part.
 pub trait Survival {
-    /// A target is gone, for this reason.
+    /// A target is lost for this reason.
     fn lose(&mut self, target: usize, why: &Failure);
 
-    /// A target has not answered in time. Returns `false` when it is kept because another one is offline already: a second target is
-    /// never detached for a missing answer alone. Then it is waited for once more.
+    /// A target has not answered in time. Returns `false` if it is kept because another one is offline already: a
+    /// second target is never detached only because of a missing answer. The session then waits again.
     fn stalled(&mut self, target: usize, why: &Failure) -> bool;
 
-    /// `true` if I/Os go on without this target, which was missing when the session began, or which the main thread or a worker has
-    /// found to be gone.
+    /// Returns `true` if I/Os continue without this target, which was missing at the start of the session, or was lost
+    /// later.
     fn has_lost(&self, target: usize) -> bool;
 
-    /// A lost target that all workers have detached, and that is to rejoin.
+    /// Returns a lost target that all workers have detached and that is to rejoin.
     fn to_bring_back(&self) -> Option<usize>;
 
-    /// Judges a target that wants to rejoin by what it says of itself, before anything else is asked of it: `true` if it has all that
-    /// it had when it was lost, `false` if it is to be rebuilt whole.
+    /// Decides whether a target may rejoin, from its description and before any further request: `true` if it has all
+    /// that it had when it was lost, `false` if it must be rebuilt completely.
     ///
     /// # Errors
     ///
-    /// It does not belong here.
+    /// It is not a member of the set.
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
-    /// Sends a command to a worker that serves I/Os, as a part of the attempt of this number.
+    /// Sends a command to a worker that serves I/Os, as a part of this attempt.
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand);
 
-    /// The next reply of a worker: its number, that of the attempt, and the reply.
+    /// Next reply of a worker: number of the worker, number of the attempt, and reply.
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// A target is attached to all workers, as it was [admitted](Self::admit).
+    /// A target is attached to all workers, with the state it was [admitted](Self::admit) with.
     fn came_back(&mut self, target: usize, returned: &Returned);
 
-    /// `true` if no target is lost, and each has all that was written.
+    /// Returns `true` if no target is lost and all are up to date.
     fn is_whole(&self) -> bool;
 
-    /// The superblock that a target is to have now; `None` for whatever it has.
+    /// Superblock that a target must have now; `None` for any.
     fn superblock_of(&self, target: usize) -> Option<Superblock>;
 
-    /// A target has persisted this superblock. [`superblock_of`](Self::superblock_of) may be another one from now on.
+    /// A target has persisted this superblock, which may change the result of [`superblock_of`](Self::superblock_of).
     fn persisted(&mut self, target: usize, superblock: Superblock);
 
-    /// All I/Os have completed: the superblocks are to say how.
+    /// All I/Os have completed: the superblocks are to record that.
     fn conclude(&mut self);
 
-    /// `true` when the superblocks say what [`conclude`](Self::conclude) asked for; called until then.
+    /// Returns `true` once the superblocks record what [`conclude`](Self::conclude) asked for; called until then.
     fn is_concluded(&self) -> bool;
 
-    /// `true` when the superblocks say that the set is in use, so that I/Os may be served; called until then.
+    /// Returns `true` once the superblocks record that the set is in use, so that I/Os may be served; called until
+    /// then.
     fn is_open(&self) -> bool;
 }
 
-/// Brings lost targets back, one attempt after the other.
+/// Lets lost targets rejoin, one attempt after the other.
 #[derive(Debug)]
 pub(super) struct Comeback {
     attempt: Option<Rejoin>,
-    /// Of the attempt at hand, or the last one.
+    /// Number of the current or last attempt.
     number: u32,
-    /// When the next attempt may begin.
+    /// Earliest start of the next attempt.
     next_at: Option<Instant>,
     pause: Duration,
 }
@@ -87,12 +91,12 @@ impl Comeback {
         }
     }
 
-    /// The target that is being brought back.
+    /// The target that is rejoining.
     pub(super) fn target(&self) -> Option<usize> {
         self.attempt.as_ref().map(Rejoin::target)
     }
 
-    /// When to look again, whatever happens.
+    /// Time of the next poll.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.attempt {
             Some(rejoin) => rejoin.poll_timeout(),
@@ -100,7 +104,7 @@ impl Comeback {
         }
     }
 
-    /// Does what there is to do, and returns whether there was anything.
+    /// Advances the attempt, and returns `true` if there was anything to do.
     pub(super) fn go_on<L: Layout>(
         &mut self,
         survival: &mut dyn Survival,
@@ -129,7 +133,7 @@ impl Comeback {
             }
             Ok(None) if channel.is_refused() => {
                 refused = true;
-                let failure = Failure::unexpected("nobody listens there");
+                let failure = Failure::unexpected("connection refused");
                 rejoin.handle(RejoinEvent::Failed(failure), now);
             }
             Ok(None) => rejoin.handle(RejoinEvent::Timeout, now),
@@ -139,7 +143,7 @@ impl Comeback {
             any = true;
             match action {
                 RejoinAction::Send(message) => {
-                    // A channel that cannot send says why when it is polled.
+                    // A channel that cannot send reports the reason when it is polled.
                     if let (Err(failure), Some(rejoin)) =
                         (channel.send(&message), &mut self.attempt)
                     {
@@ -207,7 +211,7 @@ impl Comeback {
         true
     }
 
-    /// Takes the replies of workers, for the attempt at hand.
+    /// Handles the replies of workers to the current attempt.
     fn take_replies(&mut self, now: Instant, survival: &mut dyn Survival) -> bool {
         let mut any = false;
         while let Some((worker, number, reply)) = survival.next_reply() {
@@ -219,3 +223,156 @@ impl Comeback {
         any
     }
 }
+
+// Persists superblocks on the targets when they change, independently of the session's requests.
+
+/// Superblocks sent to the targets and confirmed by them. Without I/O and without a clock.
+#[derive(Debug)]
+pub(in crate::service) struct Superblocks {
+    ids: MessageIds,
+    timeout: Duration,
+    targets: Vec<Persisted>,
+    /// Deadline for the state that the session waits for: restarted whenever a superblock was persisted.
+    awaited_until: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Persisted {
+    asked: Option<Asked>,
+    confirmed: Option<Superblock>,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    message_id: u32,
+    superblock: Superblock,
+    deadline: Instant,
+}
+
+impl Superblocks {
+    /// Creates the state for `targets` targets, each of which must answer within `timeout`.
+    pub(in crate::service) fn new(targets: usize, timeout: Duration) -> Self {
+        Self {
+            ids: MessageIds::for_superblocks(),
+            timeout,
+            targets: vec![Persisted::default(); targets],
+            awaited_until: None,
+        }
+    }
+
+    /// Returns the request that has this target persist `wanted`, unless it has done so, or a response is outstanding.
+    pub(in crate::service) fn request(
+        &mut self,
+        now: Instant,
+        target: usize,
+        wanted: Option<Superblock>,
+    ) -> Option<Message> {
+        let superblock = wanted?;
+        let persisted = &mut self.targets[target];
+        if persisted.asked.is_some() || persisted.confirmed == Some(superblock) {
+            return None;
+        }
+        let message = self
+            .ids
+            .request(0, Payload::IdentifyStorageRequest(superblock.request()));
+        persisted.asked = Some(Asked {
+            message_id: message.message_id,
+            superblock,
+            deadline: now + self.timeout,
+        });
+        Some(message)
+    }
+
+    /// Returns `true` if the target has confirmed this superblock, or none is wanted.
+    pub(in crate::service) fn is_persisted(
+        &self,
+        target: usize,
+        wanted: Option<Superblock>,
+    ) -> bool {
+        wanted.is_none() || self.targets[target].confirmed == wanted
+    }
+
+    /// Handles a target's response if its request was sent here, and returns the superblock that the target has
+    /// persisted.
+    ///
+    /// # Errors
+    ///
+    /// It has not persisted the requested superblock.
+    pub(in crate::service) fn answer(
+        &mut self,
+        now: Instant,
+        target: usize,
+        message: &Message,
+    ) -> Option<Result<Superblock, Failure>> {
+        let persisted = &mut self.targets[target];
+        let asked = persisted
+            .asked
+            .take_if(|asked| asked.message_id == message.message_id)?;
+        let answered = match &message.payload {
+            Payload::IdentifiedStorageResponse(answer) => Superblock::of_answer(answer),
+            Payload::ErrorResponse(error) => return Some(Err(error.clone().into())),
+            _ => None,
+        };
+        if answered != Some(asked.superblock) {
+            return Some(Err(Failure::unexpected(
+                "it does not persist the superblock that it was given",
+            )));
+        }
+        persisted.confirmed = answered;
+        if self.awaited_until.is_some() {
+            self.await_state(now);
+        }
+        Some(Ok(asked.superblock))
+    }
+
+    /// Forgets a target's state.
+    pub(in crate::service) fn forget(&mut self, target: usize) {
+        self.targets[target] = Persisted::default();
+    }
+
+    /// Restarts the timeout of a late response.
+    pub(in crate::service) fn renew(&mut self, now: Instant, target: usize) {
+        if let Some(asked) = &mut self.targets[target].asked {
+            asked.deadline = now + self.timeout;
+        }
+        if self.awaited_until.is_some() {
+            self.await_state(now);
+        }
+    }
+
+    /// Starts to wait for a state of the superblocks.
+    pub(in crate::service) fn await_state(&mut self, now: Instant) {
+        // Longer than for a response, so that a late target is reported first.
+        self.awaited_until = Some(now + 2 * self.timeout);
+    }
+
+    /// The state was reached.
+    pub(in crate::service) fn reached(&mut self) {
+        self.awaited_until = None;
+    }
+
+    /// Time of the next timeout.
+    pub(in crate::service) fn deadline(&self) -> Option<Instant> {
+        let asked = self.targets.iter().filter_map(|it| it.asked.as_ref());
+        let answers = asked.map(|asked| asked.deadline);
+        answers.chain(self.awaited_until).min()
+    }
+
+    /// A target whose response is late, with the failure.
+    pub(in crate::service) fn late(&self, now: Instant) -> Option<(usize, Failure)> {
+        let is_late = |it: &Persisted| it.asked.as_ref().is_some_and(|it| it.deadline <= now);
+        let target = self.targets.iter().position(is_late)?;
+        let waiting = "its answer that it has persisted its superblock";
+        Some((target, Failure::timed_out(waiting, self.timeout)))
+    }
+
+    /// Failure when the awaited state has not been reached in time.
+    pub(in crate::service) fn gives_up(&self, now: Instant) -> Option<Failure> {
+        self.awaited_until
+            .filter(|&until| until <= now)
+            .map(|_| Failure::timed_out("the set's superblocks", 2 * self.timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,11 @@
+use proptest::prelude::*;
 use wire::stored_block::{Header, Trailer};
 
 use super::*;
+use crate::stored_block::{Checksum, Encoder, Geometry, PIECE, Verdict, inspect};
 use crate::superblock::SetId;
 
-mod properties;
-
-/// A set's identifier as they are: random.
+/// A random set identifier, as real ones are.
 const SET: SetId = SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080);
 
 const PLACE: Place = Place {
@@ -13,7 +13,7 @@ const PLACE: Place = Place {
     stripe: 5,
 };
 
-/// Bytes that do not compress: a linear congruential generator's high bytes.
+/// Incompressible bytes: the high bytes of a linear congruential generator.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     std::iter::repeat_with(|| {
@@ -35,8 +35,8 @@ fn logical(size: u32) -> Geometry {
 }
 
 #[test]
-fn what_has_no_room_for_header_and_trailer_holds_nothing() {
-    // Found by fuzzing: no content has room anywhere, but a stored block is more than its content.
+fn geometry_too_small_for_header_and_trailer_holds_no_data() {
+    // Found by fuzzing: in these sizes no data fits, yet a stored block is larger than its data.
     for stored_block_size in [0, 11, 12] {
         let geometry = Geometry {
             stored_block_size,
@@ -50,7 +50,7 @@ fn what_has_no_room_for_header_and_trailer_holds_nothing() {
 }
 
 #[test]
-fn a_geometry_for_any_content_is_the_smallest() {
+fn geometry_for_any_content_is_the_smallest_possible() {
     assert_eq!(logical(4096).stored_block_size, 4224);
     assert_eq!(logical(4096).half_block_size(), 2112);
     assert_eq!(logical(4096).room(), 4212);
@@ -111,11 +111,11 @@ fn zeros_make_a_block_of_mostly_padding() {
 }
 
 #[test]
-fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
+fn incompressible_error_has_missing_bytes_and_flag() {
     let refused = compatible(4096)
         .encode(&noise(4096), PLACE)
         .expect_err("noise");
-    // Raw: its length and itself; 12 bytes are not for it.
+    // Raw: its length and itself; 12 bytes are used for header and trailer.
     assert_eq!((refused.needed, refused.room), (4100, 4084));
     assert_eq!(
         refused.to_string(),
@@ -135,7 +135,7 @@ fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
 }
 
 #[test]
-fn noise_has_room_in_a_logical_geometry() {
+fn noise_fits_in_a_logical_geometry() {
     for size in [1, 112, 4096, 65536, 65537, 200_000] {
         let content = noise(size as usize);
         let geometry = logical(size);
@@ -174,8 +174,8 @@ fn noise_between_zeros_is_stored_raw() {
 }
 
 #[test]
-fn the_last_byte_of_room_is_used() {
-    // Noise in front, zeros behind: each byte of noise more is about a byte of LZ4 data more.
+fn last_byte_of_the_block_is_used() {
+    // Noise followed by zeros: each additional byte of noise adds about one byte of LZ4 data.
     let size = 1024;
     let noise = noise(size);
     let outcome = |random: usize| {
@@ -195,7 +195,7 @@ fn the_last_byte_of_room_is_used() {
 }
 
 #[test]
-fn nothing_of_a_block_is_left_in_the_next() {
+fn encoder_leaves_no_data_of_the_previous_block() {
     let text: Vec<u8> = b"a stored block "
         .iter()
         .copied()
@@ -213,7 +213,7 @@ fn nothing_of_a_block_is_left_in_the_next() {
 }
 
 #[test]
-fn sizes_that_no_stored_block_has_are_no_panic() {
+fn invalid_sizes_do_not_panic() {
     for geometry in [
         Geometry::compatible(0),
         Geometry::compatible(8),
@@ -242,12 +242,12 @@ fn sizes_that_no_stored_block_has_are_no_panic() {
 }
 
 #[test]
-fn the_checksum_is_castagnoli_s_and_never_0() {
+fn checksum_is_crc32c_and_never_0() {
     assert_eq!(checksum_of(b"123456789"), 0xE306_9283);
     // RFC 3720, B.4.
     assert_eq!(checksum_of(&[0; 32]), 0x8A91_36AA);
     assert_eq!(checksum_of(&[0xFF; 32]), 0x62A8_AB43);
-    // Bytes whose CRC is 0: their last four take the register to all ones, found by running it backwards.
+    // Bytes whose CRC is 0: the last four bytes set the register to all ones; found by running it backwards.
     let mut register = u32::MAX;
     for _ in 0..32 {
         register = match register >> 31 {
@@ -262,7 +262,7 @@ fn the_checksum_is_castagnoli_s_and_never_0() {
 }
 
 #[test]
-fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
+fn checksum_changes_only_the_trailer() {
     let with = Encoder::new(Geometry::compatible(512), Checksum::Crc32c)
         .encode(&[7; 512], PLACE)
         .expect("compresses")
@@ -281,7 +281,7 @@ fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
 }
 
 #[test]
-fn every_flipped_bit_is_seen() {
+fn every_flipped_bit_is_detected() {
     let geometry = Geometry::compatible(128);
     let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
     let stored = encoder
@@ -312,7 +312,7 @@ fn every_flipped_bit_is_seen() {
 }
 
 #[test]
-fn sizes_that_cannot_be_right_are_defects() {
+fn impossible_sizes_are_defects() {
     let geometry = logical(4096);
     let with = |original_size, compressed_size| {
         let mut stored = vec![0; 4224];
@@ -364,7 +364,7 @@ fn sizes_that_cannot_be_right_are_defects() {
     assert!(defect.to_string().contains("found 4096 bytes"), "{defect}");
 }
 
-/// A good block, and its trailer at this place.
+/// A valid block with a trailer for this place.
 fn block_at(place: Place) -> Vec<u8> {
     Encoder::new(Geometry::compatible(128), Checksum::Crc32c)
         .encode(&[7; 128], place)
@@ -403,7 +403,7 @@ fn masks_are_as_documented() {
         assert_eq!(place.mask(), mask, "{place:?}");
         assert_eq!(bound_checksum_of(b"123456789", place), trailer, "{place:?}");
     }
-    // The one place without a set where nothing is bound; a checksum that would be 0 is 1 there, too.
+    // The one place without a set whose mask is 0; a checksum of 0 is replaced by 1 there, too.
     let unmasked = at(SetId::NONE, u64::from(u32::MAX));
     assert_eq!(
         bound_checksum_of(b"123456789", unmasked),
@@ -432,7 +432,7 @@ fn misplaced_block_differs() {
                 );
             }
         }
-        // Of another set, where it belongs by its number.
+        // Of another set, at its own stripe.
         let foreign = verdict(&block_at(at(SET, stripe)), at(sets[2], stripe));
         assert!(matches!(foreign, Verdict::Differs { .. }), "{foreign:?}");
     }
@@ -456,7 +456,7 @@ fn block_of_an_earlier_form_is_unbound() {
     let without_set = block_at(at(SetId::NONE, PLACE.stripe));
     assert_eq!(verdict(&plain, PLACE), Verdict::Unbound);
     assert_eq!(verdict(&without_set, PLACE), Verdict::Unbound);
-    // A service without superblocks reads what one with them has written only as another's.
+    // A service without superblocks reads a block written with superblocks only as another set's.
     let of_set = verdict(&block_at(PLACE), at(SetId::NONE, PLACE.stripe));
     assert!(matches!(of_set, Verdict::Differs { .. }), "{of_set:?}");
     for mut stored in [plain, without_set] {
@@ -480,8 +480,8 @@ fn resealed_block_is_bound_to_its_new_place() {
 #[test]
 fn checksum_that_would_be_0_is_1_and_bound() {
     let mut stored = block_at(PLACE);
-    // The last four bytes before the trailer are padding: they take the register to any value, here to the mask, which is
-    // found by running it backwards.
+    // The last four bytes before the trailer are padding: they set the register to any value, here to the mask; found
+    // by running it backwards.
     let crc = crc32c::crc32c(&stored[..120]);
     let mut register = !PLACE.mask();
     for _ in 0..32 {
@@ -496,4 +496,69 @@ fn checksum_that_would_be_0_is_1_and_bound() {
     assert_eq!(verdict(&stored, PLACE), Verdict::Bound);
     stored[124..].fill(0);
     assert_eq!(verdict(&stored, PLACE), Verdict::Absent);
+}
+
+// Properties of any data and any bytes.
+
+/// Decodes the data of a stored block with an LZ4 block decoder.
+fn decode(stored: &[u8], header: Header) -> Vec<u8> {
+    let mut data = &stored[data_range(header)];
+    let mut content = Vec::new();
+    while let Some((prefix, rest)) = data.split_first_chunk() {
+        let prefix = u32::from_le_bytes(*prefix);
+        let (block, rest) = rest.split_at((prefix & 0x7FFF_FFFF) as usize);
+        let expected = (header.original_size as usize - content.len()).min(PIECE);
+        match prefix >> 31 {
+            0 => content.extend(lz4_flex::block::decompress(block, expected).expect("LZ4")),
+            _ => content.extend(block),
+        }
+        data = rest;
+    }
+    content
+}
+
+/// Runs of one byte, and noise, in any order.
+fn any_content() -> impl Strategy<Value = Vec<u8>> {
+    let run = (any::<u8>(), 1..40_000usize).prop_map(|(byte, len)| vec![byte; len]);
+    let noisy =
+        (0..100usize, 1..40_000usize).prop_map(|(skip, len)| noise(skip + len)[skip..].to_vec());
+    proptest::collection::vec(prop_oneof![run, noisy], 1..8).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_content_round_trips(content in any_content()) {
+        let geometry = logical(u32::try_from(content.len()).expect("small"));
+        let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
+        let stored = encoder.encode(&content, PLACE).expect("any content");
+        let (header, verdict) = inspect(stored, geometry, PLACE).expect("whole");
+        prop_assert_eq!(verdict, Verdict::Bound);
+        prop_assert!(decode(stored, header) == content);
+    }
+
+    #[test]
+    fn inspection_of_any_bytes_does_not_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        plausible in any::<Option<u16>>(),
+    ) {
+        let size = u32::try_from(bytes.len()).expect("small");
+        if let (Some(compressed), Some(header)) = (plausible, bytes.first_chunk_mut()) {
+            *header = Header {
+                original_size: size,
+                compressed_size: u32::from(compressed) % 400,
+            }
+            .emit();
+        }
+        // No panic, and no size out of bounds.
+        if let Ok((header, _)) = inspect(&bytes, Geometry::compatible(size), PLACE) {
+            prop_assert_eq!(header.original_size, size);
+            prop_assert!(data_range(header).end <= bytes.len() - Trailer::SIZE);
+        }
+    }
+}
+
+fn data_range(header: Header) -> std::ops::Range<usize> {
+    Header::SIZE..Header::SIZE + header.compressed_size as usize
 }

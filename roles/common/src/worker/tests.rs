@@ -4,7 +4,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A data path with a handle that must not leave its thread, as DOCA's.
+/// A data path with a handle that must not leave its thread, as DOCA's handles.
 struct Echo {
     calls: Rc<u32>,
     dropped: Sender<()>,
@@ -81,7 +81,7 @@ fn worker() -> (Worker<Echo>, Receiver<()>, Waker) {
 }
 
 #[test]
-fn commands_then_runs_then_commands() {
+fn worker_takes_commands_before_and_after_a_run() {
     let (mut worker, dropped, _) = worker();
     assert_eq!(worker.execute(Command::Double(4), PATIENCE), Ok(8));
     assert!(
@@ -111,7 +111,7 @@ fn commands_then_runs_then_commands() {
 }
 
 #[test]
-fn a_failed_run_is_seen_without_asking_to_stop() {
+fn failed_run_is_reported_without_a_stop() {
     let (mut worker, _, waker) = worker();
     worker
         .execute(Command::FailRun, PATIENCE)
@@ -139,7 +139,7 @@ fn a_failed_run_is_seen_without_asking_to_stop() {
 }
 
 #[test]
-fn a_panic_is_reported_and_wakes() {
+fn panic_is_reported_and_wakes_the_main_thread() {
     let (mut worker, dropped, _) = worker();
     let failure = worker
         .execute(Command::Panic, PATIENCE)
@@ -151,7 +151,7 @@ fn a_panic_is_reported_and_wakes() {
 }
 
 #[test]
-fn waiting_is_bounded() {
+fn waiting_for_a_worker_times_out() {
     let (mut worker, dropped, _) = worker();
     let failure = worker
         .execute(
@@ -169,7 +169,7 @@ fn waiting_is_bounded() {
 }
 
 #[test]
-fn a_failed_creation_and_a_missing_cpu_are_errors() {
+fn failed_creation_and_missing_cpu_are_errors() {
     let waker = Waker::new().expect("pipe");
     let create = || -> Result<Echo, Failure> { Err(Failure::invalid("no memory")) };
     let failure = Worker::spawn(3, cpu(), waker.clone(), PATIENCE, create).expect_err("fails");
@@ -183,14 +183,14 @@ fn a_failed_creation_and_a_missing_cpu_are_errors() {
 }
 
 #[test]
-fn dropping_a_running_worker_ends_it() {
+fn dropping_a_running_worker_stops_it() {
     let (mut worker, dropped, _) = worker();
     worker.start().expect("started");
     drop(worker);
     assert_eq!(dropped.try_recv(), Ok(()));
 }
 
-/// The next answer of a worker.
+/// Waits for a worker's next answer.
 fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
     loop {
         if let Some(answer) = worker.answer(Instant::now())? {
@@ -201,7 +201,7 @@ fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
 }
 
 #[test]
-fn answers_are_polled_for_without_waiting() {
+fn answers_are_polled_without_blocking() {
     let (mut worker, _, _) = worker();
     assert!(worker.answer(Instant::now()).expect("idle").is_none());
     worker.begin(Command::Double(4), PATIENCE).expect("begun");
@@ -224,7 +224,7 @@ fn answers_are_polled_for_without_waiting() {
 }
 
 #[test]
-fn time_without_a_cpu_does_not_count() {
+fn time_without_a_cpu_extends_the_deadline() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let seconds = Duration::from_secs;
@@ -249,7 +249,7 @@ fn time_without_a_cpu_does_not_count() {
 }
 
 #[test]
-fn the_kernel_tells_the_run_queue_delay() {
+fn run_queue_delay_is_read_from_the_kernel() {
     let (worker, _, _) = worker();
     assert!(run_queue_delay(&worker.tid).is_some());
     assert_eq!(run_queue_delay(&AtomicI32::new(0)), None);

@@ -164,7 +164,7 @@ fn a_target_may_leave_after_its_shutdown_and_not_before() {
     assert_eq!(world.end, None, "data_p had answered");
     world.storage_event(0, ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("data_1 left"),
+        world.ended_with().message.contains("data_1 disconnected"),
         "{:?}",
         world.end
     );
@@ -183,7 +183,7 @@ fn a_target_may_leave_after_its_shutdown_and_not_before() {
     world.request(Payload::QueryStorageRequest);
     world.storage_event(1, ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("data_2 left"),
+        world.ended_with().message.contains("data_2 disconnected"),
         "{:?}",
         world.end
     );

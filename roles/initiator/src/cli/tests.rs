@@ -13,7 +13,7 @@ fn parse(args: &[&str]) -> Result<Flags, FlagsError> {
     )
 }
 
-/// A CPU that this process may use, as the flag takes it.
+/// A CPU that this process may use, as a flag's value.
 fn cpu() -> String {
     (0..4096)
         .map(|index: u32| index.to_string())
@@ -113,7 +113,7 @@ fn every_flag_is_read() {
 }
 
 #[test]
-fn the_four_strategies_have_the_names_of_the_reference() {
+fn strategy_names_are_those_of_the_reference() {
     let strategies = [
         (
             "read_throughput_test",
@@ -150,7 +150,7 @@ fn the_four_strategies_have_the_names_of_the_reference() {
 }
 
 #[test]
-fn wrong_values_name_their_flag_and_what_it_accepts() {
+fn error_for_a_wrong_value_names_flag_and_accepted_values() {
     let wrong = [
         ("--run-limit-operation-count", "0", "1 to 4294967295"),
         ("--transaction-count", "0", "1 to 65536"),
@@ -186,7 +186,7 @@ fn wrong_values_name_their_flag_and_what_it_accepts() {
 }
 
 #[test]
-fn mandatory_flags_are_named() {
+fn errors_name_missing_mandatory_flags() {
     for (missing, args) in [
         (
             "--device",

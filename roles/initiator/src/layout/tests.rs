@@ -17,7 +17,7 @@ fn storage(blocks: u64, block_size: u32) -> StorageDetails {
 }
 
 #[test]
-fn one_worker_takes_all() {
+fn single_worker_gets_the_whole_storage() {
     let layout = Layout::new(&storage(100, 4096), REQUEST).expect("fits");
     assert_eq!(layout.io_size, 4096);
     assert_eq!(layout.region_size, 409_600);
@@ -163,7 +163,7 @@ fn impossible_geometries_are_refused() {
 }
 
 #[test]
-fn every_worker_needs_a_share() {
+fn storage_smaller_than_one_io_per_worker_is_refused() {
     let error = Layout::new(
         &storage(2, 512),
         Request {
@@ -203,7 +203,7 @@ fn content_must_have_the_size_of_the_storage() {
 }
 
 #[test]
-fn a_storage_that_is_said_to_be_huge_is_no_reason_to_allocate_as_much() {
+fn huge_reported_capacity_does_not_cause_a_huge_allocation() {
     // Petabytes.
     let layout = Layout::new(&storage(1 << 31, 1 << 20), REQUEST).expect("fits");
     assert_eq!(layout.region_size, LARGEST_DEFAULT_REGION);
@@ -214,7 +214,7 @@ fn a_storage_that_is_said_to_be_huge_is_no_reason_to_allocate_as_much() {
     };
     let layout = Layout::new(&storage(1 << 31, 1 << 20), asked).expect("fits");
     assert_eq!(layout.region_size, 4 << 30, "who asks for it gets it");
-    // Not even room for one.
+    // Not even one fits.
     let error = Layout::new(&storage(1 << 10, 1 << 31), REQUEST).expect_err("too large");
     assert!(
         matches!(error, LayoutError::RegionTooSmall { .. }),
@@ -223,7 +223,7 @@ fn a_storage_that_is_said_to_be_huge_is_no_reason_to_allocate_as_much() {
 }
 
 #[test]
-fn mirrored_local_region_is_the_storage_again_whatever_its_size() {
+fn mirrored_local_region_has_the_size_of_the_storage() {
     let blocks = 2 * LARGEST_DEFAULT_REGION / 4096 + 1;
     let layout = Layout::new(
         &storage(blocks, 4096),

@@ -8,7 +8,7 @@ fn block(pattern: Pattern, pass: u32, block: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns `true` if every whole 8-byte word differs: what makes a torn mixture of the two visible, too.
+/// Returns `true` if every whole 8-byte word differs, so that torn mixtures are detected, too.
 fn differ_in_every_word(a: &[u8], b: &[u8]) -> bool {
     a.as_chunks::<8>()
         .0
@@ -18,7 +18,7 @@ fn differ_in_every_word(a: &[u8], b: &[u8]) -> bool {
 }
 
 #[test]
-fn the_bytes_are_pinned() {
+fn pattern_bytes_are_stable() {
     let mut bytes = [0; 33];
     Pattern::new(0).fill(1, 2, 0, Polarity::Plain, &mut bytes);
     let key = mix(((1 << 32) | 2) ^ mix(0));
@@ -98,7 +98,7 @@ fn data_moved_inside_a_block_is_visible() {
 }
 
 #[test]
-fn pieces_equal_the_whole() {
+fn pattern_of_pieces_equals_the_whole() {
     let pattern = Pattern::new(11);
     let whole = block(pattern, 2, 3, 10_001);
     let mut pieces = vec![0; 10_001];
@@ -118,7 +118,7 @@ fn inverted_differs_in_every_byte() {
 }
 
 #[test]
-fn every_block_compresses_into_what_a_compressing_service_has_room_for() {
+fn every_block_compresses_enough_for_a_compressing_service() {
     for size in [512, 1000, 4096, 65_536] {
         for number in 0..50 {
             let bytes = block(Pattern::new(13), 1, number, size);

@@ -26,7 +26,7 @@ fn worker(
 }
 
 #[test]
-fn the_block_has_the_keys_and_the_format_of_the_reference() {
+fn statistics_have_the_keys_and_format_of_the_reference() {
     let start = Instant::now();
     let report = Report::new(
         Strategy::ReadThroughputTest,

@@ -1,4 +1,4 @@
-//! What goes wrong, and how the program says so: bounded, with exit code 1, naming what happened.
+//! Failures and their reports: bounded in time, with exit code 1 and the reason.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -152,7 +152,7 @@ fn no_service_is_an_error_after_the_control_timeout() {
     let ended = Initiator::start("initiator-test-nobody", &["--control-timeout", "1"])
         .end()
         .failed_with(&["storage service on Comch \"initiator-test-nobody\""]);
-    // The attempts, of which there are several, are announced once and not logged one by one.
+    // The attempts, of which there are several, are announced once and not logged individually.
     assert_eq!(ended.stderr.matches("trying again").count(), 1, "{ended:?}");
     assert!(
         ended.stderr.matches("no server called").count() <= 1,
@@ -162,7 +162,7 @@ fn no_service_is_an_error_after_the_control_timeout() {
 }
 
 #[test]
-fn storages_that_do_not_fit_are_refused_with_the_flag() {
+fn mismatched_storage_is_refused_with_the_flag() {
     let details = StorageDetails {
         total_size: 8192,
         block_size: 4096,
@@ -199,7 +199,7 @@ fn storages_that_do_not_fit_are_refused_with_the_flag() {
 }
 
 #[test]
-fn a_storage_that_transfers_nothing_fails_every_validation() {
+fn storage_that_transfers_nothing_fails_every_validation() {
     let mut content = tempfile::NamedTempFile::new().expect("a file");
     content.write_all(&[0; 64 * 4096]).expect("written");
     let path = content.path().to_str().expect("UTF-8");
@@ -233,7 +233,7 @@ fn a_storage_that_transfers_nothing_fails_every_validation() {
 }
 
 #[test]
-fn missing_files_and_devices_are_named() {
+fn errors_name_missing_files_and_devices() {
     let args = [
         "--storage-plain-content",
         "/nonexistent/file",

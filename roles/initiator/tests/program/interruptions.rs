@@ -1,4 +1,4 @@
-//! Ctrl-C at several moments: a bounded end, the service led to its end too, an exit code that is not 0.
+//! Ctrl-C in several states: a bounded exit, a shutdown of the service, and a non-zero exit code.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{Initiator, Io, Script, Service};
 use wire::control::MessageType;
 
 #[test]
-fn an_interrupted_run_is_stopped_and_shut_down() {
+fn interrupted_run_is_stopped_and_shut_down() {
     let service = Service::start(Script::default());
     let initiator = Initiator::start(
         &service.channel,
@@ -33,7 +33,7 @@ fn an_interrupted_run_is_stopped_and_shut_down() {
 }
 
 #[test]
-fn an_interrupted_run_whose_service_does_not_answer_ends_too() {
+fn interrupted_run_with_an_unresponsive_service_ends() {
     let service = Service::start(Script {
         io: (1000, Io::Ignore),
         ..Script::default()
@@ -53,9 +53,9 @@ fn an_interrupted_run_whose_service_does_not_answer_ends_too() {
 }
 
 #[test]
-fn an_interruption_without_a_service_ends_at_once() {
+fn interruption_without_a_service_ends_at_once() {
     let initiator = Initiator::start("initiator-test-never", &["--control-timeout", "50"]);
-    // Whenever it comes: before the handlers are installed it is the default action, which is bounded too.
+    // Before the handlers are installed, the default action applies, which is bounded, too.
     std::thread::sleep(Duration::from_millis(700));
     initiator.interrupt();
     let ended = initiator.end();
@@ -64,7 +64,7 @@ fn an_interruption_without_a_service_ends_at_once() {
 }
 
 #[test]
-fn an_interruption_while_a_request_is_unanswered_ends_with_its_timeout() {
+fn interruption_during_a_request_ends_within_its_timeout() {
     let service = Service::start(Script {
         ignore: Some(MessageType::InitStorageRequest),
         ..Script::default()

@@ -1,4 +1,4 @@
-//! The program as a whole, against a scripted service. One binary, so that it is linked once.
+//! The whole program against a scripted service. One binary, to link it once.
 
 mod failures;
 mod interruptions;

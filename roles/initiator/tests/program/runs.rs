@@ -1,4 +1,4 @@
-//! Whole runs of the program against a scripted service.
+//! Complete runs of the program against a scripted service.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,7 @@ fn a_read_test_passes_and_prints_the_statistics_of_the_reference() {
 }
 
 #[test]
-fn the_session_is_that_of_the_reference() {
+fn session_messages_are_those_of_the_reference() {
     let service = Service::start(Script::default());
     Initiator::start(&service.channel, &["--transaction-count", "8"])
         .end()
@@ -117,7 +117,7 @@ fn two_workers_share_the_storage() {
         details,
         ..Script::default()
     });
-    // Both on one CPU: machines with a single one are used for tests, too.
+    // Both on one CPU, for machines with a single one.
     let cpu = usable_cpu();
     let args = [
         "--cpu",
@@ -149,7 +149,7 @@ fn two_workers_share_the_storage() {
 }
 
 #[test]
-fn a_small_local_region_and_several_blocks_per_io_visit_every_block() {
+fn small_local_region_and_several_blocks_per_io_visit_every_block() {
     let details = StorageDetails {
         total_size: 50 * 512,
         block_size: 512,
@@ -179,7 +179,7 @@ fn a_small_local_region_and_several_blocks_per_io_visit_every_block() {
 }
 
 #[test]
-fn progress_is_shown_where_asked_for() {
+fn progress_is_shown_if_requested() {
     let slow = || {
         Service::start(Script {
             io: (50, Io::Ignore),
@@ -198,9 +198,9 @@ fn progress_is_shown_where_asked_for() {
     assert!(!shown("auto"), "standard error is no terminal here");
 }
 
-/// The bytes of the messages are looked at where they lie, from the documented layout.
+/// The bytes of the messages are read at their documented offsets.
 #[test]
-fn messages_are_those_of_the_release_that_was_chosen() {
+fn messages_are_those_of_the_chosen_release() {
     for (release, batch_size) in [(Release::V3_0, Some(1)), (Release::V3_1, None)] {
         let service = Service::start(Script {
             release,
@@ -235,7 +235,7 @@ fn messages_are_those_of_the_release_that_was_chosen() {
 }
 
 #[test]
-fn local_region_of_3_0_has_no_other_size_than_the_storage() {
+fn local_region_of_3_0_must_have_the_size_of_the_storage() {
     let args = ["--protocol", "3.0", "--local-io-region-size", "8192"];
     Initiator::start("nobody listens here", &args)
         .end()

@@ -1,4 +1,4 @@
-//! Operations by system calls that wait.
+//! Operations by blocking system calls.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::{Operation, Range};
 
-/// Does one operation after the other.
+/// Executes operations one after the other.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     file: Arc<File>,
@@ -20,7 +20,7 @@ impl Blocking {
         Self { file }
     }
 
-    /// Does an operation whose range is inside the memory.
+    /// Executes an operation whose range is inside the memory.
     pub(crate) fn execute(
         &self,
         operation: Operation,

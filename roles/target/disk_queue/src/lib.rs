@@ -1,11 +1,13 @@
 //! Reads, writes and syncs of one file, from and to a memory region that devices use as well.
 //!
-//! A [`Queue`] belongs to one thread. Operations are [pushed](Queue::push), [submitted](Queue::submit) together, and complete in any order
-//! ([`next`](Queue::next)). With [`Queue::io_uring`] the kernel does them meanwhile: one ring, the file and the memory registered with it where
-//! the limits of the process allow that. [`Queue::blocking`] does them with `pread` and `pwrite` inside of `submit`, for systems without io_uring.
+//! A [`Queue`] belongs to one thread. Operations are [pushed](Queue::push), [submitted](Queue::submit) as a batch, and
+//! complete in any order ([`next`](Queue::next)). With [`Queue::io_uring`] the kernel executes them asynchronously:
+//! one ring, with the file and the memory registered if the limits of the process allow that. [`Queue::blocking`]
+//! executes them with `pread` and `pwrite` inside `submit`, for systems without io_uring.
 //!
-//! The crate is apart from its user because this is where `unsafe` is: the kernel gets addresses. They are those of a [`MemoryRegion`], to
-//! whose bytes no Rust reference exists, which the queue keeps mapped, and which it does not let go before the last operation has completed.
+//! This is a crate of its own because of its `unsafe` code: the kernel gets addresses. They are those of a
+//! [`MemoryRegion`], to whose bytes no Rust reference exists, and which the queue keeps mapped until the last
+//! operation has completed.
 
 mod blocking;
 mod ring;
@@ -31,14 +33,14 @@ pub enum Operation {
     Write {
         /// The bytes.
         range: Range,
-        /// Completes only when the bytes are durable, with what is needed to read them: `RWF_DSYNC`.
+        /// Completes only when the bytes, and the metadata needed to read them, are durable: `RWF_DSYNC`.
         durable: bool,
     },
     /// Makes all writes that have completed durable: `fdatasync`.
     Sync,
 }
 
-/// Bytes of the file, and as many of the memory.
+/// A range of the file, and a range of the same length of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First byte in the file.
@@ -52,9 +54,9 @@ pub struct Range {
 /// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completed {
-    /// The number that the operation was pushed with.
+    /// The token passed to [`Queue::push`].
     pub token: u64,
-    /// Bytes that were read or written, which may be fewer than asked for; 0 for a sync.
+    /// Number of bytes read or written, which may be smaller than requested; 0 for a sync.
     pub result: Result<usize, Errno>,
 }
 
@@ -76,17 +78,19 @@ enum Engine {
 }
 
 impl Queue {
-    /// A queue whose operations are done by the kernel, `depth` of them at a time without allocations. It is used on the thread that makes it.
+    /// Creates a queue on io_uring with up to `depth` operations in flight without allocation. It must be used on the
+    /// thread that creates it.
     ///
     /// # Errors
     ///
-    /// The system has no io_uring, or does not let this process use it (seccomp, `/proc/sys/kernel/io_uring_disabled`, a limit).
+    /// The system has no io_uring, or does not allow this process to use it (seccomp,
+    /// `/proc/sys/kernel/io_uring_disabled`, a limit).
     pub fn io_uring(file: Arc<File>, memory: Arc<MemoryRegion>, depth: usize) -> io::Result<Self> {
         let ring = Ring::new(file, &memory, depth)?;
         Ok(Self::new(Engine::Ring(ring), memory, depth))
     }
 
-    /// A queue that does its operations itself, one after the other.
+    /// Creates a queue that executes its operations itself, one after the other.
     #[must_use]
     pub fn blocking(file: Arc<File>, memory: Arc<MemoryRegion>, depth: usize) -> Self {
         Self::new(Engine::Blocking(Blocking::new(file)), memory, depth)
@@ -102,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// Adds an operation to those that are submitted next. One whose range is not inside the memory completes with `EFAULT`.
+    /// Queues an operation for the next submission. If its range is not inside the memory, it completes with `EFAULT`.
     #[inline]
     pub fn push(&mut self, token: u64, operation: Operation) {
         let range = match operation {
@@ -115,7 +119,7 @@ impl Queue {
         };
         let end = range.memory_offset.checked_add(range.len);
         let is_inside = end.is_some_and(|end| end <= self.memory.len());
-        // The largest length that the kernel transfers at once is less than 2 GiB.
+        // The kernel transfers less than 2 GiB at once.
         if is_inside && range.len <= i32::MAX as usize {
             self.pending.push((token, operation));
         } else {
@@ -126,14 +130,14 @@ impl Queue {
         }
     }
 
-    /// Returns `true` if operations wait to be submitted.
+    /// Returns `true` if there are operations to be submitted.
     #[inline]
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Submits what was pushed. What the kernel does not take now is submitted by the next call.
+    /// Submits the queued operations. Those that the kernel does not accept now are submitted by the next call.
     #[inline]
     pub fn submit(&mut self) {
         match &mut self.engine {
@@ -151,7 +155,7 @@ impl Queue {
         }
     }
 
-    /// Completes what was pushed and not yet submitted with this error.
+    /// Completes the queued operations with this error.
     pub fn fail_pending(&mut self, error: Errno) {
         for (token, _) in self.pending.drain(..) {
             let result = Err(error);
@@ -159,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// Collects completions, and returns whether there are any for [`next`](Self::next).
+    /// Collects completions, and returns `true` if there are any for [`next`](Self::next).
     #[inline]
     pub fn reap(&mut self) -> bool {
         if let Engine::Ring(ring) = &mut self.engine
@@ -170,21 +174,21 @@ impl Queue {
         !self.completed.is_empty()
     }
 
-    /// The next of the completions that were collected.
+    /// Next collected completion.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "it has more after a `None`")]
     pub fn next(&mut self) -> Option<Completed> {
         self.completed.pop_front()
     }
 
-    /// Operations that were submitted and have not been collected.
+    /// Number of submitted operations whose completions have not been collected.
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// The descriptor that can be read when an operation in flight has completed. `None` when none ever is in flight.
+    /// Descriptor that becomes readable when an operation completes. `None` if operations are never in flight.
     #[must_use]
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
@@ -193,7 +197,7 @@ impl Queue {
         }
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until no operation is in flight.
     pub fn drain(&mut self) {
         while self.in_flight != 0 {
             self.reap();

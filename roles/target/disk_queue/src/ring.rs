@@ -13,16 +13,16 @@ use rustix::io::Errno;
 
 use crate::{Completed, Operation};
 
-/// Most operations that one call of the kernel takes; the ring may have more in flight.
+/// Maximum number of operations per system call; the ring may have more in flight.
 const MOST_ENTRIES: usize = 1024;
 
-/// Most completions that a ring has room for. The kernel keeps more than that apart, at the price of an allocation each.
+/// Maximum number of completions in a ring. Beyond that the kernel allocates memory for each.
 const MOST_COMPLETIONS: usize = 65536;
 
 /// `IORING_ENTER_GETEVENTS`.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// One ring. Whoever owns it keeps the memory of its operations mapped, and waits for them before it is dropped.
+/// A ring. Its owner must keep the memory of its operations mapped, and wait for them before dropping it.
 pub(crate) struct Ring {
     ring: IoUring,
     file: Arc<File>,
@@ -48,7 +48,7 @@ impl Ring {
         let completions = (depth * 2)
             .clamp(2 * entries as usize, MOST_COMPLETIONS)
             .next_power_of_two() as u32;
-        // Completions are posted when the thread enters the kernel anyway, without interrupting it: since Linux 6.0.
+        // Completions are posted when the thread enters the kernel, without interrupting it: since Linux 6.0.
         let ring = IoUring::builder()
             .setup_cqsize(completions)
             .setup_coop_taskrun()
@@ -62,8 +62,9 @@ impl Ring {
             iov_base: memory.as_ptr().cast(),
             iov_len: memory.len(),
         };
-        // SAFETY: the memory stays mapped as long as the ring, by the contract of this type. It fails where the process may not pin as much
-        // memory (RLIMIT_MEMLOCK); then the kernel translates the addresses of each operation.
+        // SAFETY: the memory stays mapped as long as the ring, by the contract of this type. Registration fails if the
+        // process may not pin that much memory (RLIMIT_MEMLOCK); the kernel then translates the addresses of each
+        // operation.
         let has_memory = unsafe { submitter.register_buffers(&[vector]) }.is_ok();
         Ok(Self {
             ring,
@@ -73,11 +74,12 @@ impl Ring {
         })
     }
 
-    /// Submits operations from the front of `pending`, and returns how many.
+    /// Submits operations from the front of `pending`, and returns their number.
     ///
     /// # Safety
     ///
-    /// Their ranges are inside `memory`, the one that the ring was made with, which stays mapped until they have completed.
+    /// Their ranges must be inside `memory`, with which the ring was created and which must stay mapped until they
+    /// have completed.
     pub(crate) unsafe fn submit(
         &mut self,
         pending: &mut Vec<(u64, Operation)>,
@@ -102,8 +104,8 @@ impl Ring {
                 taken += 1;
             }
             drop(queue);
-            // What the kernel does not take now, because it has no memory or waits for completions to be collected, stays in the submission
-            // queue, and goes with the next call.
+            // Entries that the kernel does not accept now, because it is out of memory or waits for completions to be
+            // collected, stay in the submission queue for the next call.
             if self.ring.submit().is_err() && self.ring.submission().is_full() {
                 break;
             }
@@ -112,7 +114,7 @@ impl Ring {
         taken
     }
 
-    /// Moves completions to `completed`, and returns how many.
+    /// Moves completions to `completed`, and returns their number.
     pub(crate) fn reap(&mut self, completed: &mut VecDeque<Completed>) -> usize {
         let submission = self.ring.submission();
         let (is_left, is_due) = (!submission.is_empty(), submission.taskrun());
@@ -121,7 +123,7 @@ impl Ring {
             let _ = self.ring.submit();
         }
         if is_due {
-            // Has the kernel post what has completed; waits for nothing.
+            // Makes the kernel post completions, without waiting.
             // SAFETY: without an argument, the call touches no memory but the ring's.
             let _ = unsafe {
                 self.ring
@@ -141,7 +143,7 @@ impl Ring {
         count
     }
 
-    /// Waits for a completion, or a signal.
+    /// Waits for a completion or a signal.
     pub(crate) fn wait(&mut self) {
         let _ = self.ring.submit_and_wait(1);
     }

@@ -11,7 +11,7 @@ fn queues() -> Vec<(Queue, Arc<File>, Arc<MemoryRegion>)> {
         let queue = kind(Arc::clone(&file), Arc::clone(&memory));
         (queue, file, memory)
     };
-    // Where there is no io_uring, that is said, and the rest is tested.
+    // Without io_uring, this is reported and the blocking queue alone is tested.
     let file = Arc::new(tempfile::tempfile().expect("a file"));
     let memory = MemoryRegion::new(4096).expect("memory");
     match Queue::io_uring(file, memory, 1) {
@@ -77,7 +77,7 @@ fn more_operations_than_the_ring_has_entries_all_complete() {
 }
 
 #[test]
-fn errors_are_completions() {
+fn failed_operations_complete_with_their_error() {
     for (mut queue, _, memory) in queues() {
         let range = Range {
             file_offset: 0,
@@ -96,7 +96,7 @@ fn errors_are_completions() {
 }
 
 #[test]
-fn a_queue_that_is_dropped_waits_for_its_operations() {
+fn dropping_a_queue_waits_for_its_operations() {
     for (mut queue, file, memory) in queues() {
         memory.fill(0, memory.len(), 9).expect("inside");
         for token in 0..4 {

@@ -1,4 +1,4 @@
-//! What a backing file begins with: is it the file of this storage?
+//! Header of a backing file: identifies the file's format and storage.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header};
 
 use crate::content::Geometry;
 
-/// The number that tells one content from any other: random, made with it, and kept as long as it.
+/// Identity of a backing file's blocks: random, generated with the file, and never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity(pub [u8; 16]);
 
 impl Identity {
-    /// A new one.
+    /// Generates a random identity.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The header of a file with this content.
+/// Encodes the header of a file with this geometry and identity.
 #[must_use]
 pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
     let number = u128::from_be_bytes(identity.0);
@@ -43,18 +43,18 @@ pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
     header.emit()
 }
 
-/// Returns `true` for the beginning of a file that has a whole header, of any geometry: it holds, or held, blocks.
+/// Returns `true` if a file starts with a complete header, of any geometry: it contains or contained blocks.
 #[must_use]
 pub fn is_header(start: &[u8]) -> bool {
     Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
 }
 
-/// Checks the beginning of a file of so many bytes, at most [`HEADER_SIZE`] of them, that is to hold blocks like this.
+/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns its identity.
 ///
 /// # Errors
 ///
-/// What was expected and what was found: another kind of file or version, a damaged header, another geometry, a file that is
-/// too short, or one whose creation was cut short.
+/// The file has another format or version, a corrupt header, another geometry, is too short, or its creation was
+/// interrupted. The text says what was expected and what was found.
 pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, Failure> {
     if start.iter().all(|&byte| byte == 0) {
         return Err(Failure::invalid(
@@ -90,7 +90,7 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, 
     Ok(Identity(number.to_be_bytes()))
 }
 
-/// Of what is before it.
+/// Checksum of the bytes before it.
 fn checksum(header: &[u8]) -> u32 {
     let end = HEADER_SIZE - size_of::<u32>();
     crc_fast::crc32_iscsi(&header[..end.min(header.len())])
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_emitted_is_accepted() {
+    fn emitted_header_is_accepted() {
         let bytes = emit(GEOMETRY, identity());
         assert_eq!(check(&bytes, LENGTH, GEOMETRY), Ok(identity()));
         assert_eq!(identity().to_string(), "30313233343536373839616263646566");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_bit_is_found() {
+    fn every_flipped_bit_of_the_header_is_found() {
         let bytes = emit(GEOMETRY, identity());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn another_geometry_is_told_with_both() {
+    fn geometry_error_has_expected_and_found_geometry() {
         let bytes = emit(GEOMETRY, identity());
         let expected = Geometry {
             block_size: 4096,

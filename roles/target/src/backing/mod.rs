@@ -1,14 +1,13 @@
-//! `--backing-file`: blocks in a regular file or on a block device, which outlive the target.
+//! `--backing-file`: persistent blocks in a regular file or on a block device.
 //!
-//! What was acknowledged survives the end of the process, even by `kill -9`. What was flushed, written with FUA, or written before a clean stop
-//! survives a power failure.
+//! Acknowledged writes survive the end of the process, even by `kill -9`. Flushed writes, FUA writes, and all writes
+//! before a clean shutdown survive a power failure.
 
 mod header;
 pub mod superblock;
 
-pub use crate::identity::Boot;
 pub use header::{Identity, check, emit};
-pub use superblock::Noted;
+pub use superblock::{Boot, StoredSuperblock};
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
@@ -28,13 +27,13 @@ use crate::content::{Content, Geometry, io_failure};
 use crate::store::Health;
 use superblock::Places;
 
-/// Alignment of direct I/O where the file system does not say what it wants, and the largest that is supported.
+/// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;
 
-/// Bytes that are zeroed at a time where the system cannot do it.
+/// Bytes zeroed per write, if the system cannot zero a range itself.
 const PIECE: usize = 1 << 20;
 
-/// How blocks get to the disk.
+/// I/O mode of a backing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum BackingIo {
     /// Direct I/O where the file system has it, else buffered
@@ -46,31 +45,31 @@ pub enum BackingIo {
     Buffered,
 }
 
-/// What may be done to have a backing file.
+/// Options for opening a backing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// How blocks get to the disk.
+    /// I/O mode.
     pub io: BackingIo,
-    /// `true` if an existing file that is no backing file becomes one.
+    /// `true` to turn an existing file of another format into a backing file.
     pub initialise: bool,
 }
 
-/// An open backing file. No other target opens it meanwhile.
+/// An open backing file, locked against other targets.
 pub struct BackingFile {
-    /// Where the header and the superblocks are read and written, through the page cache.
+    /// For the header and the superblocks, through the page cache.
     file: File,
-    /// Where the blocks are.
+    /// For the blocks.
     blocks: Arc<File>,
     path: PathBuf,
     name: String,
-    /// Reads and writes of [`Self::blocks`] begin and end at multiples of this.
+    /// Alignment of reads and writes of [`Self::blocks`] in bytes.
     sector: u64,
-    /// Bytes that it has at least.
+    /// Minimum length in bytes.
     length: u64,
     /// Device and inode.
     inode: (u64, u64),
     is_device: bool,
-    /// `true` if all its bytes have their place on the disk, as far as the file system says.
+    /// `true` if the file system has allocated space for all of it.
     is_reserved: bool,
     identity: Identity,
     places: Mutex<Places>,
@@ -89,12 +88,13 @@ impl fmt::Debug for BackingFile {
 }
 
 impl BackingFile {
-    /// Opens the file, or makes it and gives it this content, which is read for nothing else. Its space on the disk is reserved.
+    /// Opens the file, or creates it with this initial data, which is not used otherwise. Its disk space is reserved.
     ///
     /// # Errors
     ///
-    /// The file is in use by another target, has another geometry than `content`, or is no backing file; it cannot be made or read; the
-    /// disk has no space for it; it cannot be used with the kind of I/O that is asked for. A file that was made is removed again.
+    /// The file is in use by another target, has another geometry than `content`, or is not a backing file; it cannot
+    /// be created or read; there is no disk space for it; the requested I/O mode is not available. A newly created
+    /// file is removed on error.
     pub fn open(path: &Path, content: Content, options: Options) -> Result<Self, Failure> {
         let name = format!("--backing-file {}", path.display());
         let failed = |error: io::Error| io_failure(&name, &error);
@@ -111,7 +111,7 @@ impl BackingFile {
                 let made = lock(&file, &name)
                     .and_then(|()| Self::make(file, path, &name, false, content, options.io));
                 if made.is_err() {
-                    // It is of no use, and in the way of a next attempt.
+                    // It is unusable, and would prevent the next attempt.
                     if let Err(error) = std::fs::remove_file(path) {
                         tracing::warn!("{name}: cannot be removed: {error}");
                     }
@@ -131,13 +131,13 @@ impl BackingFile {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(&name, &error);
         let is_device = metadata.file_type().is_block_device();
-        // Before it is opened: to open a pipe waits for its other end.
+        // Checked before opening: opening a pipe blocks until its other end is opened.
         if !is_device && !metadata.is_file() {
             return Err(Failure::invalid(format!(
                 "{name}: expected a regular file or a block device"
             )));
         }
-        // Of a block device: one that is mounted is in use.
+        // A mounted block device is in use.
         let flags = if is_device {
             OFlags::EXCL
         } else {
@@ -174,7 +174,7 @@ impl BackingFile {
         Self::finish(file, path, &name, is_device, geometry, identity, options.io)
     }
 
-    /// Makes a backing file of this content. The header comes last: a file that was not finished has none.
+    /// Creates a backing file with this data. The header is written last: an unfinished file has none.
     fn make(
         file: File,
         path: &Path,
@@ -210,7 +210,7 @@ impl BackingFile {
             .map_err(failed)?;
         let directory = path.parent().filter(|parent| *parent != Path::new(""));
         if !is_device {
-            // Else a power failure may take the name of the file, and with it all of it.
+            // Otherwise a power failure may lose the file's directory entry.
             File::open(directory.unwrap_or(Path::new(".")))
                 .and_then(|directory| directory.sync_all())
                 .map_err(failed)?;
@@ -219,7 +219,7 @@ impl BackingFile {
         Self::finish(file, path, name, is_device, geometry, identity, io)
     }
 
-    /// Opens what the blocks are read and written through, and reserves their space.
+    /// Opens the file for the blocks, and reserves their space.
     fn finish(
         file: File,
         path: &Path,
@@ -264,33 +264,33 @@ impl BackingFile {
         })
     }
 
-    /// What the blocks are read and written through: from [`CONTENT_OFFSET`] on, in whole [sectors](Self::sector).
+    /// File for the blocks: they start at [`CONTENT_OFFSET`], and are accessed in whole [sectors](Self::sector).
     #[must_use]
     pub fn blocks(&self) -> &Arc<File> {
         &self.blocks
     }
 
-    /// Alignment of reads and writes of the blocks; 1 with buffered I/O.
+    /// Alignment of reads and writes of the blocks in bytes; 1 with buffered I/O.
     #[must_use]
     pub fn sector(&self) -> u64 {
         self.sector
     }
 
-    /// What is known of the medium.
+    /// Health of the medium.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health
     }
 
-    /// What tells this content from any other.
+    /// Identity of the blocks.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// The superblock of the target. A damaged one was logged and counts as none, so that a service rebuilds the blocks.
+    /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
     #[must_use]
-    pub fn superblock(&self) -> Option<Noted> {
+    pub fn superblock(&self) -> Option<StoredSuperblock> {
         self.places().superblock()
     }
 
@@ -298,17 +298,17 @@ impl BackingFile {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the superblock, and waits until it is durable. The one before it stays until then.
+    /// Writes the superblock durably. The previous one stays valid until then.
     ///
     /// # Errors
     ///
-    /// The disk failed. Either one may be found at the next start; this file takes no further ones.
-    pub fn write_superblock(&self, noted: &Noted) -> Result<(), Failure> {
+    /// The medium failed. Either superblock may be found at the next start; no further ones are accepted.
+    pub fn write_superblock(&self, stored: &StoredSuperblock) -> Result<(), Failure> {
         self.check_health()?;
         let mut places = self.places();
         let written = self
             .verify_size()
-            .and_then(|()| places.write(&self.file, noted));
+            .and_then(|()| places.write(&self.file, stored));
         if let Err(error) = written {
             self.health.fail(format_args!("the superblock: {error}"));
             return Err(io_failure("the superblock", &error).context(&self.name));
@@ -316,11 +316,11 @@ impl BackingFile {
         Ok(())
     }
 
-    /// Waits until the blocks are durable.
+    /// Makes all blocks durable.
     ///
     /// # Errors
     ///
-    /// They are not all there: the disk failed, now or before, or the file is gone from its path.
+    /// Some are not durable: the medium failed, now or before, or the file was removed from its path.
     pub fn sync(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
@@ -339,7 +339,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// One has: a part of what was written may be missing.
+    /// One has failed: acknowledged data may be missing.
     pub fn check_health(&self) -> Result<(), Failure> {
         if self.health.is_good() {
             return Ok(());
@@ -349,10 +349,10 @@ impl BackingFile {
         Err(Failure::new(ErrorCode::IO_FAILED, message))
     }
 
-    /// Checks that the file is linked, and as large as it was.
+    /// Checks that the file is still linked, and has not shrunk.
     pub(crate) fn verify_size(&self) -> io::Result<()> {
         if self.is_device {
-            // It cannot be removed or truncated; I/Os beyond its end fail.
+            // A device cannot be removed or truncated; I/Os beyond its end fail.
             return Ok(());
         }
         let stat = rustix::fs::fstat(&self.file)?;
@@ -366,7 +366,7 @@ impl BackingFile {
                 "the file was truncated: expected {expected} bytes, found {size}"
             )));
         }
-        // A file that was truncated, and then written beyond its new end, is as long as before.
+        // A file that was truncated and then written beyond its new end has its old length again.
         if self.is_reserved && (stat.st_blocks as u64).saturating_mul(512) < self.length {
             return Err(io::Error::other(
                 "a part of the file's space was given up: it was truncated, or holes were punched into it",
@@ -375,7 +375,7 @@ impl BackingFile {
         Ok(())
     }
 
-    /// Checks that the file is the one at its path.
+    /// Checks that the path still refers to this file.
     pub(crate) fn verify_path(&self) -> io::Result<()> {
         let found = std::fs::metadata(&self.path)?;
         if (found.dev(), found.ino()) == self.inode {
@@ -401,13 +401,13 @@ fn lock(file: &File, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Bytes of a file or block device.
+/// Size of a file or block device in bytes.
 fn size(file: &File) -> io::Result<u64> {
     let mut file = file;
     file.seek(SeekFrom::End(0))
 }
 
-/// Bytes of a file with these blocks, in whole sectors.
+/// Size of a file with these blocks in bytes, in whole sectors.
 fn length_of(name: &str, geometry: Geometry, sector: u64) -> Result<u64, Failure> {
     CONTENT_OFFSET
         .checked_add(geometry.capacity())
@@ -416,7 +416,8 @@ fn length_of(name: &str, geometry: Geometry, sector: u64) -> Result<u64, Failure
         .ok_or_else(|| Failure::invalid(format!("{name}: no file has so many bytes")))
 }
 
-/// Makes the file so long, if it is shorter, and takes the space for it on the disk, so that no write fails because there is none.
+/// Extends the file to this length if it is shorter, and allocates its disk space, so that no write fails for lack of
+/// space.
 fn reserve(file: &File, name: &str, length: u64) -> Result<(), Failure> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),
@@ -441,7 +442,7 @@ fn reserve(file: &File, name: &str, length: u64) -> Result<(), Failure> {
     }
 }
 
-/// Zeroes the beginning of a block device.
+/// Zeroes the start of a block device.
 fn zero(file: &File, length: u64) -> io::Result<()> {
     if rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE, 0, length).is_ok() {
         return Ok(());
@@ -458,9 +459,10 @@ fn zero(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file once more, for its blocks, and returns the sector of the I/O. Says which kind it is.
+/// Opens the file again, for its blocks, and returns the I/O alignment. Logs the I/O mode.
 ///
-/// Not as a duplicate of `file`: a ring may keep what is registered with it for some time after the end of the process, and with it the lock.
+/// A duplicate of `file` would not do: a ring may hold its registered file, and so the lock, for some time after the
+/// process has exited.
 fn open_blocks(
     file: &File,
     path: &Path,
@@ -503,7 +505,7 @@ fn open_again(file: &File, path: &Path, flags: OFlags) -> io::Result<File> {
 
 fn open_direct(file: &File, path: &Path) -> io::Result<(File, u64)> {
     let blocks = open_again(file, path, OFlags::DIRECT)?;
-    // Linux 6.1 says what it wants. Before, every disk takes 4096 bytes.
+    // Reported since Linux 6.1. Before, 4096 bytes are correct for every disk.
     const STATX_DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
     let said = rustix::fs::statx(&blocks, "", AtFlags::EMPTY_PATH, STATX_DIOALIGN)
         .ok()

@@ -1,4 +1,4 @@
-//! The superblock of a target in its backing file, and which of its two places counts.
+//! The target's superblock in its backing file, in one of two slots.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,49 @@ use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, SetRecord, Superblock as Stored};
 use wire::control::RecordState;
 
-use super::Boot;
+/// The kernel's random identifier of the current boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A superblock as a file has it.
+/// A boot of the machine. Not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noted {
+pub struct Boot(pub u128);
+
+impl Boot {
+    /// The current boot. If it cannot be determined, each call returns another one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random numbers.
+    pub fn now() -> Result<Self, Failure> {
+        let known = std::fs::read_to_string(BOOT_ID).ok();
+        match known.as_deref().and_then(Self::of_text) {
+            Some(boot) => Ok(boot),
+            None => {
+                role_common::superblock::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1))
+            }
+        }
+    }
+
+    /// Parses the kernel's format: 32 hexadecimal digits with dashes.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|&sign| sign != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        (number != 0 && digits.len() == 32).then_some(Self(number))
+    }
+}
+
+/// A superblock as stored in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredSuperblock {
     /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
     pub superblock: Superblock,
-    /// The start of the machine since which blocks were written that may not be on the disk. `None` when all are.
+    /// Boot in which blocks were written that may not be durable. `None` if all are durable.
     pub since: Option<Boot>,
 }
 
-/// The bytes of the superblock with this sequence, which is at least 1.
+/// Encodes a superblock with this sequence number, which is at least 1.
 #[must_use]
-pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
+pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
     let Superblock {
         set,
         member,
@@ -30,9 +59,9 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
         next,
         state,
         ..
-    } = noted.superblock;
-    let boot = noted.since.map_or(0, |Boot(number)| number);
-    let mut stored = Stored {
+    } = stored.superblock;
+    let boot = stored.since.map_or(0, |Boot(number)| number);
+    let mut record = Stored {
         sequence,
         set_high: (set.0 >> 64) as u64,
         set_low: set.0 as u64,
@@ -42,40 +71,40 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
         next_epoch_id: next.id,
         member,
         state: match state {
-            // Not stored: whatever else is said, blocks were written.
+            // Never stored: these states imply that blocks were written.
             RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
             state => state.number(),
         },
-        flags: noted.superblock.flags(),
+        flags: stored.superblock.flags(),
         boot_high: (boot >> 64) as u64,
         boot_low: boot as u64,
         checksum: 0,
     };
-    stored.checksum = checksum(&stored.emit());
-    stored.emit()
+    record.checksum = checksum(&record.emit());
+    record.emit()
 }
 
-/// The superblock in these bytes of a file, of this layout or the first one, and its sequence: 0 in the first layout. `None` for zeros,
-/// which are none.
+/// Decodes a superblock of this layout or the first one, and its sequence number: 0 in the first layout. Returns
+/// `None` for zeros: no superblock.
 ///
 /// # Errors
 ///
-/// The bytes are neither a superblock nor zeros, or a superblock that is damaged.
-pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure> {
+/// The bytes are neither a valid superblock nor zeros.
+pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)>, Failure> {
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let (stored, size) = decode(bytes)?;
+    let (record, size) = decode(bytes)?;
     let expected = checksum(&bytes[..size]);
-    if stored.checksum != expected {
-        let found = stored.checksum;
+    if record.checksum != expected {
+        let found = record.checksum;
         return Err(Failure::invalid(format!(
             "expected the checksum {expected:#010x}, found {found:#010x}"
         )));
     }
     let state = match RecordState::ALL
         .iter()
-        .find(|it| it.number() == stored.state)
+        .find(|it| it.number() == record.state)
     {
         Some(
             &state @ (RecordState::Clean
@@ -86,32 +115,33 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure>
         _ => {
             return Err(Failure::invalid(format!(
                 "expected the state 1, 2, 4 or 5, found {}",
-                stored.state
+                record.state
             )));
         }
     };
-    let boot = u128::from(stored.boot_high) << 64 | u128::from(stored.boot_low);
-    let noted = Noted {
+    let boot = u128::from(record.boot_high) << 64 | u128::from(record.boot_low);
+    let stored = StoredSuperblock {
         superblock: Superblock {
-            set: SetId(u128::from(stored.set_high) << 64 | u128::from(stored.set_low)),
-            member: stored.member,
+            set: SetId(u128::from(record.set_high) << 64 | u128::from(record.set_low)),
+            member: record.member,
             epoch: Epoch {
-                number: stored.epoch,
-                id: stored.epoch_id,
+                number: record.epoch,
+                id: record.epoch_id,
             },
             next: Epoch {
-                number: stored.next_epoch,
-                id: stored.next_epoch_id,
+                number: record.next_epoch,
+                id: record.next_epoch_id,
             },
             state,
-            checksums: Superblock::has_checksums(stored.flags),
+            checksums: Superblock::has_checksums(record.flags),
         },
         since: (boot != 0).then_some(Boot(boot)),
     };
-    Ok(Some((stored.sequence, noted)))
+    Ok(Some((record.sequence, stored)))
 }
 
-/// Decodes a superblock of either layout, and says how many bytes that layout has. Fields that the first layout does not have are 0.
+/// Decodes a superblock of either layout, and returns the size of that layout. Fields missing in the first layout are
+/// 0.
 fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
     if !bytes.starts_with(&SetRecord::MAGIC.to_be_bytes()) {
         return Ok((Stored::parse(bytes)?, RECORD_SIZE));
@@ -136,16 +166,16 @@ fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
     Ok((stored, size))
 }
 
-/// Where superblocks are written.
+/// Medium that superblocks are written to.
 pub trait Medium {
-    /// Writes these bytes at this offset.
+    /// Writes bytes at this offset.
     ///
     /// # Errors
     ///
     /// The medium failed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns when what was written is durable.
+    /// Makes written bytes durable.
     ///
     /// # Errors
     ///
@@ -155,7 +185,7 @@ pub trait Medium {
 
 impl Medium for File {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // By one call of the system, which no signal ends in the middle.
+        // A single system call, which no signal interrupts.
         self.write_all_at(bytes, offset)
     }
 
@@ -164,22 +194,23 @@ impl Medium for File {
     }
 }
 
-/// What the two places of a file have.
+/// The two superblock slots of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
-    /// The sequence of the superblock that counts, and the superblock.
-    newest: Option<(u64, Noted)>,
+    /// The valid superblock with the highest sequence number.
+    newest: Option<(u64, StoredSuperblock)>,
 }
 
 impl Places {
-    /// What counts when the places have these bytes. A place that is damaged counts for nothing: `damaged` is told why.
+    /// Selects the valid superblock from the contents of both slots. A corrupt slot is ignored and its failure passed
+    /// to `damaged`.
     pub fn new(places: &[[u8; RECORD_SIZE]; 2], mut damaged: impl FnMut(Failure)) -> Self {
         let mut found = Self::default();
         for bytes in places {
             match parse(bytes) {
-                Ok(Some((sequence, noted))) => {
+                Ok(Some((sequence, stored))) => {
                     if found.newest.is_none_or(|(newest, _)| newest < sequence) {
-                        found.newest = Some((sequence, noted));
+                        found.newest = Some((sequence, stored));
                     }
                 }
                 Ok(None) => {}
@@ -189,26 +220,26 @@ impl Places {
         found
     }
 
-    /// The superblock that counts.
+    /// The valid superblock.
     #[must_use]
-    pub fn superblock(&self) -> Option<Noted> {
-        self.newest.map(|(_, noted)| noted)
+    pub fn superblock(&self) -> Option<StoredSuperblock> {
+        self.newest.map(|(_, stored)| stored)
     }
 
-    /// Writes the next superblock, and returns when it is durable. Until then, the one before it stays.
+    /// Writes the next superblock durably. The previous one stays valid until then.
     ///
     /// # Errors
     ///
     /// The medium failed: either superblock may be found later.
-    pub fn write(&mut self, medium: &impl Medium, noted: &Noted) -> io::Result<()> {
+    pub fn write(&mut self, medium: &impl Medium, stored: &StoredSuperblock) -> io::Result<()> {
         let (sequence, place) = self.next();
-        medium.write_at(&emit(sequence, noted), RECORD_OFFSETS[place])?;
+        medium.write_at(&emit(sequence, stored), RECORD_OFFSETS[place])?;
         medium.sync()?;
-        self.newest = Some((sequence, *noted));
+        self.newest = Some((sequence, *stored));
         Ok(())
     }
 
-    /// The sequence and the place of the next superblock: not the place of the one that counts.
+    /// Sequence number and slot of the next superblock: not the slot of the valid one.
     #[must_use]
     fn next(&self) -> (u64, usize) {
         let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
@@ -216,7 +247,7 @@ impl Places {
     }
 }
 
-/// CRC-32C of what is before the checksum, which comes last.
+/// CRC-32C of the bytes before the checksum, which comes last.
 fn checksum(superblock: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
 }
@@ -232,8 +263,8 @@ mod tests {
         RecordState::Foreign,
     ];
 
-    fn noted() -> Noted {
-        Noted {
+    fn stored() -> StoredSuperblock {
+        StoredSuperblock {
             superblock: Superblock {
                 set: SetId(u128::MAX / 3),
                 member: 1,
@@ -247,21 +278,21 @@ mod tests {
     }
 
     #[test]
-    fn parse_reads_what_emit_wrote() {
+    fn superblock_round_trips() {
         for state in STATES {
             for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
-                let mut noted = noted();
-                (noted.superblock.state, noted.since) = (state, since);
-                noted.superblock.checksums = checksums;
-                assert_eq!(parse(&emit(7, &noted)), Ok(Some((7, noted))));
+                let mut stored = stored();
+                (stored.superblock.state, stored.since) = (state, since);
+                stored.superblock.checksums = checksums;
+                assert_eq!(parse(&emit(7, &stored)), Ok(Some((7, stored))));
             }
         }
         assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
     }
 
-    /// A superblock of the first layout, and what is expected to be read: [`noted`] without what that layout does not have.
-    fn first() -> ([u8; RECORD_SIZE], Noted) {
-        let mut expected = noted();
+    /// A superblock of the first layout, and the expected result: [`stored`] without the fields that layout lacks.
+    fn first() -> ([u8; RECORD_SIZE], StoredSuperblock) {
+        let mut expected = stored();
         expected.superblock.epoch.id = 0;
         expected.superblock.next = Epoch::NONE;
         expected.superblock.checksums = false;
@@ -282,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_bit_is_found_in_both_layouts() {
+    fn every_flipped_bit_is_found_in_both_layouts() {
         let first = (first().0, SetRecord::SIZE);
-        let current = (emit(1, &noted()), RECORD_SIZE);
+        let current = (emit(1, &stored()), RECORD_SIZE);
         for (bytes, size) in [first, current] {
             assert!(parse(&bytes).is_ok());
             for bit in 0..size * 8 {
@@ -303,28 +334,28 @@ mod tests {
         assert_eq!(places.superblock(), Some(expected));
         assert_eq!(places.next(), (1, 1));
         let file = tempfile::tempfile().expect("a file");
-        places.write(&file, &noted()).expect("written");
+        places.write(&file, &stored()).expect("written");
         assert_eq!(places.next(), (2, 0));
         let mut written = [0; RECORD_SIZE];
         file.read_exact_at(&mut written, RECORD_OFFSETS[1])
             .expect("read");
-        assert_eq!(parse(&written), Ok(Some((1, noted()))));
+        assert_eq!(parse(&written), Ok(Some((1, stored()))));
         let places = Places::new(&[bytes, written], |why| panic!("{why}"));
-        assert_eq!(places.superblock(), Some(noted()));
+        assert_eq!(places.superblock(), Some(stored()));
     }
 
     #[test]
-    fn the_higher_sequence_counts_and_a_damaged_place_does_not() {
-        let mut later = noted();
+    fn higher_sequence_wins_and_corrupt_slot_is_ignored() {
+        let mut later = stored();
         later.superblock.epoch.number += 1;
-        let (one, two) = (emit(1, &noted()), emit(2, &later));
+        let (one, two) = (emit(1, &stored()), emit(2, &later));
         let places = Places::new(&[two, one], |why| panic!("{why}"));
         assert_eq!((places.superblock(), places.next()), (Some(later), (3, 1)));
         let mut torn = two;
         torn[40] ^= 1;
         let mut damaged = 0;
         let places = Places::new(&[torn, one], |_| damaged += 1);
-        assert_eq!((places.superblock(), damaged), (Some(noted()), 1));
+        assert_eq!((places.superblock(), damaged), (Some(stored()), 1));
         assert_eq!(places.next(), (2, 0), "the damaged one is overwritten");
         let places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
         assert_eq!((places.superblock(), places.next()), (None, (1, 1)));
@@ -332,7 +363,7 @@ mod tests {
 
     #[test]
     fn state_that_is_never_stored_is_refused() {
-        let mut bytes = emit(1, &noted());
+        let mut bytes = emit(1, &stored());
         let mut stored = Stored::parse(&bytes).expect("a superblock");
         stored.state = RecordState::InDoubt.number();
         stored.checksum = checksum(&stored.emit());

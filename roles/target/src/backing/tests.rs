@@ -20,7 +20,7 @@ fn zeros() -> Content {
 }
 
 #[test]
-fn a_file_is_made_once_and_found_again() {
+fn backing_file_is_created_once_and_reopened() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");
     let first = BackingFile::open(&path, zeros(), Options::default()).expect("made");
@@ -35,7 +35,7 @@ fn a_file_is_made_once_and_found_again() {
 }
 
 #[test]
-fn the_first_content_is_loaded_into_a_new_file_only() {
+fn initial_data_is_loaded_into_a_new_file_only() {
     let directory = tempfile::tempdir().expect("a directory");
     let (path, content) = (
         directory.path().join("blocks"),
@@ -59,7 +59,7 @@ fn the_first_content_is_loaded_into_a_new_file_only() {
 }
 
 #[test]
-fn a_file_in_use_is_refused_until_it_is_not() {
+fn file_in_use_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");
     let first = BackingFile::open(&path, zeros(), Options::default()).expect("made");
@@ -71,7 +71,7 @@ fn a_file_in_use_is_refused_until_it_is_not() {
 }
 
 #[test]
-fn other_files_and_geometries_are_left_alone() {
+fn other_files_and_geometries_are_refused_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("letter");
     std::fs::write(
@@ -107,10 +107,10 @@ fn other_files_and_geometries_are_left_alone() {
 }
 
 #[test]
-fn a_file_of_an_older_version_opens_as_it_is() {
+fn file_of_an_older_version_is_opened_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");
-    // Not in whole sectors, one place for the superblock, holes.
+    // Not in whole sectors, one superblock slot, sparse.
     let length = CONTENT_OFFSET + GEOMETRY.capacity() - 512;
     let geometry = Geometry {
         block_count: 3,
@@ -139,7 +139,7 @@ fn a_file_of_an_older_version_opens_as_it_is() {
 }
 
 #[test]
-fn the_kind_of_io_that_is_asked_for_is_taken_or_refused() {
+fn requested_io_mode_is_used_or_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("blocks");
     let open = |io| {

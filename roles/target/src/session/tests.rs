@@ -151,7 +151,7 @@ fn a_session_in_order() {
 }
 
 #[test]
-fn what_is_not_due_is_refused_and_changes_nothing() {
+fn unexpected_request_is_refused_and_leaves_the_state_unchanged() {
     let any = || {
         [
             Payload::QueryStorageRequest,
@@ -197,7 +197,7 @@ fn counts_out_of_range_are_refused() {
     driver.request(Payload::QueryStorageRequest);
     for (cores, transactions, part) in [
         (0, 4, "core count: expected 1 to 2"),
-        (3, 4, "3 came"),
+        (3, 4, "got 3"),
         (u32::MAX, 4, "--cpu"),
         (1, 0, "transactions per core"),
         (1, MAX_TRANSACTIONS + 1, "got 8193"),
@@ -213,7 +213,7 @@ fn counts_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_refused_memory_map_is_told_and_may_be_sent_again() {
+fn memory_map_may_be_sent_again_after_a_refusal() {
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);
     let answer = driver.request_with(init(1, 1), |_| Err(Failure::invalid("not a blob")));
@@ -255,7 +255,7 @@ fn contexts_and_roles_are_checked() {
 }
 
 #[test]
-fn a_request_during_a_job_is_refused() {
+fn request_during_a_job_is_refused() {
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);
     let request = |payload| Message {
@@ -291,7 +291,7 @@ fn a_request_during_a_job_is_refused() {
 }
 
 #[test]
-fn who_asks_for_the_identity_is_told_and_nobody_else() {
+fn identity_is_sent_only_when_queried() {
     use role_common::superblock::QUESTION;
     use wire::control::{IdentifiedStorage, RecordState};
 
@@ -343,7 +343,7 @@ fn superblock(state: RecordState) -> Superblock {
     }
 }
 
-/// A driver of a target with an identity, whose service has asked for it.
+/// Creates a driver of a target with an identity, whose service has queried it.
 fn identified() -> Driver {
     let mut driver = Driver::new();
     driver.session = driver
@@ -354,7 +354,7 @@ fn identified() -> Driver {
 }
 
 #[test]
-fn only_states_that_a_service_knows_are_persisted() {
+fn superblock_in_doubt_is_not_accepted_from_a_service() {
     use RecordState::{Clean, Closing, Foreign, InDoubt, InUse};
     for state in [Clean, InUse, Closing, Foreign] {
         let request = superblock(state).request();
@@ -367,7 +367,7 @@ fn only_states_that_a_service_knows_are_persisted() {
         };
         assert_eq!(Superblock::of_answer(&answer), Some(superblock(state)));
     }
-    // A target finds that out by itself.
+    // Detected by the target itself.
     let request = Payload::IdentifyStorageRequest(superblock(InDoubt).request());
     let (code, message) = identified().error(request);
     assert_eq!(code, ErrorCode::INVALID_VALUE);
@@ -377,7 +377,7 @@ fn only_states_that_a_service_knows_are_persisted() {
 }
 
 #[test]
-fn start_says_whether_the_service_has_sent_a_superblock() {
+fn start_job_tells_if_the_service_maintains_superblocks() {
     for maintains in [false, true] {
         let mut driver = identified();
         driver.request(init(1, 1));
@@ -397,7 +397,7 @@ fn start_says_whether_the_service_has_sent_a_superblock() {
 
 const IDLE: Duration = Duration::from_secs(3);
 
-/// The failure that the session has ended with, if it has.
+/// The failure that has ended the session, if any.
 fn end(driver: &mut Driver) -> Option<ErrorCode> {
     match driver.session.poll_action()? {
         Action::End(result) => Some(result.expect_err("a failure").code),
@@ -406,7 +406,7 @@ fn end(driver: &mut Driver) -> Option<ErrorCode> {
 }
 
 #[test]
-fn service_that_asks_for_nothing_is_given_up_unless_ios_may_come() {
+fn idle_service_times_out_unless_ios_are_served() {
     let mut driver = Driver::new();
     driver.session = driver.session.with_idle_timeout(Some(IDLE));
     assert_eq!(driver.session.poll_timeout(), None, "there is no service");
@@ -429,7 +429,7 @@ fn service_that_asks_for_nothing_is_given_up_unless_ios_may_come() {
     driver.now += IDLE;
     driver.handle(Event::Timeout);
     assert_eq!(end(&mut driver), Some(ErrorCode::TIME_OUT));
-    // It ends once.
+    // The session ends only once.
     driver.handle(Event::Service(ChannelEvent::Closed));
     driver.handle(Event::Timeout);
     assert_eq!(end(&mut driver), None);
@@ -475,7 +475,7 @@ fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
     assert_eq!(driver.request(announce()), announced);
     assert_eq!(driver.session.announced_features(), FEATURE_FLUSH);
 
-    // Not later.
+    // Not accepted later.
     let mut driver = new();
     driver.request(Payload::QueryStorageRequest);
     assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
@@ -484,7 +484,7 @@ fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
 }
 
 #[test]
-fn service_of_3_0_is_known_by_its_init_request() {
+fn service_of_3_0_is_detected_by_its_init_request() {
     let batched = || Payload::init_storage_of(Release::V3_0, plain_init(2, 4), 4);
     let mut driver = Driver::new();
     driver.request(Payload::QueryStorageRequest);
@@ -494,7 +494,7 @@ fn service_of_3_0_is_known_by_its_init_request() {
     });
     assert_eq!(answer, Payload::InitStorageResponse);
     assert_eq!(driver.session.release(), Release::V3_0);
-    // Both workers want their connections.
+    // Both workers need their connections.
     assert!(matches!(
         driver.request(connect(1, IoControl)),
         Payload::CreateRdmaConnectionResponse(_)

@@ -1,4 +1,4 @@
-//! What a file store has its reads, writes and syncs done by.
+//! Asynchronous reads, writes and syncs for a file store.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,39 +11,39 @@ use doca::MemoryRegion;
 
 use crate::backing::BackingFile;
 
-/// Time between two checks that the file is still the one at its path.
+/// Interval between checks that the file is still the one at its path.
 const PATH_CHECKS: Duration = Duration::from_millis(250);
 
-/// A queue of operations on a medium. As [`Queue`], which is the real one.
+/// A queue of operations on a medium, with the interface of [`Queue`], the real one.
 pub trait Disk {
-    /// Adds an operation to those that are submitted next.
+    /// Queues an operation for the next submission.
     fn push(&mut self, token: u64, operation: Operation);
 
-    /// Returns `true` if operations wait to be submitted.
+    /// Returns `true` if there are operations to be submitted.
     fn has_pending(&self) -> bool;
 
-    /// Submits what was pushed.
+    /// Submits the queued operations.
     fn submit(&mut self);
 
-    /// Fails what was pushed and not submitted.
+    /// Fails the queued operations.
     fn fail_pending(&mut self);
 
-    /// Collects completions; returns whether there are any.
+    /// Collects completions; returns `true` if there are any.
     fn reap(&mut self) -> bool;
 
-    /// The next of the completions that were collected.
+    /// Next collected completion.
     fn next(&mut self) -> Option<Completed>;
 
-    /// Number of operations that were submitted and not collected.
+    /// Number of submitted operations whose completions have not been collected.
     fn in_flight(&self) -> usize;
 
-    /// Waits until nothing is in flight.
+    /// Waits until no operation is in flight.
     fn drain(&mut self);
 
-    /// The descriptor that can be read when an operation in flight has completed, if there can be one.
+    /// Descriptor that becomes readable when an operation completes, if there is one.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Checks that the medium is the one that was opened, as large as it was.
+    /// Checks that the medium is the one that was opened, with its original size.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ pub trait Disk {
     fn verify(&mut self) -> io::Result<()>;
 }
 
-/// The queue of one worker to a backing file.
+/// A worker's queue to a backing file.
 #[derive(Debug)]
 pub(crate) struct FileDisk {
     queue: Queue,
@@ -60,7 +60,7 @@ pub(crate) struct FileDisk {
 }
 
 impl FileDisk {
-    /// With a ring of its own, or where there is no io_uring, one operation after the other.
+    /// Uses a ring of its own, or executes one operation after the other without io_uring.
     pub(crate) fn new(file: Arc<BackingFile>, memory: &Arc<MemoryRegion>, depth: usize) -> Self {
         let blocks = file.blocks();
         let queue = Queue::io_uring(Arc::clone(blocks), Arc::clone(memory), depth).unwrap_or_else(
@@ -145,9 +145,9 @@ mod tests {
     use crate::content::{Content, Geometry};
     use crate::store::{FileStore, Io, Layout, Operation as IoOperation, Step, Store as _};
 
-    /// Where there is no io_uring.
+    /// For systems without io_uring.
     #[test]
-    fn one_operation_after_the_other_does_as_well() {
+    fn file_disk_works_without_io_uring() {
         let directory = tempfile::tempdir().expect("a directory");
         let geometry = Geometry {
             block_size: 520,

@@ -1,8 +1,9 @@
 //! Blocks in a file or on a block device.
 //!
-//! An I/O goes through the staging buffer of its slot, in pieces where it is larger than that. A read is read from the disk and then transferred; a
-//! write is transferred and then written. A write whose ends are not those of sectors reads the sectors first, under their locks, and writes them
-//! whole. What decides is in here, without threads and clocks; what is done is a [`Disk`]'s.
+//! An I/O goes through the staging buffer of its slot, in pieces if it is larger. A read is read from the disk and
+//! then transferred; a write is transferred and then written. A write that is not sector-aligned is a
+//! read-modify-write of whole sectors under their locks. The store is a state machine without threads and clocks; a
+//! [`Disk`] does the I/O.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,29 +17,29 @@ use super::disk::{self, Completed, Disk, Range};
 use super::locks::{Held, Mode};
 use super::{Extent, Health, Io, Operation, SectorLocks, Step, Store};
 
-/// Bytes of staging buffers that a worker has at most, unless it needs more for two sectors in each. All of it is pinned when a session begins,
-/// which takes its time.
+/// Maximum size of a worker's staging buffers in bytes, unless two sectors for each need more. They are pinned when a
+/// session begins, which takes time.
 const STAGING: usize = 16 << 20;
 
-/// Bytes of an I/O that fit into a staging buffer, if there is memory for so many.
+/// Preferred size of a staging buffer in bytes, memory permitting.
 const USUAL_IO: usize = 128 << 10;
 
-/// Staging buffers begin at multiples of this, which is as much as any device wants.
+/// Alignment of staging buffers in bytes, sufficient for any device.
 const ALIGNMENT: usize = 4096;
 
-/// Where blocks lie in the file, and staging buffers in memory.
+/// Location of blocks in the file, and of staging buffers in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the first block begins in the file: a multiple of the sector.
+    /// Offset of the first block in the file: a multiple of the sector.
     pub content_offset: u64,
-    /// Reads and writes of the file begin and end at multiples of this; 1 when they need not.
+    /// Alignment of reads and writes of the file in bytes; 1 if unaligned I/O is possible.
     pub sector: u64,
-    /// Bytes of each staging buffer: a multiple of the sector.
+    /// Size of each staging buffer in bytes: a multiple of the sector.
     pub buffer: usize,
 }
 
 impl Layout {
-    /// The layout for so many slots, with blocks of this size. `sector` is a power of 2 of at most 4096.
+    /// Computes the layout for this number of slots and this block size. `sector` is a power of 2 of at most 4096.
     #[must_use]
     pub fn new(content_offset: u64, sector: u64, block_size: u32, slots: usize) -> Self {
         let wanted = (block_size as usize).max(USUAL_IO) + 2 * sector as usize;
@@ -52,7 +53,7 @@ impl Layout {
     }
 }
 
-/// The blocks of a file, as one worker uses them.
+/// A worker's blocks in a file.
 #[derive(Debug)]
 pub struct FileStore<D: Disk> {
     disk: D,
@@ -68,15 +69,15 @@ pub struct FileStore<D: Disk> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// Reads a piece that is to be read.
+    /// Reading a piece from the disk.
     Reading,
-    /// Waits for the locks of sectors that are written in part.
+    /// Waiting for the locks of partially written sectors.
     WaitingToMerge,
-    /// Reads the sectors of a piece that is to be written.
+    /// Reading the sectors of a write for modification.
     Merging,
-    /// The piece is transferred.
+    /// Transferring the piece.
     Transferring,
-    /// Waits for the locks of sectors that are written as a whole.
+    /// Waiting for the locks of fully written sectors.
     WaitingToWrite,
     Writing,
     Syncing,
@@ -86,11 +87,11 @@ enum Stage {
 struct Slot {
     io: Io,
     stage: Stage,
-    /// Bytes of the I/O in pieces that are complete.
+    /// Bytes of the I/O in completed pieces.
     done: u64,
-    /// Bytes of the piece at hand.
+    /// Size of the current piece in bytes.
     piece: u64,
-    /// The sectors of the piece in the file.
+    /// Sectors of the piece in the file.
     span: Span,
     /// Bytes of the span that the disk has read or written.
     moved: usize,
@@ -101,9 +102,9 @@ struct Slot {
 struct Span {
     offset: u64,
     len: usize,
-    /// Bytes of it before the piece.
+    /// Bytes of the span before the piece.
     skew: usize,
-    /// `true` if the piece is all of it.
+    /// `true` if the piece fills the span.
     is_whole: bool,
 }
 
@@ -128,7 +129,7 @@ impl Slot {
         held: None,
     };
 
-    /// Goes to the next piece, if there is one.
+    /// Advances to the next piece, if there is one.
     fn next_piece(&mut self, layout: Layout) -> bool {
         let left = u64::from(self.io.size) - self.done;
         if left == 0 {
@@ -152,7 +153,8 @@ impl Slot {
 }
 
 impl<D: Disk> FileStore<D> {
-    /// A store with so many slots. The memory of `disk` has a staging buffer for each, one after the other.
+    /// Creates a store with this number of slots. The memory of `disk` contains one staging buffer per slot,
+    /// consecutively.
     #[must_use]
     pub fn new(
         disk: D,
@@ -172,7 +174,7 @@ impl<D: Disk> FileStore<D> {
         }
     }
 
-    /// The disk.
+    /// The store's disk.
     pub fn disk(&mut self) -> &mut D {
         &mut self.disk
     }
@@ -181,7 +183,7 @@ impl<D: Disk> FileStore<D> {
         slot * self.layout.buffer
     }
 
-    /// Has the disk do what is left of the span of a slot.
+    /// Queues the rest of a slot's span.
     #[inline]
     fn push(&mut self, slot: usize, stage: Stage) {
         let memory_offset = self.buffer(slot);
@@ -203,7 +205,7 @@ impl<D: Disk> FileStore<D> {
         self.disk.push(slot as u64, operation);
     }
 
-    /// Begins the next piece, or completes the I/O.
+    /// Starts the next piece, or completes the I/O.
     #[inline]
     fn go_on(&mut self, slot: usize) -> Step {
         let it = &mut self.slots[slot];
@@ -233,7 +235,7 @@ impl<D: Disk> FileStore<D> {
         })
     }
 
-    /// Reads the sectors of a write of parts of them.
+    /// Reads the sectors of an unaligned write.
     fn merge(&mut self, slot: usize) -> Step {
         if self.lock(slot, Mode::Exclusive) {
             self.push(slot, Stage::Merging);
@@ -243,11 +245,12 @@ impl<D: Disk> FileStore<D> {
         Step::Pending
     }
 
-    /// Writes a piece that was transferred.
+    /// Writes a transferred piece.
     #[inline]
     fn write(&mut self, slot: usize) -> Step {
         self.slots[slot].moved = 0;
-        // Sectors of one byte are never written in part; others are locked already if they are.
+        // With sectors of one byte there are no partial writes; partial writes of other sectors hold their locks
+        // already.
         if self.layout.sector == 1
             || self.slots[slot].held.is_some()
             || self.lock(slot, Mode::Shared)
@@ -278,7 +281,7 @@ impl<D: Disk> FileStore<D> {
         self.waiting.push_back(slot);
     }
 
-    /// Tries again to get the locks that slots wait for.
+    /// Retries the locks that slots wait for.
     #[cold]
     fn retry_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
@@ -312,7 +315,7 @@ impl<D: Disk> FileStore<D> {
         };
         self.media_errors += 1;
         if stage == Stage::Syncing {
-            // The kernel reports it once, and then takes what it has not written for written.
+            // The kernel reports a failed sync once, and then treats the unwritten data as written.
             self.health
                 .fail(format_args!("sync: {error}: what was not durable is lost"));
         }
@@ -359,7 +362,7 @@ impl<D: Disk> FileStore<D> {
         }
     }
 
-    /// The disk has done a part only: goes on behind it.
+    /// Continues after a short read or write.
     #[cold]
     fn shortened(&mut self, slot: usize, count: usize) -> Step {
         let Slot { stage, moved, .. } = self.slots[slot];
@@ -371,7 +374,7 @@ impl<D: Disk> FileStore<D> {
             };
             return self.fail(slot, &error);
         }
-        // A part of a sector was done: all of it, again.
+        // A part of a sector was done: repeat the whole sector.
         let sector = self.layout.sector as usize;
         self.slots[slot].moved = moved - moved % sector;
         if !moved.is_multiple_of(sector) && count < sector {
@@ -434,7 +437,7 @@ impl<D: Disk> Store for FileStore<D> {
         }
         let any = self.disk.reap();
         if any {
-            // What was read before the file was truncated is right; nobody knows when that was.
+            // Data read before the file was truncated is correct, but the time of truncation is unknown.
             self.verify();
         }
         any

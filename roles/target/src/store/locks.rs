@@ -1,38 +1,39 @@
-//! Locks of sectors, between writes of whole sectors and writes that have to read a sector before they write it.
+//! Sector locks between writes of whole sectors and read-modify-writes.
 //!
-//! A write of a part of a sector reads it, puts its bytes in, and writes it whole: another write to the same sector in between would be undone.
-//! So such a write is alone in its sectors ([`Mode::Exclusive`]), and writes of whole sectors are there together ([`Mode::Shared`]). One lock is for
-//! [`GRANULE`] bytes of the file. Nothing waits in here: a write that does not get its locks tries again later.
+//! A partial write of a sector reads it, modifies it and writes it: another write to the same sector in between would
+//! be lost. So such a write holds its sectors exclusively ([`Mode::Exclusive`]), and writes of whole sectors share
+//! them ([`Mode::Shared`]). A lock covers [`GRANULE`] bytes of the file. Nothing blocks here: a write that does not
+//! get its locks retries later.
 //!
-//! Each session has locks of its own. A worker that is abandoned with its session keeps those that it holds; what it may still write is
-//! refused to other sessions by the quarantine instead.
+//! Locks are per session. An abandoned worker keeps its locks; other sessions are protected from its writes by the
+//! quarantine.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of the file that share a lock.
+/// Bytes of the file covered by a lock.
 const GRANULE: u64 = 64 << 10;
 
-/// Number of locks. Parts of the file that are so many granules apart share theirs.
+/// Number of locks. Granules at multiples of this distance share a lock.
 const LOCKS: u64 = 4096;
 
-/// Largest range that can be locked: it has no lock twice.
+/// Maximum length of a locked range: it uses no lock twice.
 const LARGEST: u64 = GRANULE * (LOCKS - 1);
 
 const EXCLUSIVE: u32 = 1 << 31;
-/// An exclusive one waits: no further shared ones, or it would wait for ever.
+/// An exclusive lock is wanted: refuses further shared ones, to avoid starvation.
 const WANTED: u32 = 1 << 30;
 
-/// How sectors are written.
+/// Lock mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// As a whole.
+    /// For writes of whole sectors.
     Shared,
-    /// In parts.
+    /// For writes of partial sectors.
     Exclusive,
 }
 
-/// The locks of a file, shared by all workers of one session.
+/// The locks of a file, shared by all workers of a session.
 #[derive(Debug)]
 pub struct SectorLocks(Box<[AtomicU32]>);
 
@@ -42,7 +43,7 @@ impl Default for SectorLocks {
     }
 }
 
-/// Locks that are held, of a range of bytes.
+/// A locked range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     mode: Mode,
@@ -51,13 +52,14 @@ pub struct Held {
 }
 
 impl SectorLocks {
-    /// Locks a range of at least one and at most `LARGEST` bytes (nearly 256 MiB) of the file. `None`: others have a part of it.
+    /// Locks a range of the file of at least one and at most `LARGEST` bytes (nearly 256 MiB). Returns `None` if a
+    /// part of it is locked.
     pub fn try_lock(&self, mode: Mode, offset: u64, len: u64) -> Option<Held> {
         debug_assert!((1..=LARGEST).contains(&len), "{len}");
         let granules = granules(offset, len);
         for granule in granules.clone() {
             if !self.try_one(mode, granule) {
-                // In the order in which they were taken: it is no matter which are let go first.
+                // In locking order; the order of release does not matter.
                 (*granules.start()..granule).for_each(|granule| self.unlock_one(mode, granule));
                 return None;
             }
@@ -65,12 +67,12 @@ impl SectorLocks {
         Some(Held { mode, offset, len })
     }
 
-    /// Unlocks what [`try_lock`](Self::try_lock) has locked.
+    /// Releases a lock taken by [`try_lock`](Self::try_lock).
     pub fn unlock(&self, held: Held) {
         granules(held.offset, held.len).for_each(|granule| self.unlock_one(held.mode, granule));
     }
 
-    /// A write that did not get its locks does not want them any more. Others that wait say again that they do.
+    /// Withdraws the request for an exclusive lock. Other waiting requests are repeated by their owners.
     pub fn give_up(&self, offset: u64, len: u64) {
         for granule in granules(offset, len) {
             self.word(granule).fetch_and(!WANTED, Ordering::Relaxed);
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_locks_are_held_together_and_exclusive_ones_alone() {
+    fn shared_locks_coexist_and_exclusive_locks_do_not() {
         let locks = SectorLocks::default();
         let one = locks.try_lock(Mode::Shared, 0, 4096).expect("free");
         let two = locks.try_lock(Mode::Shared, 512, GRANULE).expect("shared");
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_not_free_as_a_whole_is_not_locked_in_part() {
+    fn partly_locked_range_is_not_locked_at_all() {
         let locks = SectorLocks::default();
         let last = locks
             .try_lock(Mode::Exclusive, 3 * GRANULE, 1)

@@ -1,4 +1,4 @@
-//! Errors of a medium: each operation of the disk that fails is an error result of its I/O and of no other, is counted, and is logged once.
+//! Media errors: each failed disk operation is the error of its own I/O only, is counted, and is logged once.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::content::{Content, Geometry};
 const BLOCK: usize = 520;
 const SECTOR: u64 = 512;
 
-/// The queue to a file, some of whose operations complete with an error of the medium and do nothing.
+/// A queue to a file, with injected media errors.
 struct Faulty {
     disk: FileDisk,
     fails: fn(DiskOperation) -> bool,
@@ -122,7 +122,7 @@ impl Medium {
         }
     }
 
-    /// Does an I/O of a client while these operations of the disk fail; a read fills `bytes`.
+    /// Executes a client's I/O while these disk operations fail; a read fills `bytes`.
     fn io(
         &mut self,
         fails: fn(DiskOperation) -> bool,
@@ -167,7 +167,7 @@ impl Medium {
     }
 }
 
-/// Lines of the log.
+/// Captured log.
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -190,7 +190,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// The errors that were logged meanwhile.
+/// Errors logged while `run` is executed.
 fn errors_logged(run: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt()
@@ -212,10 +212,10 @@ fn is_write(operation: DiskOperation) -> bool {
 }
 
 #[test]
-fn a_failed_read_or_write_is_an_error_of_its_io_and_of_no_other() {
+fn failed_disk_operation_fails_only_its_own_io() {
     type Fails = fn(DiskOperation) -> bool;
     let write = |durable| Operation::Write { durable };
-    // A block is a sector and a part of one: to write it reads, merges and writes both.
+    // A block is a sector and a part of one: writing it reads, modifies and writes both.
     let cases: [(&str, Operation, usize, Fails); 6] = [
         ("read", Operation::Read, BLOCK, is_read),
         ("merge", write(false), BLOCK, is_read),
@@ -232,7 +232,7 @@ fn a_failed_read_or_write_is_an_error_of_its_io_and_of_no_other() {
             let code = medium.io(|_| false, write(false), offset, &mut part.to_vec());
             assert_eq!(code, ErrorCode::SUCCESS);
         }
-        // Aligned where whole sectors are meant.
+        // Aligned for cases with whole sectors.
         let offset = if size == 4096 { 0 } else { 3 * BLOCK };
         let lines = errors_logged(|| {
             for count in 1..=3 {
@@ -244,21 +244,21 @@ fn a_failed_read_or_write_is_an_error_of_its_io_and_of_no_other() {
         });
         assert_eq!(lines.len(), 1, "{name}: {lines:?}");
         assert_eq!(medium.file.health().errors(), 3, "{name}");
-        // The operations that failed did nothing, and the sectors are not locked.
+        // The failed operations had no effect, and the sectors are not locked.
         assert!(medium.read(0, before.len()) == before, "{name}");
         let code = medium.io(|_| false, write(true), offset, &mut vec![0x78; size]);
         assert_eq!(code, ErrorCode::SUCCESS, "{name}");
         assert_eq!(medium.read(offset, size), vec![0x78; size], "{name}");
         let flushed = medium.io(|_| false, Operation::Flush, 0, &mut []);
         assert_eq!(flushed, ErrorCode::SUCCESS, "{name}");
-        // A clean shutdown is not recorded: a part of what was written may be missing.
+        // A clean shutdown is not recorded: acknowledged data may be missing.
         assert!(medium.file.sync().is_err(), "{name}");
     }
 }
 
-/// The kernel reports a failed sync once, and takes what it has not written for written.
+/// The kernel reports a failed sync once, and treats the unwritten data as written.
 #[test]
-fn nothing_succeeds_after_a_failed_sync() {
+fn all_ios_fail_after_a_failed_sync() {
     let mut medium = Medium::new();
     let is_sync = |operation| operation == DiskOperation::Sync;
     let lines = errors_logged(|| {

@@ -1,44 +1,45 @@
-//! Where a worker's blocks are: in memory, or in a file.
+//! Storage of a worker's blocks: in memory or in a file.
 //!
-//! A worker has one [`Store`] of its own, made for the session. The store says what an I/O needs next: a transfer between the memory of the store
-//! and that of the requester, which is the worker's part, or nothing until the disk has completed something. So RDMA goes straight from and
-//! to the blocks of a [`MemoryStore`], and from and to a staging buffer of the transaction for a [`FileStore`].
+//! Each worker has its own [`Store`], created for the session. The store returns the next step of an I/O: a transfer
+//! between the store's memory and the requester's, done by the worker, or nothing until the disk has completed an
+//! operation. RDMA accesses the blocks of a [`MemoryStore`] directly, and a staging buffer of the transaction with a
+//! [`FileStore`].
 
 pub mod disk;
 mod file;
-mod health;
 mod locks;
 #[cfg(test)]
 mod media_errors;
 #[cfg(test)]
 mod power_failure;
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doca::ErrorCode;
 
 pub use file::{FileStore, Layout};
-pub use health::Health;
 pub use locks::SectorLocks;
 
-/// What an I/O asks for.
+/// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Blocks go to the requester.
+    /// Transfers blocks to the requester.
     Read,
-    /// Blocks come from the requester.
+    /// Transfers blocks from the requester.
     Write {
-        /// The write completes when its blocks survive a power failure.
+        /// Complete only when the blocks are durable.
         durable: bool,
     },
-    /// The I/O completes when all writes that had completed before survive a power failure.
+    /// Complete only when all previously completed writes are durable.
     Flush,
 }
 
 /// An I/O whose ranges are inside the storage and the requester's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// What it asks for.
+    /// Kind of the I/O.
     pub operation: Operation,
     /// First byte in the storage.
     pub storage_offset: u64,
@@ -48,12 +49,12 @@ pub struct Io {
     pub size: u32,
 }
 
-/// Bytes to be moved by RDMA, in the direction of the I/O.
+/// A range to be transferred by RDMA, in the direction of the I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// `true` if they go to the requester.
+    /// `true` if the transfer is to the requester.
     pub to_requester: bool,
-    /// First byte in the memory of the store.
+    /// First byte in the store's memory.
     pub local_offset: u64,
     /// First byte in the requester's memory.
     pub requester_offset: u64,
@@ -61,53 +62,53 @@ pub struct Extent {
     pub len: usize,
 }
 
-/// What an I/O needs next.
+/// Next step of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// These bytes are to be moved; then [`Store::transferred`] is called.
+    /// Transfer this range, then call [`Store::transferred`].
     Transfer(Extent),
-    /// Nothing: [`Store::next`] tells how it goes on.
+    /// Wait: [`Store::next`] returns the next step.
     Pending,
-    /// It is complete, with this result.
+    /// The I/O has completed with this result.
     Complete(ErrorCode),
 }
 
-/// The blocks, as one worker sees them. An I/O is named by its slot: the number of its transaction.
+/// A worker's view of the blocks. An I/O is identified by its slot: its transaction number.
 pub trait Store {
-    /// `true` if I/Os wait for a disk.
+    /// `true` if I/Os may wait for a disk.
     const WAITS: bool;
 
-    /// Begins an I/O in a slot that has none.
+    /// Starts an I/O in an idle slot.
     fn begin(&mut self, slot: usize, io: Io) -> Step;
 
-    /// The transfer of this slot has succeeded.
+    /// The slot's transfer has succeeded.
     fn transferred(&mut self, slot: usize) -> Step;
 
-    /// The transfer of this slot has failed: its I/O is over.
+    /// The slot's transfer has failed: the I/O has ended.
     fn abandon(&mut self, slot: usize);
 
-    /// Submits what is to be done by the disk and collects what is done. Returns whether [`next`](Self::next) has something.
+    /// Submits disk operations and collects completions. Returns `true` if [`next`](Self::next) has a result.
     fn poll(&mut self) -> bool {
         false
     }
 
-    /// The next I/O that goes on after the disk has done something. Never [`Step::Pending`].
+    /// Next I/O that can continue after a disk operation. Never returns [`Step::Pending`].
     fn next(&mut self) -> Option<(usize, Step)> {
         None
     }
 
-    /// While the disk is at work: the descriptor that can be read when it has done something.
+    /// Descriptor that becomes readable when a disk operation completes, while any is in flight.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// I/Os that failed because of the medium.
+    /// Number of I/Os that failed because of the medium.
     fn media_errors(&self) -> u64 {
         0
     }
 }
 
-/// Blocks in memory that is registered with the device: every I/O is one transfer.
+/// Blocks in memory registered with the device: every I/O is one transfer.
 #[derive(Debug, Default)]
 pub struct MemoryStore;
 
@@ -119,7 +120,7 @@ impl Store for MemoryStore {
         let to_requester = match io.operation {
             Operation::Read => true,
             Operation::Write { .. } => false,
-            // Memory is as durable as it will ever be.
+            // Memory has no durability to wait for.
             Operation::Flush => return Step::Complete(ErrorCode::SUCCESS),
         };
         Step::Transfer(Extent {
@@ -136,4 +137,68 @@ impl Store for MemoryStore {
     }
 
     fn abandon(&mut self, _: usize) {}
+}
+
+// Health of a medium: errors of single I/Os, and total failure.
+
+/// The health of a medium, shared by its users. It never improves.
+#[derive(Debug)]
+pub struct Health {
+    name: String,
+    errors: AtomicU64,
+    is_reported: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+impl Health {
+    /// Health of a medium without errors, called `name` in the log.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            errors: AtomicU64::new(0),
+            is_reported: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts an I/O that failed because of the medium. Only the first one is logged: a broken disk can fail millions.
+    #[cold]
+    pub fn io_failed(&self, why: impl fmt::Display) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        if !self.has_failed() && !self.is_reported.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "{}: {why}; the I/O failed, and further ones will not be logged",
+                self.name
+            );
+        }
+    }
+
+    /// Records total failure: all I/Os fail from now on, and data that is not durable is lost. The reason is logged
+    /// once.
+    #[cold]
+    pub fn fail(&self, why: impl fmt::Display) {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!("{}: {why}; all I/Os fail from now on", self.name);
+        }
+    }
+
+    /// Returns `true` after total failure.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Number of I/Os that failed because of the medium.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if there were no errors.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        !self.has_failed() && self.errors() == 0
+    }
 }

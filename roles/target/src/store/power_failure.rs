@@ -1,8 +1,9 @@
-//! Power failures at any moment: what a disk may hold afterwards, and that nothing is missing that was flushed.
+//! Power failures at any moment: possible disk contents afterwards, with all flushed data present.
 //!
-//! A [`FileStore`] and the records of a backing file run over a [`Recorder`], which completes operations in any order and notes when each was
-//! submitted and completed. A crash state is made of that as disks and kernels make them: of each sector of 512 bytes, what the last sync made
-//! durable, or what any later write to it contained; independently of each other. A record's sector that is being written may hold garbage.
+//! A [`FileStore`] and the superblocks of a backing file use a [`Recorder`], which completes operations in any order
+//! and records when each was submitted and completed. Crash states are derived from that as disks and kernels produce
+//! them: each sector of 512 bytes holds the data made durable by the last sync, or the data of any later write,
+//! independently of other sectors. A sector of a superblock that is being written may hold garbage.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,33 +21,33 @@ use wire::control::RecordState;
 use super::disk::{Completed, Disk, Operation as DiskOperation};
 use super::{FileStore, Health, Io, Layout, Operation, SectorLocks, Step, Store as _};
 use crate::backing::superblock::{Medium, Places};
-use crate::backing::{BackingFile, BackingIo, Identity, Noted, Options, check, emit};
+use crate::backing::{BackingFile, BackingIo, Identity, Options, StoredSuperblock, check, emit};
 use crate::content::{Content, Geometry};
 
-/// What a disk writes as a whole.
+/// Unit of atomic writes.
 const SECTOR: usize = 512;
 const SLOTS: usize = 8;
 const WRITES: u32 = 200;
 const FLUSHES: u32 = 20;
 const RECORDS: u64 = 10;
-/// Combinations of sectors that are drawn at random for each moment.
+/// Number of random combinations of sectors per moment.
 const RANDOM_STATES: usize = 12;
 
-/// What is left out, so that the test can be seen to find that.
+/// Steps omitted on purpose, to check that the test detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Omission {
     Nothing,
-    /// Syncs complete, and make nothing durable.
+    /// Syncs complete without effect.
     Sync,
-    /// Durable writes are like others.
+    /// Durable writes are treated like others.
     Fua,
-    /// Records are not synced.
+    /// Superblocks are not synced.
     RecordSync,
-    /// Records overwrite each other in one place.
+    /// Superblocks are always written to the same slot.
     OnePlace,
 }
 
-/// A write that the disk was given.
+/// A write submitted to the disk.
 #[derive(Debug)]
 struct DiskWrite {
     offset: usize,
@@ -56,14 +57,14 @@ struct DiskWrite {
     durable: Option<usize>,
 }
 
-/// All that has happened to a disk.
+/// All events of a disk.
 #[derive(Debug)]
 struct Journal {
-    /// What reads return: all completed writes.
+    /// Contents returned by reads: all completed writes.
     image: Vec<u8>,
     initial: Vec<u8>,
     writes: Vec<DiskWrite>,
-    /// Moments that have passed: each event is one.
+    /// Number of events so far, used as time.
     now: usize,
     omission: Omission,
 }
@@ -94,7 +95,7 @@ impl Journal {
         self.image[it.offset..it.offset + it.bytes.len()].copy_from_slice(&it.bytes);
     }
 
-    /// A sync that began at this moment completes.
+    /// A sync that began at this time completes.
     fn sync(&mut self, begun: usize) {
         let now = self.tick();
         for it in &mut self.writes {
@@ -105,7 +106,7 @@ impl Journal {
     }
 }
 
-/// A disk that notes what happens.
+/// A disk that records its events.
 #[derive(Debug, Clone)]
 struct Recorder(Rc<RefCell<Journal>>);
 
@@ -136,7 +137,7 @@ impl Medium for Recorder {
     }
 }
 
-/// An operation in flight; of a write, its number, of a sync, when it began.
+/// An operation in flight: the number of a write, or the start time of a sync.
 #[derive(Debug)]
 struct InFlight {
     token: u64,
@@ -144,7 +145,7 @@ struct InFlight {
     number: usize,
 }
 
-/// The queue to a recorder.
+/// A queue to a recorder.
 #[derive(Debug)]
 struct Queue {
     recorder: Recorder,
@@ -192,7 +193,7 @@ impl Disk for Queue {
     }
 
     fn reap(&mut self) -> bool {
-        // Any of those in flight, or none.
+        // Any number of those in flight.
         while !self.in_flight.is_empty() && self.rng.u8(..3) != 0 {
             let InFlight {
                 token,
@@ -252,25 +253,25 @@ impl Disk for Queue {
     }
 }
 
-/// A write of a client: to one block, with content that no other write has.
+/// A client's write to one block, with unique data.
 #[derive(Debug)]
 struct ClientWrite {
     begun: usize,
     acknowledged: Option<usize>,
-    /// From when on it is promised to survive.
+    /// Time from which on it must survive.
     promised: Option<usize>,
 }
 
-/// What the client of a session knows.
+/// State known to the client of a session.
 struct Client {
     geometry: Geometry,
-    /// Of each block, its writes in order. The first one is what the file was made with.
+    /// By block: its writes in order. The first is the file's initial data.
     blocks: Vec<Vec<ClientWrite>>,
-    /// When each record was begun, and when it was acknowledged. The first one is none.
+    /// By superblock: start and acknowledgement times. The first is none.
     records: Vec<(usize, usize)>,
 }
 
-/// The content that write number `write` gives a block.
+/// Data that write number `write` puts into a block.
 fn content(block: usize, write: usize, len: usize) -> Vec<u8> {
     if write == 0 {
         return vec![0; len];
@@ -279,8 +280,8 @@ fn content(block: usize, write: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.u8(1..)).collect()
 }
 
-fn noted(number: u64) -> Noted {
-    Noted {
+fn stored(number: u64) -> StoredSuperblock {
+    StoredSuperblock {
         superblock: Superblock {
             set: SetId(77),
             member: 1,
@@ -295,7 +296,7 @@ fn noted(number: u64) -> Noted {
 
 const IDENTITY: Identity = Identity([9; 16]);
 
-/// Runs a session, and returns what has happened to the disk, and what its client knows.
+/// Runs a session, and returns the disk's events and the client's state.
 fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (Journal, Client) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let length = (CONTENT_OFFSET + geometry.capacity()).next_multiple_of(4096) as usize;
@@ -338,7 +339,7 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
         blocks: (0..block_count).map(|_| initially()).collect(),
         records: vec![(0, 0)],
     };
-    /// What a slot does: a write of this block, or a flush that was begun at this moment.
+    /// Operation of a slot: a write to this block, or a flush started at this time.
     #[derive(Clone, Copy)]
     enum Doing {
         Write { block: usize, durable: bool },
@@ -390,7 +391,7 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
         if (client.records.len() as u64) <= RECORDS && rng.u8(..25) == 0 {
             let begun = journal.borrow_mut().tick();
             let number = client.records.len() as u64;
-            places.write(&recorder, &noted(number)).expect("written");
+            places.write(&recorder, &stored(number)).expect("written");
             let now = journal.borrow_mut().tick();
             client.records.push((begun, now));
         }
@@ -444,14 +445,14 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
     (journal.into_inner(), client)
 }
 
-/// What a sector may hold beside what is durable: numbers of writes, or garbage.
+/// Possible contents of a sector other than the durable data: the number of a write, or garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Candidate {
     Write(usize),
     Garbage,
 }
 
-/// Explores the crash states of a session, and returns how many there were and what was wrong with any.
+/// Explores the crash states of a session, and returns their number and the violations found.
 fn explore(journal: &Journal, client: &Client, seed: u64) -> (usize, Vec<String>) {
     let mut explorer = Explorer {
         journal,
@@ -482,13 +483,13 @@ fn explore(journal: &Journal, client: &Client, seed: u64) -> (usize, Vec<String>
 struct Explorer<'a> {
     journal: &'a Journal,
     client: &'a Client,
-    /// What is durable at the moment, and the write that each sector is of.
+    /// Durable data at the current time, and the write that each sector comes from.
     base: Vec<u8>,
     base_write: BTreeMap<usize, usize>,
     rng: fastrand::Rng,
     states: usize,
     violations: Vec<String>,
-    /// Of each block, what each write gave it.
+    /// By block: the data of each write.
     contents: Vec<Vec<Vec<u8>>>,
     directory: tempfile::TempDir,
 }
@@ -520,7 +521,7 @@ impl Explorer<'_> {
                 }
             }
         }
-        // What each sector may hold instead, in the order of the writes.
+        // Alternatives for each sector, in the order of the writes.
         let mut open: BTreeMap<usize, Vec<Candidate>> = BTreeMap::new();
         for (number, write) in writes.iter().enumerate() {
             let is_open = write.submitted <= moment && write.durable.is_none_or(|at| at > moment);
@@ -569,7 +570,8 @@ impl Explorer<'_> {
         }
     }
 
-    /// Makes the state in which `choose` says what each open sector holds, or `None` for what is durable, and checks it.
+    /// Builds the state in which each open sector holds the choice of `choose`, or the durable data for `None`, and
+    /// checks it.
     fn state(
         &mut self,
         moment: usize,
@@ -598,7 +600,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Every part of a block in a sector is of the last write that is promised to survive, or of a later one.
+    /// Checks that every part of a block in a sector comes from the last write that must survive, or a later one.
     fn check_blocks(&self, moment: usize, image: &[u8]) -> Result<(), String> {
         let size = self.client.geometry.block_size as usize;
         for (block, writes) in self.client.blocks.iter().enumerate() {
@@ -630,7 +632,7 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// The file is one, and has the last record that was acknowledged, or the one that was being written.
+    /// Checks that the file is valid, and has the last acknowledged superblock or the one being written.
     fn check_record(&mut self, moment: usize, image: &[u8]) -> Result<(), String> {
         let geometry = self.client.geometry;
         let identity = check(&image[..HEADER_SIZE], image.len() as u64, geometry);
@@ -653,7 +655,7 @@ impl Explorer<'_> {
             .unwrap_or(0);
         let is_right = (oldest..=newest).any(|number| match (number, found) {
             (0, found) => found.is_none(),
-            (number, found) => found == Some(noted(number as u64)),
+            (number, found) => found == Some(stored(number as u64)),
         });
         if !is_right {
             return Err(format!(
@@ -661,7 +663,7 @@ impl Explorer<'_> {
             ));
         }
         if self.states.is_multiple_of(1000) {
-            // As a target does it.
+            // As a target reads it.
             let path = self.directory.path().join("blocks");
             std::fs::write(&path, image).map_err(|error| error.to_string())?;
             let options = Options {
@@ -682,14 +684,14 @@ const BLOCKS_OF_SECTORS: Geometry = Geometry {
     block_size: 1024,
     block_count: 24,
 };
-/// Two blocks in a sector, and sectors with parts of two.
+/// Two blocks in a sector, and sectors shared by two blocks.
 const ODD_BLOCKS: Geometry = Geometry {
     block_size: 520,
     block_count: 24,
 };
 
 #[test]
-fn every_crash_state_of_a_session_has_what_was_flushed() {
+fn every_crash_state_contains_the_flushed_data() {
     let mut all = 0;
     for (geometry, sector) in [
         (BLOCKS_OF_SECTORS, 1),
@@ -714,7 +716,7 @@ fn every_crash_state_of_a_session_has_what_was_flushed() {
 }
 
 #[test]
-fn what_is_left_out_is_found() {
+fn omitted_steps_are_detected() {
     for omission in [
         Omission::Sync,
         Omission::Fua,

@@ -1,7 +1,7 @@
-//! Targets on files, as processes: what is reserved, what is refused, and files that fail while they are in use.
+//! Targets with backing files, as processes: reservation, refusals, and files that fail while in use.
 //!
-//! Full disks are a tmpfs of few MiB in a user namespace of the target's own, or, where the system gives no user namespaces, a limit to the
-//! size of its files, at which writes and reservations fail in the same places.
+//! Full disks are a tmpfs of few MiB in the target's own user namespace or, if the system allows no user namespaces, a
+//! limit on file size, at which writes and reservations fail in the same places.
 
 mod support;
 
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
 
-/// Bytes before the first block of a backing file.
+/// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
 const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
@@ -41,7 +41,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// Makes a backing file with a clean start and stop of a target.
+/// Creates a backing file by starting and stopping a target.
 fn made(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("blocks");
     let target = start(&flags(&path));
@@ -55,7 +55,8 @@ fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
     client.io(request(kind, 0, block * BLOCK, BLOCK))
 }
 
-/// The target has noticed that its medium failed, and says so at its end: no signal, no success, no clean state.
+/// The target has noticed that its medium failed, and reports it at exit: not by a signal, with an error, and without
+/// a clean state.
 fn failed_end(client: Client, target: Target) -> Exit {
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
@@ -70,8 +71,8 @@ fn failed_end(client: Client, target: Target) -> Exit {
     exit
 }
 
-/// A command line that runs with little disk space in `directory`: `bytes` in all, of which `prepare`, a shell command, may use some.
-/// `after` is run when the target has ended. `None` where there are no user namespaces.
+/// Returns a command that runs with little disk space in `directory`: `bytes` in total, of which `prepare`, a shell
+/// command, may use some. `after` is run when the target has exited. Returns `None` without user namespaces.
 fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Option<Command> {
     let available = Command::new("unshare")
         .args(["-Urm", "true"])
@@ -90,7 +91,7 @@ fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Op
     Some(shell)
 }
 
-/// A command line that runs with files of at most so many bytes.
+/// Returns a command that runs with this limit on file size.
 fn with_small_files(bytes: u64) -> Command {
     let script = format!("ulimit -f {} && exec \"$@\"", bytes / 512);
     let mut shell = Command::new("sh");
@@ -139,7 +140,8 @@ fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
     // A quarter of it fits; cp leaves its zeros out.
     let prepare = format!("cp --sparse=always {} blocks", whole.display());
     let Some(shell) = on_small_disk(&disk, LENGTH / 4, &prepare, "true") else {
-        // A file that is longer than the limit cannot be reserved either, unless it is: then its writes fail, one by one.
+        // A file longer than the limit cannot be reserved, either, unless it is already: then its writes fail, one by
+        // one.
         let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
         let mut client = Client::new(target.connect());
         assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
@@ -154,7 +156,7 @@ fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
 }
 
 #[test]
-fn writes_that_the_system_refuses_are_error_results() {
+fn writes_refused_by_the_system_are_error_results() {
     let directory = directory();
     let whole = made(&directory);
     let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
@@ -169,7 +171,7 @@ fn writes_that_the_system_refuses_are_error_results() {
 }
 
 #[test]
-fn a_file_that_is_truncated_in_use_fails_its_ios() {
+fn ios_fail_after_the_file_is_truncated() {
     for left in [0, CONTENT, LENGTH / 2, LENGTH - 1] {
         let directory = directory();
         let path = directory.path().join("blocks");
@@ -181,7 +183,7 @@ fn a_file_that_is_truncated_in_use_fails_its_ios() {
         let file = OpenOptions::new().write(true).open(&path).expect("there");
         file.set_len(left).expect("shorter");
         for kind in [Write, Read] {
-            // The last block first: to write it makes the file as long as it was.
+            // The last block first: writing it restores the file's length.
             for block in [BLOCKS - 1, 7] {
                 assert_eq!(
                     io(&mut client, kind, block),
@@ -195,7 +197,7 @@ fn a_file_that_is_truncated_in_use_fails_its_ios() {
 }
 
 #[test]
-fn a_file_that_is_removed_or_replaced_in_use_fails_its_ios() {
+fn ios_fail_after_the_file_is_removed_or_replaced() {
     let remove = |path: &Path| fs::remove_file(path).expect("removed");
     let replace = |path: &Path| {
         let other = path.with_extension("other");
@@ -217,7 +219,7 @@ fn a_file_that_is_removed_or_replaced_in_use_fails_its_ios() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_is_no_clean_end() {
+fn moved_file_prevents_a_clean_shutdown() {
     let directory = directory();
     let path = directory.path().join("blocks");
     let target = start(&flags(&path));
@@ -230,7 +232,7 @@ fn a_file_that_is_moved_away_is_no_clean_end() {
 }
 
 #[test]
-fn a_creation_for_which_the_disk_is_too_small_leaves_no_file() {
+fn failed_creation_on_a_full_disk_leaves_no_file() {
     let directory = directory();
     let disk = directory.path().join("disk");
     fs::create_dir(&disk).expect("a directory");
@@ -251,14 +253,14 @@ fn a_creation_for_which_the_disk_is_too_small_leaves_no_file() {
     };
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(!path.exists(), "{exit:?}");
-    // The limit alone, wherever the test runs.
+    // With the limit only, on any system.
     let exit = run_to_exit(target_in(with_small_files(LENGTH / 4), &arguments(&path)));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(!path.exists(), "{exit:?}");
 }
 
-/// A target with a broken disk: system calls that `broken` lists, with conditions on their arguments, fail with EIO. There is no io_uring, whose
-/// operations are no system calls: the target uses preadv2, pwritev2 and fdatasync.
+/// A target with a broken disk: system calls listed in `broken`, with conditions on their arguments, fail with EIO.
+/// io_uring is disabled, because its operations are not system calls: the target uses preadv2, pwritev2 and fdatasync.
 fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
     let io_uring = [(libc::SYS_io_uring_setup, Vec::new())];
     let filter = SeccompFilter::new(
@@ -269,7 +271,7 @@ fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
     );
     let program = BpfProgram::try_from(filter.expect("a filter")).expect("a program");
     let command = command(&arguments(path));
-    // Threads inherit it, and processes: but of this thread only.
+    // Inherited by threads and processes, but of this thread only.
     let start = move || {
         seccompiler::apply_filter(&program).expect("any process may restrict itself");
         listening(command)
@@ -277,7 +279,7 @@ fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
     std::thread::spawn(start).join().expect("started")
 }
 
-/// The call is for this block of the file.
+/// Matches calls for this block of the file.
 fn of_block(block: usize) -> Vec<SeccompRule> {
     let offset = CONTENT + (block * BLOCK) as u64;
     let condition = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, offset);
@@ -285,7 +287,7 @@ fn of_block(block: usize) -> Vec<SeccompRule> {
     vec![rule.expect("a condition")]
 }
 
-/// Has the target persist a superblock of a set that is in use.
+/// Makes the target persist a superblock of a set in use.
 fn put_to_use(client: &mut Client) {
     let superblock = Superblock {
         set: SetId(7),
@@ -304,7 +306,7 @@ fn put_to_use(client: &mut Client) {
     }
 }
 
-/// Returns `true` if the superblock says that blocks were written which may not be durable.
+/// Returns `true` if the superblock says that written blocks may not be durable.
 fn is_unclean(path: &Path) -> bool {
     let geometry = Geometry {
         block_size: BLOCK as u32,
@@ -316,7 +318,7 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
-fn blocks_that_the_disk_cannot_read_or_write_are_errors_of_their_ios() {
+fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     let directory = directory();
     let path = made(&directory);
     let broken = [
@@ -342,10 +344,10 @@ fn blocks_that_the_disk_cannot_read_or_write_are_errors_of_their_ios() {
 }
 
 #[test]
-fn nothing_is_acknowledged_after_the_disk_has_failed_to_sync() {
+fn no_write_is_acknowledged_after_a_failed_sync() {
     let directory = directory();
     let path = made(&directory);
-    // Superblocks are synced by the same call: it is not used before.
+    // Superblocks are synced by the same call, so none is sent before.
     let target = on_broken_disk(&path, vec![(libc::SYS_fdatasync, Vec::new())]);
     let (mut client, _) = announcing(&target);
     assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
@@ -358,7 +360,7 @@ fn nothing_is_acknowledged_after_the_disk_has_failed_to_sync() {
 }
 
 #[test]
-fn blocks_that_are_not_durable_at_the_end_are_no_clean_end() {
+fn failed_final_sync_prevents_a_clean_shutdown() {
     let directory = directory();
     let path = made(&directory);
     let target = on_broken_disk(&path, vec![(libc::SYS_fsync, Vec::new())]);
@@ -372,7 +374,7 @@ fn blocks_that_are_not_durable_at_the_end_are_no_clean_end() {
 }
 
 #[test]
-fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
+fn empty_or_foreign_file_is_initialised_only_with_the_flag() {
     let letter = "Dear all, this is no backing file, and it must not become one. ".repeat(100);
     for content in ["", "short", &letter, "\0\0\0\0"] {
         let directory = directory();
@@ -393,7 +395,7 @@ fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
         assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
         assert_eq!(client.stop(target).status.code(), Some(0));
 
-        // What is a backing file already is not made another time.
+        // An existing backing file is not initialised again.
         let target = start(&format!("{} --initialise", flags(&path)));
         let mut client = Client::new(target.connect());
         assert_eq!(io(&mut client, Read, 0), ErrorCode::SUCCESS);
@@ -403,7 +405,7 @@ fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
 }
 
 #[test]
-fn a_backing_file_is_its_owner_s_alone() {
+fn backing_file_is_accessible_by_its_owner_only() {
     let directory = directory();
     let path = directory.path().join("blocks");
     let mut shell = Command::new("sh");
@@ -414,7 +416,7 @@ fn a_backing_file_is_its_owner_s_alone() {
     drop(target);
 }
 
-/// A client that has announced flush, and what the target has announced.
+/// Creates a client that has announced flush; returns it with the target's announcement.
 fn announcing(target: &Target) -> (Client, u32) {
     let query = Payload::AnnounceStorageRequest(FeatureQuery {
         features: FEATURE_FLUSH,
@@ -426,7 +428,7 @@ fn announcing(target: &Target) -> (Client, u32) {
 }
 
 #[test]
-fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
+fn flush_succeeds_only_if_it_was_announced() {
     let directory = directory();
     let path = made(&directory);
     for io in ["direct", "buffered"] {
@@ -443,7 +445,7 @@ fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
             client.io(request(WriteFua, 0, BLOCKS * BLOCK, BLOCK)),
             ErrorCode::INVALID_VALUE
         );
-        // Past the target: what the system has.
+        // Bypasses the target: reads from the system.
         let mut bytes = [0; 2 * BLOCK];
         let file = File::open(&path).expect("there");
         file.read_exact_at(&mut bytes, CONTENT + BLOCK as u64)
@@ -459,7 +461,7 @@ fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
         }
         assert_eq!(client.stop(target).status.code(), Some(0));
     }
-    // Memory survives no power failure.
+    // Memory does not survive a power failure.
     let target = start("");
     let (mut client, features) = announcing(&target);
     assert_eq!(features, 0);
@@ -467,7 +469,7 @@ fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
 }
 
 #[test]
-fn a_flush_of_a_file_that_is_gone_fails() {
+fn flush_of_a_removed_file_fails() {
     let directory = directory();
     let path = made(&directory);
     let target = start(&flags(&path));
@@ -478,14 +480,14 @@ fn a_flush_of_a_file_that_is_gone_fails() {
     failed_end(client, target);
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     move |most| rng.usize(..most)
 }
 
 #[test]
-fn blocks_of_any_size_and_ranges_of_any_alignment_hold_what_was_written() {
+fn any_block_size_and_alignment_round_trips() {
     for io in ["auto", "buffered"] {
         for (block_size, block_count) in [(512, 64), (520, 61), (4096, 16), (1 << 20, 3)] {
             let directory = directory();

@@ -1,4 +1,4 @@
-//! The target as a process, with I/O: this test is the service and the service's client.
+//! The target as a process, with I/O: this test acts as the service and as the service's client.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn reads_and_writes_move_the_right_bytes() {
     let mut client = Client::new(target.connect());
     let content = content();
 
-    // Block 2 to the second half of our memory.
+    // Block 2 to the second half of the test's memory.
     assert_eq!(
         client.io(request(IoMessageType::Read, BLOCK, 2 * BLOCK, BLOCK)),
         ErrorCode::SUCCESS
@@ -80,7 +80,7 @@ fn reads_and_writes_move_the_right_bytes() {
 }
 
 #[test]
-fn bad_requests_get_errors_and_good_ones_still_work() {
+fn invalid_requests_get_errors_and_valid_ones_still_succeed() {
     let (target, _file) = target_with_content();
     let mut client = Client::new(target.connect());
     let good = request(IoMessageType::Read, 0, 0, BLOCK);
@@ -137,7 +137,7 @@ fn bad_requests_get_errors_and_good_ones_still_work() {
 }
 
 #[test]
-fn a_service_that_dies_during_io_ends_the_target() {
+fn target_exits_when_its_service_dies_during_io() {
     let (target, _file) = target_with_content();
     let client = Client::new(target.connect());
     let start = Instant::now();
@@ -152,7 +152,7 @@ fn a_service_that_dies_during_io_ends_the_target() {
 }
 
 #[test]
-fn a_signal_during_io_ends_the_target() {
+fn signal_during_io_stops_the_target() {
     let (target, _file) = target_with_content();
     let client = Client::new(target.connect());
     target.signal(rustix::process::Signal::INT);
@@ -166,7 +166,7 @@ fn a_signal_during_io_ends_the_target() {
 fn statistics_are_json_on_request() {
     let target = {
         use std::io::{BufRead as _, BufReader};
-        // With JSON, everything but the document goes to standard error.
+        // With JSON, all output except the document goes to standard error.
         let args = format!(
             "-d 03:00.0 --listen-port 0 --cpu {} --output json",
             support::cpu()
@@ -204,7 +204,7 @@ fn statistics_are_json_on_request() {
     assert_eq!(document["cores"][0]["operation_count"], 1);
 }
 
-/// Bytes of the exporter's memory. They are those of a file, which its agent copies, in messages of at most 64 KiB.
+/// Size of the exporter's memory. It is mapped from a file, so its agent copies it, in messages of at most 64 KiB.
 const EXPORTED: usize = 512 << 10;
 
 /// A process whose memory targets import, and which can be stopped: then its agent does not answer.
@@ -239,13 +239,13 @@ impl Exporter {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
-    /// Stops all threads: the signal alone leaves them time for an answer.
+    /// Stops all threads and waits for it: after the signal alone, they have time for an answer.
     fn stop(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
-            // The state is behind the name, which is in parentheses.
+            // The state follows the name, which is in parentheses.
             stat.is_ok_and(|stat| {
                 stat.rsplit(") ")
                     .next()
@@ -268,7 +268,7 @@ impl Drop for Exporter {
     }
 }
 
-/// No test, but the process of [`Exporter`].
+/// Not a test, but the process of [`Exporter`].
 #[test]
 fn exporter() {
     if std::env::var_os("EXPORTER").is_none() {
@@ -286,7 +286,7 @@ fn exporter() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Sends the query, and an init request whose memory map is that of an exporter that is stopped.
+/// Sends the query, and an init request whose memory map is that of a stopped exporter.
 fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
     let mut service = target.connect();
     service.request(Payload::QueryStorageRequest);
@@ -305,10 +305,10 @@ fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
     service
 }
 
-/// An import waits for the exporter's agent, on a thread of its own: further clients are told at once that the target is busy, and a
-/// signal ends it, before the import is answered.
+/// An import waits for the exporter's agent, on a thread of its own: meanwhile, further clients are told that the
+/// target is busy, and a signal ends it.
 #[test]
-fn an_import_that_waits_for_a_peer_holds_up_nobody_else() {
+fn import_blocked_by_a_peer_does_not_block_other_clients() {
     let target = start("");
     let exporter = Exporter::start();
     let mut service = begin_slow_import(&target, &exporter);
@@ -326,9 +326,9 @@ fn an_import_that_waits_for_a_peer_holds_up_nobody_else() {
     assert!(exit.stderr.contains("aborted by a signal"), "{exit:?}");
 }
 
-/// The import has a deadline, which is an error to its client, and the next session is served.
+/// The import has a deadline, after which its client gets an error, and the next session is served.
 #[test]
-fn a_session_whose_import_fails_ends_alone() {
+fn failed_import_ends_only_its_session() {
     let target = start("--sessions forever");
     let exporter = Exporter::start();
     let mut service = begin_slow_import(&target, &exporter);
@@ -343,11 +343,11 @@ fn a_session_whose_import_fails_ends_alone() {
     assert_eq!(client.io(read), ErrorCode::SUCCESS);
 }
 
-/// A worker that is held by its peer is abandoned with its session. The target goes on, and refuses what overlaps the writes that the
-/// abandoned worker may still do, until it returns.
+/// A worker blocked by its peer is abandoned with its session. The target continues, and refuses I/Os that overlap the
+/// abandoned worker's writes until it returns.
 #[test]
-fn a_worker_that_is_held_by_a_peer_is_abandoned() {
-    // By default, softdoca gives up a copy sooner than a target its workers.
+fn worker_blocked_by_a_peer_is_abandoned() {
+    // By default, softdoca gives up a copy sooner than a target gives up its workers.
     let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let target = start_with("--sessions forever --block-count 256", &patience);
     let exporter = Exporter::start();
@@ -368,10 +368,11 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
     end_after_return(client, target, overlapping);
 }
 
-/// The abandoned worker has read the sectors that it writes a part of, and keeps their locks. They are locks of its session: the next one
-/// writes beside them at once. What shares a sector with the write is refused, as the worker would undo it.
+/// The abandoned worker has read the sectors for a partial write, and keeps their locks. They are locks of its
+/// session: the next one can write next to them at once. A write that shares a sector is refused, because the worker
+/// would undo it.
 #[test]
-fn an_abandoned_worker_holds_up_no_write_to_the_same_file() {
+fn abandoned_worker_does_not_block_writes_to_the_same_file() {
     let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let flags = format!(
@@ -381,7 +382,7 @@ fn an_abandoned_worker_holds_up_no_write_to_the_same_file() {
     let target = start_with(&flags, &patience);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
-    // Ends in the first sector of the last 64 KiB of a block: they are the unit of the locks.
+    // Ends in the first sector of the last 64 KiB of a block: the granule of the locks.
     let end = EXPORTED - (64 << 10) + 20;
     let held = request(IoMessageType::Write, 0, 10, end - 10);
     hold_worker(&target, &exporter, &agent, held);
@@ -405,7 +406,7 @@ fn an_abandoned_worker_holds_up_no_write_to_the_same_file() {
     assert_eq!(same_sector, expected);
 }
 
-/// Begins this write in a session of its own, and leaves while the worker waits for the exporter's agent.
+/// Starts this write in a session of its own, and disconnects while the worker waits for the exporter's agent.
 fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: Repr) {
     let (_, region, map) = memory(BLOCK);
     let mut service = target.connect();
@@ -413,7 +414,7 @@ fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: R
     let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
     agent.slow_down(true);
     held.send(write);
-    // Time for the worker to be in the middle of it.
+    // Until the worker is in the middle of it.
     while !agent.was_asked() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -433,18 +434,18 @@ fn end_after_return(mut client: Client, target: Target, overlapping: Repr) -> Ex
     exit
 }
 
-/// Stands between importers and the agent of an exporter, and answers late.
+/// A proxy between importers and the agent of an exporter that delays answers.
 struct SlowAgent {
     is_slow: Arc<AtomicBool>,
-    /// A request came while it was slow.
+    /// A request arrived while it was slow.
     was_asked: Arc<AtomicBool>,
 }
 
 impl SlowAgent {
-    /// Time for each answer. Importers give up an agent that takes 3 s.
+    /// Delay of each answer. Importers give up an agent after 3 s.
     const DELAY: Duration = Duration::from_secs(2);
 
-    /// Takes the place of the agent that this export names.
+    /// Takes the place of the agent named in this export.
     fn before(export: &[u8]) -> Self {
         let digits: String = export.iter().map(|byte| format!("{byte:02x}")).collect();
         let directory = runtime_directory();
@@ -500,7 +501,7 @@ fn seqpacket() -> OwnedFd {
     rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket")
 }
 
-/// Passes a message on, with its descriptors. `false` at the end.
+/// Forwards a message with its descriptors. Returns `false` at the end of the connection.
 fn pass(from: &OwnedFd, to: &OwnedFd) -> bool {
     let mut bytes = vec![0; 64 << 10];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
@@ -531,7 +532,7 @@ fn pass(from: &OwnedFd, to: &OwnedFd) -> bool {
     rustix::net::sendmsg(to, &message, &mut control, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// Connects, and tries again as long as the target serves another client.
+/// Connects, with retries while the target serves another client.
 fn connect_when_free(target: &Target) -> Service {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -545,7 +546,7 @@ fn connect_when_free(target: &Target) -> Service {
     }
 }
 
-/// Where softdoca keeps its sockets for this process and its children.
+/// softdoca's runtime directory of this process and its children.
 fn runtime_directory() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     match (
@@ -558,20 +559,21 @@ fn runtime_directory() -> PathBuf {
     }
 }
 
-/// Bytes of a message, which `fill` changes.
+/// Builds a message; `fill` sets its bytes.
 fn message(fill: impl FnOnce(&mut [u8; io_message::SIZE])) -> [u8; io_message::SIZE] {
     let mut bytes = [0; io_message::SIZE];
     fill(&mut bytes);
     bytes
 }
 
-/// The bytes are put together by hand, from the documented layout.
+/// The bytes are built by hand from the documented layout.
 #[test]
 fn service_of_3_0_gets_answers_of_3_0() {
     let (target, _file) = target_with_content();
     let mut client = Client::of_release(target.connect(), Release::V3_0);
     let begin = client.memory_address();
-    // Reads a block of the storage at 0 to the memory at 4096, as correlation id 0x01020304 and with bytes where there is no field.
+    // Reads a block at offset 0 to memory offset 4096, with correlation id 0x01020304 and nonzero bytes outside of
+    // fields.
     let request = |address: u64| {
         message(|bytes| {
             bytes.fill(0xee);
@@ -609,7 +611,7 @@ fn service_of_3_0_gets_answers_of_3_0() {
 }
 
 #[test]
-fn service_of_3_1_gets_its_correlation_id_back() {
+fn service_of_3_1_gets_its_correlation_id() {
     let mut file = tempfile::NamedTempFile::new().expect("temporary file");
     file.write_all(&content()).expect("written");
     let target = start(&format!(

@@ -52,7 +52,7 @@ fn help_and_version_succeed_after_the_banner() {
 }
 
 #[test]
-fn wrong_usage_fails_and_says_what_is_wrong() {
+fn usage_error_exits_with_failure_and_names_the_flag() {
     let cpu = cpu();
     for (args, code, part) in [
         (String::new(), 2, "--device"),
@@ -89,7 +89,7 @@ fn wrong_usage_fails_and_says_what_is_wrong() {
 }
 
 #[test]
-fn what_it_stores_is_told() {
+fn query_returns_the_geometry() {
     let target = start("--block-size 512 --block-count 9");
     let details = StorageDetails {
         total_size: 9 * 512,
@@ -100,7 +100,7 @@ fn what_it_stores_is_told() {
 }
 
 #[test]
-fn refused_requests_leave_the_session_where_it_was() {
+fn refused_requests_leave_the_session_state_unchanged() {
     let target = start("");
     let mut service = target.connect();
     let (code, text) = service.refused(Payload::StartStorageRequest);
@@ -136,7 +136,7 @@ fn refused_requests_leave_the_session_where_it_was() {
 }
 
 #[test]
-fn a_service_that_leaves_or_sends_malformed_frames_ends_its_session() {
+fn disconnection_or_malformed_frame_ends_the_session() {
     let target = start("");
     let mut service = target.connect();
     service.request(Payload::QueryStorageRequest);
@@ -158,9 +158,10 @@ fn a_service_that_leaves_or_sends_malformed_frames_ends_its_session() {
     assert!(exit.stderr.contains("127.0.0.1"), "it says who: {exit:?}");
 }
 
-/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or keeps others out.
+/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or locks
+/// out other clients.
 #[test]
-fn connections_without_a_valid_first_request_are_no_sessions() {
+fn connections_without_a_valid_first_request_do_not_count_as_sessions() {
     let target = start("");
     drop(target.connect());
     let mut malformed = target.connect();
@@ -192,7 +193,7 @@ fn connections_without_a_valid_first_request_are_no_sessions() {
 
 /// With `--sessions forever`, a port probe does not make a clean stop a failure.
 #[test]
-fn a_probed_target_stops_cleanly() {
+fn target_stops_cleanly_after_port_probes() {
     let target = start("--sessions forever");
     for _ in 0..20 {
         drop(target.connect());
@@ -205,9 +206,9 @@ fn a_probed_target_stops_cleanly() {
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
 }
 
-/// A client that sends requests and reads no answers costs neither memory nor log without bound.
+/// A client that sends requests and does not read the answers must not cost unlimited memory or log.
 #[test]
-fn a_client_that_reads_no_answers_is_disconnected() {
+fn client_that_does_not_read_answers_is_disconnected() {
     use std::io::Write as _;
     let target = start("--sessions forever");
     let stream = std::net::TcpStream::connect(("127.0.0.1", target.port)).expect("connected");
@@ -258,9 +259,9 @@ fn a_client_that_reads_no_answers_is_disconnected() {
     );
 }
 
-/// The memory of an init request is checked before any of it is allocated.
+/// The memory of an init request is checked before it is allocated.
 #[test]
-fn an_init_request_over_the_limits_is_refused() {
+fn init_request_over_the_limits_is_refused() {
     let target = start("--max-transactions 100000 --max-session-memory 64");
     let mut service = target.connect();
     service.request(Payload::QueryStorageRequest);
@@ -290,7 +291,7 @@ fn an_init_request_over_the_limits_is_refused() {
 }
 
 #[test]
-fn signals_end_it_at_any_moment() {
+fn signal_stops_the_target_in_any_state() {
     for (signal, connect) in [
         (Signal::INT, false),
         (Signal::TERM, false),

@@ -14,7 +14,7 @@ use wire::release::Release;
 
 use super::{Exit, PATIENCE, Service, Target};
 
-/// Bytes of a block.
+/// Size of a block.
 pub const BLOCK: usize = 4096;
 /// Tokens of the two tasks.
 const SEND: u64 = 1;
@@ -32,7 +32,7 @@ pub fn memory(length: usize) -> (Device, Arc<MemoryRegion>, Mmap) {
     (device, memory, map)
 }
 
-/// A service with one worker and one transaction. Fields are in the order in which they are dropped.
+/// A service with one worker and one transaction. Fields are in drop order.
 pub struct Client {
     send: Task,
     receive: Task,
@@ -41,7 +41,7 @@ pub struct Client {
     _control: (Rdma, RdmaConnection),
     _data: (Rdma, RdmaConnection),
     pe: Pe,
-    /// What the target reads and writes.
+    /// The target reads and writes this memory.
     pub memory: Arc<MemoryRegion>,
     memory_map: Mmap,
     pub service: Service,
@@ -52,7 +52,7 @@ impl Client {
         Self::with(service, BLOCK * 2, Payload::QueryStorageRequest).0
     }
 
-    /// With so many bytes of memory, after this query; and the answer to it.
+    /// Creates a client with this much memory, after this query; returns it with the response.
     pub fn with(mut service: Service, memory_size: usize, query: Payload) -> (Self, Payload) {
         let (device, memory, memory_map) = memory(memory_size);
         let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
@@ -61,7 +61,7 @@ impl Client {
         (client, described)
     }
 
-    /// A client of another release, after a query.
+    /// Creates a client of another release, after a query.
     pub fn of_release(mut service: Service, release: Release) -> Self {
         let (device, memory, memory_map) = memory(BLOCK * 2);
         let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
@@ -69,7 +69,7 @@ impl Client {
         Self::with_init(service, init(export, 2), release, (memory, memory_map))
     }
 
-    /// A client whose memory is behind this export, after the query.
+    /// Creates a client whose memory is that of this export, after the query.
     pub fn with_export(
         service: Service,
         mmap_export_blob: Bytes,
@@ -151,12 +151,12 @@ impl Client {
         }
     }
 
-    /// The address that the memory begins at.
+    /// Address of the memory.
     pub fn memory_address(&self) -> u64 {
         self.memory_map.base_address()
     }
 
-    /// Sends these bytes as a request and returns the answer.
+    /// Sends these bytes as a request and returns the response.
     pub fn exchange(&mut self, request: &[u8]) -> Repr {
         let bytes = self.exchange_bytes(request);
         assert_eq!(bytes[40..], [0; 24], "zeros where there is no field");
@@ -166,7 +166,7 @@ impl Client {
         answer
     }
 
-    /// Sends these bytes as a request and returns those of the answer.
+    /// Sends these bytes as a request and returns the bytes of the response.
     pub fn exchange_bytes(&mut self, request: &[u8]) -> [u8; io_message::SIZE] {
         self.result.reset_data().expect("reset");
         self.receive.submit().expect("receive");
@@ -191,7 +191,7 @@ impl Client {
         bytes
     }
 
-    /// Sends this request and does not wait for its answer.
+    /// Sends this request and does not wait for its response.
     pub fn send(&mut self, request: Repr) {
         self.request
             .write_data(&request.to_bytes())

@@ -21,7 +21,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// What a process left behind.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Exit {
     pub status: ExitStatus,
@@ -48,12 +48,12 @@ pub fn cpu() -> String {
         .to_string()
 }
 
-/// Starts a target on a free port, with one CPU and these further flags.
+/// Starts a target on a free port, with one CPU and these additional flags.
 pub fn start(args: &str) -> Target {
     start_with(args, &[])
 }
 
-/// The same, with these variables in its environment.
+/// As [`start`], with these environment variables.
 pub fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     let args = format!("-d 03:00.0 --listen-port 0 --cpu {} {args}", cpu());
     let mut command = command(&args);
@@ -102,7 +102,7 @@ impl Target {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
-    /// Waits for the end, which must come soon.
+    /// Waits for the process to exit, which must be soon.
     pub fn wait(mut self) -> Exit {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -128,9 +128,9 @@ impl Target {
     }
 }
 
-/// Runs a target that is expected to end by itself, soon: one that listens instead is killed.
+/// Runs a target that is expected to exit soon by itself: if it listens instead, it is killed.
 pub fn run_to_exit(mut command: Command) -> Exit {
-    // Of its own, with what a shell has started.
+    // A process group, to include processes started by the shell.
     command.process_group(0);
     let mut child = command.spawn().expect("started");
     let deadline = Instant::now() + PATIENCE;
@@ -156,7 +156,7 @@ impl Drop for Target {
     }
 }
 
-/// The service's end of the control channel.
+/// The service's side of the control channel.
 pub struct Service {
     stream: TcpStream,
     decoder: FrameDecoder,
@@ -178,7 +178,7 @@ impl Service {
         self.stream.write_all(bytes).expect("written");
     }
 
-    /// The next message; `None` when the target closed the connection.
+    /// Next message; `None` when the target has closed the connection.
     pub fn receive(&mut self) -> Option<Message> {
         loop {
             if let Some(message) = self.decoder.next().expect("a valid frame") {
@@ -202,7 +202,7 @@ impl Service {
         peeked.is_ok()
     }
 
-    /// Sends a request and returns the payload of its answer.
+    /// Sends a request and returns the payload of its response.
     pub fn request(&mut self, payload: Payload) -> Payload {
         self.next_id += 1;
         let request = Message {

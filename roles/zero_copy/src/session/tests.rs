@@ -1,18 +1,21 @@
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::control::ChannelEvent;
-use role_common::service::session::Event;
-use role_common::service::session::MAX_TRANSACTIONS;
+use role_common::service::session::{Action, Event, Job, MAX_TRANSACTIONS, Outcome};
+use role_target::session::{
+    Action as TargetAction, Event as TargetEvent, Geometry, Job as TargetJob,
+    Outcome as TargetOutcome,
+};
 use wire::control::{
     ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
     StorageDetails,
 };
-
 use wire::release::Release;
-use world::{TIMEOUT, World};
 
-mod world;
+use super::{Passthrough, Session};
 
 fn init(core_count: u32, transaction_count: u32) -> Payload {
     let mmap_export_blob = Bytes::from_static(b"host memory");
@@ -24,7 +27,7 @@ fn init(core_count: u32, transaction_count: u32) -> Payload {
 }
 
 #[test]
-fn the_target_s_extensions_are_announced_to_an_initiator_that_announces_its_own() {
+fn target_extensions_are_announced_to_an_initiator_that_announces_its_own() {
     use wire::control::{AnnouncedStorage, FEATURE_FLUSH, FeatureQuery};
     let details = StorageDetails {
         total_size: 4096,
@@ -156,7 +159,7 @@ fn a_session_from_query_to_shutdown() {
 }
 
 #[test]
-fn requests_that_are_not_due_are_refused_and_change_nothing() {
+fn unexpected_requests_are_refused_and_leave_the_state_unchanged() {
     let mut world = World::new(1, 1);
     let error = world.error(Payload::StartStorageRequest);
     assert_eq!(error.error_code, ErrorCode::UNEXPECTED.0);
@@ -184,15 +187,15 @@ fn requests_that_are_not_due_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn counts_out_of_range_are_refused_here() {
+fn counts_out_of_range_are_refused_by_the_service() {
     let mut world = World::new(1, 8);
     world.request(Payload::QueryStorageRequest);
     for (cores, transactions, part) in [
         (0, 1, "expected 1 to 1, as many --cpu as this service"),
-        (2, 1, "2 came"),
+        (2, 1, "got 2"),
         (1, 0, "transactions per core"),
-        (1, u32::MAX, "4294967295 came"),
-        (1, MAX_TRANSACTIONS + 1, "4001 came"),
+        (1, u32::MAX, "got 4294967295"),
+        (1, MAX_TRANSACTIONS + 1, "got 4001"),
     ] {
         let error = world.error(init(cores, transactions));
         assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
@@ -206,7 +209,7 @@ fn counts_out_of_range_are_refused_here() {
 }
 
 #[test]
-fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
+fn memory_map_may_be_replaced_after_a_failed_import() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     world.failing_job = "PrepareMemory";
@@ -220,7 +223,7 @@ fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
 }
 
 #[test]
-fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
+fn error_of_the_target_is_forwarded_and_ends_the_session() {
     let mut world = World::new(4, 1);
     world.request(Payload::QueryStorageRequest);
     let error = world.error(init(4, 1));
@@ -228,7 +231,7 @@ fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
     assert!(
         error
             .message
-            .contains("as many --cpu as this target has, 4 came"),
+            .contains("as many --cpu as this target has, got 4"),
         "{}",
         error.message
     );
@@ -236,7 +239,7 @@ fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
 }
 
 #[test]
-fn a_failed_job_is_told_and_ends_the_session() {
+fn failed_job_is_reported_and_ends_the_session() {
     for job in ["CreateWorker", "Export", "Connect"] {
         let mut world = World::new(1, 1);
         world.request(Payload::QueryStorageRequest);
@@ -247,7 +250,7 @@ fn a_failed_job_is_told_and_ends_the_session() {
 }
 
 #[test]
-fn a_silent_target_is_a_timeout_for_the_initiator_too() {
+fn unresponsive_target_is_reported_to_the_initiator_as_timeout() {
     let mut world = World::new(1, 1);
     assert_eq!(
         world.service.poll_timeout(),
@@ -277,7 +280,7 @@ fn a_silent_target_is_a_timeout_for_the_initiator_too() {
 }
 
 #[test]
-fn missing_and_lingering_consumers_are_timeouts() {
+fn missing_and_lingering_consumers_time_out() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     world.request(init(1, 1));
@@ -306,7 +309,7 @@ fn missing_and_lingering_consumers_are_timeouts() {
 }
 
 #[test]
-fn a_request_while_another_is_processed_is_refused() {
+fn request_while_another_is_processed_is_refused() {
     let mut world = World::new(1, 1);
     world.target_is_silent = true;
     assert_eq!(world.request(Payload::QueryStorageRequest), None);
@@ -322,11 +325,14 @@ fn a_request_while_another_is_processed_is_refused() {
 }
 
 #[test]
-fn peers_that_leave_end_the_session() {
+fn disconnection_of_a_peer_ends_the_session() {
     let mut world = World::running();
     world.client(ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("initiator left"),
+        world
+            .ended_with()
+            .message
+            .contains("initiator disconnected"),
         "{:?}",
         world.end
     );
@@ -335,7 +341,10 @@ fn peers_that_leave_end_the_session() {
     let mut world = World::running();
     world.storage(ChannelEvent::Closed);
     assert!(
-        world.ended_with().message.contains("storage target left"),
+        world
+            .ended_with()
+            .message
+            .contains("storage target disconnected"),
         "{:?}",
         world.end
     );
@@ -349,7 +358,7 @@ fn peers_that_leave_end_the_session() {
     };
     assert_eq!(error.error_code, ErrorCode::CONNECTION_RESET.0);
 
-    // After the end, a peer may leave.
+    // After the end, a peer may disconnect.
     let mut world = World::running();
     world.request(Payload::StopStorageRequest);
     world.client(ChannelEvent::ConsumerExpired(11));
@@ -361,7 +370,7 @@ fn peers_that_leave_end_the_session() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_end_the_session() {
+fn unsolicited_answers_end_the_session() {
     let mut world = World::new(1, 1);
     let busy = ErrorResponse {
         error_code: ErrorCode::IN_USE.0,
@@ -407,7 +416,7 @@ fn answers_that_nobody_asked_for_end_the_session() {
 }
 
 #[test]
-fn a_connection_for_another_context_is_refused() {
+fn connection_for_another_context_is_refused() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
     // The target's init is answered, its connections are not.
@@ -439,7 +448,7 @@ fn a_connection_for_another_context_is_refused() {
 }
 
 #[test]
-fn a_failing_worker_or_a_signal_ends_the_session_once() {
+fn failed_worker_or_signal_ends_the_session_once() {
     let mut world = World::running();
     world
         .service
@@ -456,7 +465,7 @@ fn a_failing_worker_or_a_signal_ends_the_session_once() {
 }
 
 #[test]
-fn target_is_asked_in_the_release_of_the_initiator() {
+fn requests_to_the_target_use_the_release_of_the_initiator() {
     let mut world = World::new(2, 2);
     world.request(Payload::QueryStorageRequest);
     let (init, _) = init(1, 16).as_init_storage().expect("an init request");
@@ -464,4 +473,183 @@ fn target_is_asked_in_the_release_of_the_initiator() {
     assert_eq!(world.request(request), Some(Payload::InitStorageResponse));
     assert_eq!(world.service.release(), Release::V3_0);
     assert_eq!(world.target.release(), Release::V3_0);
+}
+
+// A session of the service between the test, as initiator, and the session of a target.
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A session of a service between the test, as initiator, and the session of a target.
+struct World {
+    now: Instant,
+    service: Session,
+    target: role_target::session::Session,
+    /// Jobs of service and target, in order.
+    jobs: Vec<String>,
+    /// Messages that reached the initiator.
+    answers: Vec<Message>,
+    /// Correlation and message ids that reached the target.
+    forwarded: Vec<(u32, u32)>,
+    end: Option<Result<(), Failure>>,
+    /// `true` if the target's responses are held back.
+    target_is_silent: bool,
+    /// Job of the service that must fail, by the start of its name.
+    failing_job: &'static str,
+    next_id: u32,
+}
+
+impl World {
+    fn new(service_cpus: u32, target_cpus: u32) -> Self {
+        let mut world = Self {
+            now: Instant::now(),
+            service: Session::new(Passthrough, service_cpus, TIMEOUT),
+            target: role_target::session::Session::new(
+                Geometry {
+                    block_size: 512,
+                    block_count: 8,
+                },
+                target_cpus,
+            ),
+            jobs: Vec::new(),
+            answers: Vec::new(),
+            forwarded: Vec::new(),
+            end: None,
+            target_is_silent: false,
+            failing_job: "nothing",
+            next_id: 1000,
+        };
+        for target in 0..1 {
+            let event = ChannelEvent::Connected;
+            world
+                .service
+                .handle(Event::Storage { target, event }, world.now);
+        }
+        world.run();
+        world
+    }
+
+    fn run(&mut self) {
+        while let Some(action) = self.service.poll_action() {
+            assert!(self.end.is_none(), "{action:?} after the end");
+            match action {
+                Action::Announce | Action::Leave { .. } | Action::Stalled { .. } => {}
+                Action::SendToClient(message) => self.answers.push(message),
+                Action::SendToStorage { message, .. } => self.target_receives(message),
+                Action::Do(job) => {
+                    let name = format!("{job:?}");
+                    let outcome = match job {
+                        _ if name.starts_with(self.failing_job) => {
+                            Err(Failure::invalid("the job failed"))
+                        }
+                        Job::PrepareMemory(memory) => Ok(Outcome::Exported(Bytes::from(
+                            [&memory.mmap_export_blob[..], b" for rdma"].concat(),
+                        ))),
+                        Job::Export { .. } => {
+                            Ok(Outcome::Exported(Bytes::from_static(b"service end")))
+                        }
+                        _ => Ok(Outcome::Done),
+                    };
+                    self.jobs.push(name);
+                    self.service.handle(Event::JobDone(outcome), self.now);
+                }
+                Action::End(result) => self.end = Some(result),
+            }
+        }
+    }
+
+    fn target_receives(&mut self, message: Message) {
+        self.forwarded
+            .push((message.correlation_id, message.message_id));
+        if self.target_is_silent {
+            return;
+        }
+        self.target.handle(
+            TargetEvent::Service(ChannelEvent::Message(message)),
+            self.now,
+        );
+        let answer = loop {
+            match self.target.poll_action().expect("an answer") {
+                TargetAction::Send(answer) => break answer,
+                TargetAction::Do(job) => {
+                    self.jobs.push(format!("target {job:?}"));
+                    let outcome = match job {
+                        TargetJob::Connect(_) => {
+                            TargetOutcome::Exported(Bytes::from_static(b"target end"))
+                        }
+                        _ => TargetOutcome::Done,
+                    };
+                    self.target
+                        .handle(TargetEvent::JobDone(Ok(outcome)), self.now);
+                }
+                TargetAction::End(result) => panic!("{result:?}"),
+            }
+        };
+        let event = ChannelEvent::Message(answer);
+        self.service
+            .handle(Event::Storage { target: 0, event }, self.now);
+    }
+
+    fn client(&mut self, event: ChannelEvent) {
+        self.service.handle(Event::Client(event), self.now);
+        self.run();
+    }
+
+    fn storage(&mut self, event: ChannelEvent) {
+        self.service
+            .handle(Event::Storage { target: 0, event }, self.now);
+        self.run();
+    }
+
+    /// Sends a request and returns the response, if it was immediate.
+    fn request(&mut self, payload: Payload) -> Option<Payload> {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 77,
+            payload,
+        };
+        self.client(ChannelEvent::Message(request));
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Option<Payload> {
+        let answer = self.answers.pop()?;
+        assert!(self.answers.is_empty(), "one answer per request");
+        assert_eq!(
+            (answer.message_id, answer.correlation_id),
+            (self.next_id, 77),
+            "the request's ids come back"
+        );
+        Some(answer.payload)
+    }
+
+    fn error(&mut self, payload: Payload) -> ErrorResponse {
+        match self.request(payload) {
+            Some(Payload::ErrorResponse(error)) => error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    fn ended_with(&self) -> &Failure {
+        self.end
+            .as_ref()
+            .expect("the end")
+            .as_ref()
+            .expect_err("a failure")
+    }
+
+    /// Creates a session with two workers whose data path is running.
+    fn running() -> Self {
+        let mut world = Self::new(2, 2);
+        world.request(Payload::QueryStorageRequest);
+        world.request(init(2, 64));
+        world.client(ChannelEvent::ConsumerAdded(11));
+        world.client(ChannelEvent::ConsumerAdded(12));
+        assert_eq!(
+            world.request(Payload::StartStorageRequest),
+            Some(Payload::StartStorageResponse)
+        );
+        world.jobs.clear();
+        world
+    }
 }

@@ -1,4 +1,4 @@
-//! The service as a process, with I/O: this test is the initiator and the target.
+//! The service as a process, with I/O: this test is both initiator and target.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 const TRANSACTIONS: u32 = 4;
 
-/// One message buffer with a task that receives into it and one that sends from it.
+/// A message buffer with a receive task and a send task.
 struct Port {
     receive: Task,
     send: Task,
@@ -42,7 +42,7 @@ impl Port {
     }
 }
 
-/// Two of these make a deployment: the fast path of the initiator, the RDMA contexts of the target.
+/// One side of a deployment: the initiator's fast path, or the target's RDMA contexts.
 struct Side {
     port: Port,
     arrived: VecDeque<Vec<u8>>,
@@ -92,7 +92,7 @@ impl Side {
     }
 }
 
-/// Fields are in the order in which they are dropped.
+/// Fields are in drop order.
 struct Deployment {
     initiator: Side,
     target: Side,
@@ -202,7 +202,7 @@ impl Deployment {
             pe,
         };
 
-        // The service's consumer appeared during init, and start waits for ours.
+        // The service's consumer appeared during init, and start waits for the initiator's.
         let [ChannelEvent::ConsumerAdded(service_consumer)] = world.consumers[..] else {
             panic!("expected the service's consumer, got {:?}", world.consumers);
         };
@@ -264,7 +264,7 @@ fn requests_and_results_pass_unchanged() {
             ..READ
         }
         .to_bytes();
-        // Bytes that belong to no field, which another implementation leaves as they are.
+        // Bytes outside of fields, which other implementations do not clear.
         request[50] = 0xaa;
         deployment.initiator.send(&request);
         assert_eq!(deployment.target.receive(), request, "verbatim");
@@ -291,7 +291,7 @@ fn requests_and_results_pass_unchanged() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_here() {
+fn invalid_requests_are_answered_by_the_service() {
     let mut deployment = Deployment::new();
     let mut unknown = READ.to_bytes();
     unknown[3] = 7;
@@ -320,7 +320,7 @@ fn what_is_no_request_is_answered_here() {
 }
 
 #[test]
-fn a_result_that_nobody_asked_for_is_not_passed_on() {
+fn unsolicited_result_is_not_forwarded() {
     let mut deployment = Deployment::new();
     let stray = Repr {
         user_data: 7,
@@ -329,7 +329,7 @@ fn a_result_that_nobody_asked_for_is_not_passed_on() {
     // More often than there are buffers.
     for _ in 0..TRANSACTIONS * 5 {
         deployment.target.send(&stray.answer(0).to_bytes());
-        // While it answers these itself, it comes by what the target has sent.
+        // While it answers these itself, it handles messages of the target.
         for _ in 0..3 {
             deployment.initiator.send(&READ.to_bytes()[..40]);
             let answer = deployment.initiator.receive();
@@ -352,7 +352,7 @@ fn a_result_that_nobody_asked_for_is_not_passed_on() {
 }
 
 #[test]
-fn a_session_to_its_end_has_statistics() {
+fn complete_session_prints_statistics() {
     let mut deployment = Deployment::new();
     deployment.initiator.send(&READ.to_bytes());
     assert_eq!(deployment.target.receive(), READ.to_bytes());
@@ -373,7 +373,7 @@ fn a_session_to_its_end_has_statistics() {
         deployment.world.consumers
     );
 
-    // And it forwards shutdown when we have left it.
+    // And it forwards shutdown once the initiator's consumers have expired.
     deployment.world.send(Payload::ShutdownRequest);
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(deployment.world.target.poll(), Ok(None));
@@ -396,7 +396,7 @@ fn a_session_to_its_end_has_statistics() {
 }
 
 #[test]
-fn a_target_that_sends_no_result_ends_the_service() {
+fn missing_result_of_the_target_ends_the_service() {
     let mut deployment = Deployment::new();
     deployment.initiator.send(&READ.to_bytes());
     assert_eq!(deployment.target.receive(), READ.to_bytes());

@@ -18,11 +18,11 @@ fn details() -> StorageDetails {
     }
 }
 
-/// A port that nobody listens on: tcpmux, which is below those that tests get.
+/// A port on which nothing listens: tcpmux, which is below the ports used by tests.
 const UNUSED_PORT: u16 = 1;
 
 #[test]
-fn usage_decides_about_the_exit_code() {
+fn exit_code_reflects_usage_errors() {
     let cpu = cpu();
     let valid = format!("-d 03:00.0 -r 3b:00.0 --storage-server 127.0.0.1:1 --cpu {cpu}");
     for (args, code, part) in [
@@ -56,7 +56,7 @@ fn usage_decides_about_the_exit_code() {
 }
 
 #[test]
-fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
+fn signal_stops_a_service_that_waits_for_its_peers() {
     let service = start(UNUSED_PORT, "");
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
@@ -65,7 +65,7 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
     let target = TcpListener::bind("127.0.0.1:0").expect("bound");
     let service = start(target.local_addr().expect("address").port(), "");
     let (mut target, _) = target.accept().expect("connected");
-    // Connected to its target, it begins to wait for an initiator.
+    // Connected to its target, it starts to wait for an initiator.
     drop(connect(&service));
     service.signal(Signal::TERM);
     service.fails_saying("query_storage_request of the initiator");
@@ -73,9 +73,9 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
-/// A target that refuses connections is announced once, and given up after the control timeout.
+/// A target that refuses connections is reported once, and given up after the control timeout.
 #[test]
-fn a_refused_connection_obeys_the_control_timeout() {
+fn refused_connection_is_retried_until_the_control_timeout() {
     let begin = Instant::now();
     let service = start(UNUSED_PORT, "--control-timeout 1");
     let exit = service.wait();
@@ -94,7 +94,7 @@ fn requests_are_forwarded_and_answered() {
     assert_eq!(asked, Payload::QueryStorageRequest);
     assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
 
-    // Refused here, and the target does not hear of them.
+    // Refused by the service, without a request to the target.
     world.send(Payload::StartStorageRequest);
     assert!(
         error(world.answer())
@@ -119,7 +119,7 @@ fn requests_are_forwarded_and_answered() {
 }
 
 #[test]
-fn the_words_of_the_target_reach_the_initiator() {
+fn error_text_of_the_target_reaches_the_initiator() {
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     let refusal = ErrorResponse {
@@ -134,7 +134,7 @@ fn the_words_of_the_target_reach_the_initiator() {
 }
 
 #[test]
-fn a_silent_target_is_a_timeout() {
+fn unresponsive_target_times_out() {
     let mut world = World::new("--control-timeout 1");
     let start = Instant::now();
     world.send(Payload::QueryStorageRequest);
@@ -149,9 +149,9 @@ fn a_silent_target_is_a_timeout() {
     world.service.fails_saying("query_storage_response");
 }
 
-/// What arrives while the service itself is stopped is read before anything is judged late.
+/// Messages that arrive while the service itself is stopped are read before timeouts are handled.
 #[test]
-fn a_service_that_was_stopped_does_not_blame_its_target() {
+fn service_that_was_stopped_reads_pending_answers_before_timing_out() {
     let mut world = World::new("--control-timeout 1");
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);
@@ -164,8 +164,8 @@ fn a_service_that_was_stopped_does_not_blame_its_target() {
 }
 
 #[test]
-fn peers_that_leave_end_it() {
-    // One that leaves before it was looked at is as good as none.
+fn disconnection_of_a_peer_ends_the_service() {
+    // A client that disconnects before it was polled is ignored.
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     assert_eq!(
@@ -179,7 +179,7 @@ fn peers_that_leave_end_it() {
         ..
     } = world;
     drop(initiator);
-    service.fails_saying("the initiator left");
+    service.fails_saying("the initiator disconnected");
     assert_eq!(next(&mut target), ChannelEvent::Closed);
 
     let World {
@@ -189,7 +189,7 @@ fn peers_that_leave_end_it() {
         ..
     } = World::new("");
     drop(target);
-    service.fails_saying("the storage target left");
+    service.fails_saying("the storage target disconnected");
     assert_eq!(next(&mut initiator), ChannelEvent::Closed);
 
     // In the middle of a request.
@@ -207,12 +207,15 @@ fn peers_that_leave_end_it() {
     } = world;
     drop(target);
     let told = error(message(&mut initiator).payload);
-    assert!(told.message.contains("the storage target left"), "{told:?}");
-    service.fails_saying("the storage target left");
+    assert!(
+        told.message.contains("the storage target disconnected"),
+        "{told:?}"
+    );
+    service.fails_saying("the storage target disconnected");
 }
 
 #[test]
-fn nonsense_from_the_target_ends_it_and_is_told() {
+fn malformed_message_of_the_target_ends_the_service_and_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let service = start(listener.local_addr().expect("address").port(), "");
     let (mut target, _): (TcpStream, _) = listener.accept().expect("connected");
@@ -223,7 +226,7 @@ fn nonsense_from_the_target_ends_it_and_is_told() {
         payload: Payload::QueryStorageRequest,
     };
     initiator.send(&request).expect("sent");
-    // Once the request is there, the initiator waits for an answer.
+    // Once the request has arrived, the initiator waits for a response.
     target.read_exact(&mut [0; 16]).expect("a request");
     target.write_all(&[0xff; 64]).expect("written");
     let told = error(message(&mut initiator).payload);
@@ -232,7 +235,7 @@ fn nonsense_from_the_target_ends_it_and_is_told() {
 }
 
 #[test]
-fn a_second_initiator_is_refused_and_the_first_is_served() {
+fn second_initiator_is_refused_while_the_first_is_served() {
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);

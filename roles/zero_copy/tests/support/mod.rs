@@ -1,4 +1,4 @@
-//! A running service, between an initiator and a target that the test plays.
+//! A running service between the test as initiator and the test as target.
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 use std::io::Read as _;
@@ -16,7 +16,7 @@ use wire::control::{ErrorResponse, Message, Payload};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a process left behind.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Exit {
     pub status: ExitStatus,
@@ -46,7 +46,7 @@ pub fn cpu() -> usize {
     (0..1024).find(|&cpu| cpus.is_set(cpu)).expect("a CPU")
 }
 
-/// Starts a service for the target at this port, with one CPU and these further flags.
+/// Starts a service for the target at this port, with one CPU and these additional flags.
 pub fn start(port: u16, args: &str) -> Service {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Service {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
-    /// Waits for the end, which must come soon.
+    /// Waits for the process to exit, which must be soon.
     pub fn wait(mut self) -> Exit {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -92,7 +92,7 @@ impl Service {
         }
     }
 
-    /// Waits for an end with a failure that says these words.
+    /// Waits for it to fail with this text.
     pub fn fails_saying(self, words: &str) {
         let exit = self.wait();
         assert_eq!(exit.status.code(), Some(1), "{exit:?}");
@@ -110,7 +110,7 @@ impl Drop for Service {
     }
 }
 
-/// The next event of a channel, which must come soon.
+/// Next event of a channel, which must come soon.
 pub fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     let deadline = Instant::now() + PATIENCE;
@@ -127,11 +127,11 @@ pub fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
     }
 }
 
-/// The next message of a channel on which nothing else is due.
+/// Next message of a channel on which no other event is expected.
 pub fn message(channel: &mut dyn ControlChannel) -> Message {
     match next(channel) {
         ChannelEvent::Message(message) => message,
-        // Of a target, with its first request.
+        // For a target, with its first request.
         ChannelEvent::Connected => message(channel),
         event => panic!(
             "expected a message of the {}, got {event:?}",
@@ -147,12 +147,12 @@ pub fn error(payload: Payload) -> ErrorResponse {
     }
 }
 
-/// A service with its two peers connected.
+/// A service with both peers connected.
 pub struct World {
     pub initiator: ComchClientChannel,
     pub target: TcpServerChannel,
     pub service: Service,
-    /// Consumers of the service that appeared and expired, in the order in which the initiator saw it.
+    /// Events of the service's consumers, in the order seen by the initiator.
     pub consumers: Vec<ChannelEvent>,
     next_id: u32,
 }
@@ -181,7 +181,7 @@ impl World {
         self.initiator.send(&request).expect("sent");
     }
 
-    /// The answer to what was sent last.
+    /// Response to the last request.
     pub fn answer(&mut self) -> Payload {
         let answer = loop {
             match next(&mut self.initiator) {
@@ -199,7 +199,7 @@ impl World {
         answer.payload
     }
 
-    /// Takes the next request at the target, answers it, and returns what it asked for.
+    /// Takes the next request at the target, responds, and returns the request's payload.
     pub fn target_answers(&mut self, answer: impl FnOnce(&Payload) -> Payload) -> Payload {
         let request = message(&mut self.target);
         assert_eq!(

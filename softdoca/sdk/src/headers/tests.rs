@@ -110,6 +110,6 @@ fn declarations_are_those_of_c() {
 }
 
 #[test]
-fn the_text_is_always_the_same() {
+fn headers_are_generated_deterministically() {
     assert_eq!(headers(), headers());
 }

@@ -1,9 +1,10 @@
-//! What carries messages between two connected instances.
+//! Transports for messages between two connected instances.
 //!
-//! Each direction stands alone: the receiving instance makes an [`Inbox`], its peer reaches it with an [`Outbox`]. There are two
-//! transports: [`shared_memory`] for processes of one machine, [`network`] for others. An instance offers both, and the peer chooses.
+//! Each direction is independent: the receiving instance creates an [`Inbox`], its peer sends through an [`Outbox`].
+//! There are two transports: [`shared_memory`] for processes on one machine, [`network`] for others. An instance
+//! offers both, and the peer chooses.
 //!
-//! Reading and writing remote memory is no part of this: an imported mmap knows how to reach its exporter.
+//! Access to remote memory is separate: an imported mmap knows how to reach its exporter.
 
 mod credits;
 pub(super) mod network;
@@ -18,22 +19,22 @@ use crate::error::Result;
 use network::{NetworkInbox, NetworkOutbox};
 use shared_memory::{SharedInbox, SharedOutbox};
 
-/// The receiving end of a connection.
+/// The receiving side of a connection.
 pub(super) enum ConnectionInbox {
-    /// Of a ring, or of an offer that no peer has taken up yet.
+    /// A ring, or an offer that no peer has accepted yet.
     Shared(SharedInbox),
-    /// Of a peer on another machine.
+    /// A peer on another machine.
     Network(NetworkInbox),
 }
 
-/// The sending end of a connection.
+/// The sending side of a connection.
 #[allow(
     clippy::large_enum_variant,
     reason = "the frequent one is the large one, and they are boxed"
 )]
 pub(super) enum ConnectionOutbox {
     Shared(SharedOutbox),
-    /// To a peer on another machine.
+    /// A peer on another machine.
     Network(NetworkOutbox),
 }
 
@@ -63,7 +64,7 @@ impl Inbox for ConnectionInbox {
 
     #[inline]
     unsafe fn read(&self, from: usize, dst: *mut u8, len: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { either!(ConnectionInbox, self, inbox => inbox.read(from, dst, len)) };
     }
 
@@ -92,7 +93,7 @@ impl ConnectionOutbox {
         either!(ConnectionOutbox, self, outbox => outbox.peer())
     }
 
-    /// Can be read, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has died.
     pub(super) fn liveness(&self) -> BorrowedFd<'_> {
         either!(ConnectionOutbox, self, outbox => outbox.liveness())
     }
@@ -106,42 +107,42 @@ impl ConnectionOutbox {
     }
 }
 
-/// What is known of the process at the other end.
+/// State of the peer process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// It has not come yet.
+    /// Not connected yet.
     Expected,
-    /// It is there.
+    /// Connected.
     Present,
-    /// It has ended the connection in good order. What it sent before is still there to be read.
+    /// Closed the connection. Data sent before can still be received.
     Closed,
-    /// It has died, or stopped following the protocol.
+    /// Died, or violated the protocol.
     Lost,
 }
 
-/// A piece of a message that has arrived.
+/// A fragment of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fragment {
-    /// Bytes of data.
+    /// Size of its data in bytes.
     pub len: usize,
-    /// Bytes of immediate data that came with it.
+    /// Size of its immediate data in bytes.
     pub immediate_len: Option<usize>,
     /// Another fragment of the same message follows.
     pub more: bool,
 }
 
-/// Longest message that [`Outbox::send_small`] takes, in bytes: a cache line.
+/// Maximum message size of [`Outbox::send_small`] in bytes: a cache line.
 pub(super) const SMALL: usize = 64;
 
-/// Calls its argument for consecutive pieces of memory, each readable for its length.
+/// Calls its argument for consecutive pieces of memory, each valid for reading its length.
 pub(super) type Fill<'a> = &'a mut dyn FnMut(&mut dyn FnMut(*const u8, usize)) -> Result<()>;
 
-/// The receiving end of one direction.
+/// The receiving side of one direction.
 pub(super) trait Inbox {
-    /// Gives the sender `count` more receives.
+    /// Grants the sender `count` more receives.
     fn post(&mut self, count: u64);
 
-    /// The next fragment, if it has arrived. It stays the current one until [`advance`](Self::advance).
+    /// Next fragment, if it has arrived. It stays current until [`advance`](Self::advance).
     fn peek(&mut self) -> Result<Option<Fragment>>;
 
     /// Copies the immediate data of the current fragment.
@@ -151,44 +152,45 @@ pub(super) trait Inbox {
     ///
     /// # Safety
     ///
-    /// `dst` is writable for `len` bytes.
+    /// `dst` must be valid for writing `len` bytes.
     unsafe fn read(&self, from: usize, dst: *mut u8, len: usize);
 
-    /// Lets the current fragment go.
+    /// Releases the current fragment.
     fn advance(&mut self);
 
-    /// The sender. Cheap: called whenever there is nothing else to do.
+    /// State of the sender. Cheap: called whenever the engine is idle.
     fn peer(&mut self) -> Peer;
 
-    /// This thread will sleep: what arrives from now on wakes its engine.
+    /// This thread is about to sleep: messages from now on must wake its engine.
     fn arm(&mut self);
 
     /// This thread is awake.
     fn disarm(&mut self);
 }
 
-/// The sending end of one direction.
+/// The sending side of one direction.
 pub(super) trait Outbox {
-    /// Keeps a receive of the peer for the next message. True, again and again until that message begins, when it has one.
+    /// Reserves a receive of the peer for the next message. Returns `true` if there is one, also when called again
+    /// before that message starts.
     fn reserve_receive(&mut self) -> bool;
 
-    /// Largest number of bytes, immediate data included, that one fragment takes.
+    /// Maximum size of a fragment in bytes, including immediate data.
     fn max_fragment(&self) -> usize;
 
-    /// Sends a message of at most [`SMALL`] bytes that lie in one run, in one step. `Again`: the peer has no receive, or there
-    /// is no room now; nothing was written.
+    /// Sends a message of at most [`SMALL`] contiguous bytes in one step. `Again`: the peer has no receive, or the
+    /// ring is full; nothing was written.
     ///
     /// # Safety
     ///
-    /// `src` is readable for `len` bytes.
+    /// `src` must be valid for reading `len` bytes.
     unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()>;
 
-    /// Appends a fragment of `len` bytes. The `first` one of a message takes the receive that the caller has reserved;
-    /// `more` says that others of the same message follow. `Again`: no room now, nothing was written.
+    /// Appends a fragment of `len` bytes. The `first` one of a message uses the reserved receive; `more` means that
+    /// others of the same message follow. `Again`: the ring is full, nothing was written.
     ///
     /// # Safety
     ///
-    /// `fill` only gives memory that is readable for its length.
+    /// `fill` must pass memory that is valid for reading its length.
     unsafe fn push(
         &mut self,
         immediate: Option<&[u8]>,
@@ -198,13 +200,13 @@ pub(super) trait Outbox {
         fill: Fill<'_>,
     ) -> Result<()>;
 
-    /// The receiver. Cheap: called whenever there is nothing else to do.
+    /// State of the receiver. Cheap: called whenever the engine is idle.
     fn peer(&self) -> Peer;
 
-    /// Can be read, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has died.
     fn liveness(&self) -> BorrowedFd<'_>;
 
-    /// This thread will sleep: receives and room that come from now on wake its engine.
+    /// This thread is about to sleep: receives and free space from now on must wake its engine.
     fn arm(&mut self);
 
     /// This thread is awake.

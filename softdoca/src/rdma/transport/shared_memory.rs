@@ -1,8 +1,9 @@
-//! The transport between processes of one machine: a ring in shared memory per direction.
+//! Transport between processes on one machine: a ring in shared memory per direction.
 //!
-//! The receiver creates the ring and offers it at its agent under the connection's key. The sender asks that agent, and gets
-//! the ring and the receiver's eventfd for its own eventfd. The agent answers without the receiver's program, which may
-//! sleep meanwhile. The connection to the agent stays open: its end is the other process's end.
+//! The receiver creates the ring and offers it at its agent under the connection's key. The sender requests it from
+//! that agent, and gets the ring and the receiver's eventfd in exchange for its own eventfd. The agent responds
+//! without the receiver's program, which may be asleep. The connection to the agent stays open: its end signals the
+//! end of the other process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,24 +18,24 @@ use crate::error::{Error, Result};
 use crate::ring::{EventFd, Geometry, Message, RingConsumer, RingProducer};
 use crate::runtime::Key;
 
-/// What the sender says to the agent: a greeting and the version of this exchange.
+/// Greeting of the sender to the agent, with a version.
 const CLAIM: [u8; 8] = *b"SDRDMA\0\x01";
 
-/// Room for messages that are larger than small ones, in bytes: a ring holds two of these, or fragments of them.
+/// Space for messages larger than small ones, in bytes: a ring holds two of these, or fragments of them.
 const LARGE_MESSAGE: usize = 32 * 1024;
 
-/// What the connections of one instance share.
+/// State shared by the connections of an instance.
 pub(crate) struct SharedMemory {
-    /// Rung when the engine sleeps and something happens.
+    /// Signalled for events while the engine sleeps.
     wake: Arc<EventFd>,
-    /// Small messages that a ring holds.
+    /// Capacity of a ring in small messages.
     messages: usize,
-    /// The receives, if there may be more than one connection to take them.
+    /// Shared receive counters, if there may be several connections.
     pool: Option<Arc<ReceivePool>>,
 }
 
 impl SharedMemory {
-    /// For an instance of at most `connections` connections and `receives` receive tasks.
+    /// Creates the state for at most `connections` connections and `receives` receive tasks.
     pub(crate) fn new(connections: u16, receives: usize, wake: &Arc<EventFd>) -> Result<Self> {
         let pool = match connections {
             0 | 1 => None,
@@ -47,14 +48,14 @@ impl SharedMemory {
         })
     }
 
-    /// A receive was posted; the [`Inbox::post`] of every connection follows.
+    /// Counts a posted receive; the [`Inbox::post`] of every connection follows.
     pub(crate) fn post(&self) {
         if let Some(pool) = &self.pool {
             pool.post(1);
         }
     }
 
-    /// A new receiving end, offered at this process's agent. `posted` receives wait already.
+    /// Creates a receiving side, offered at this process's agent. `posted` receives are posted already.
     pub(crate) fn offer(&self, posted: usize) -> Result<SharedInbox> {
         let slot = self.pool.as_ref().map(ReceivePool::slot).transpose()?;
         let mut inbox = SharedInbox::offer(self.messages, &self.wake, slot)?;
@@ -62,10 +63,10 @@ impl SharedMemory {
         Ok(inbox)
     }
 
-    /// A sending end for the ring that a peer offers under `key`.
+    /// Creates the sending side of the ring that a peer offers under `key`.
     ///
     /// # Errors
-    /// [`Error::AlreadyExist`] when another peer has it, [`Error::NotFound`] when the peer has ended or withdrawn it,
+    /// [`Error::AlreadyExist`] if another peer has it, [`Error::NotFound`] if the peer has exited or withdrawn it,
     /// [`Error::UnsupportedVersion`] for a peer of another version.
     pub(crate) fn claim(&self, agent: &AgentAddress, key: Key) -> Result<SharedOutbox> {
         let (agent, slot, mut fds) = agent::request(agent, key, &CLAIM, &[self.wake.as_fd()])?;
@@ -91,30 +92,31 @@ impl SharedMemory {
     }
 }
 
-/// The ring on offer, shared with the agent thread.
+/// The offered ring, shared with the agent thread.
 struct Offer {
     ring: OwnedFd,
     /// The pool of receives and the connection's slot in it.
     receives: Option<(OwnedFd, [u8; 8])>,
     /// Wakes the receiving engine.
     wake: Arc<EventFd>,
-    /// The sender's eventfd on its way to the receiver.
+    /// The sender's eventfd, to be taken by the receiver.
     sender: Mutex<Option<OwnedFd>>,
-    /// The connection of a sender on another machine, on its way to the receiver, and the receives that it was told of.
+    /// The connection of a sender on another machine, to be taken by the receiver, and the number of receives it was
+    /// granted.
     network: Mutex<Option<(Stream, u64)>>,
-    /// Receives that were posted before a sender came, when they are this connection's alone.
+    /// Receives posted before a sender connected, if they are this connection's only.
     posted: AtomicU64,
     state: AtomicU32,
-    /// The sender's process has hung up.
+    /// The sender's process has disconnected.
     gone: AtomicBool,
 }
 
 /// Values of [`Offer::state`].
 const OPEN: u32 = 0;
 const CLAIMED: u32 = 1;
-/// A sender on another machine takes it up.
+/// Being accepted by a sender on another machine.
 const RESERVED: u32 = 2;
-/// [`Offer::network`] is there.
+/// [`Offer::network`] is set.
 const CONNECTED: u32 = 3;
 
 impl Offer {
@@ -178,17 +180,17 @@ fn duplicate(fd: &impl AsFd) -> Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
-/// Receives from a ring that this process made.
+/// Receives from a ring created by this process.
 pub(crate) struct SharedInbox {
     ring: RingConsumer,
     current: Option<Message>,
-    /// A message has begun and not ended.
+    /// A message is incomplete.
     within_message: bool,
     slot: Option<Slot>,
     offer: Arc<Offer>,
     /// The sender's eventfd was taken over.
     attached: bool,
-    /// Last: the ring is marked as closed before the sender's connection to the agent ends.
+    /// Last field: the ring is marked as closed before the sender's connection to the agent ends.
     publication: PublishGuard,
     /// Absent when this process does not use the network.
     _network: Option<NetworkGuard>,
@@ -196,7 +198,7 @@ pub(crate) struct SharedInbox {
 
 impl SharedInbox {
     fn offer(messages: usize, wake: &Arc<EventFd>, slot: Option<Slot>) -> Result<Self> {
-        // Who never receives needs no room.
+        // An instance that never receives needs no space.
         let largest = if messages == 0 { 0 } else { LARGE_MESSAGE };
         let ring = RingConsumer::create(Geometry::for_messages(messages, largest))?;
         let receives = match &slot {
@@ -232,7 +234,7 @@ impl SharedInbox {
         })
     }
 
-    /// The connection of a sender on another machine that has taken up the offer.
+    /// Takes the connection of a sender on another machine that has accepted the offer.
     #[inline]
     pub(crate) fn take_stream(&self) -> Option<(Stream, u64)> {
         if self.attached || self.offer.state.load(Ordering::Relaxed) != CONNECTED {
@@ -245,26 +247,26 @@ impl SharedInbox {
             .take()
     }
 
-    /// The pool of receives as this connection's sender sees it, if there is one.
+    /// The pool of receives as seen by this connection's sender, if there is one.
     pub(super) fn shared_receives(&self) -> Result<Option<SharedReceives>> {
         let open =
             |slot: &Slot| SharedReceives::open(duplicate(&slot.pool().memfd())?, &slot.encode());
         self.slot.as_ref().map(open).transpose()
     }
 
-    /// A message has come that has taken a receive of the pool.
+    /// Counts a message that has taken a receive of the pool.
     pub(super) fn count_message(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.count_message();
         }
     }
 
-    /// What the sender has to know.
+    /// Reply to the sender.
     pub(crate) fn key(&self) -> Key {
         self.publication.key()
     }
 
-    /// Learns how to wake the sender, once it has come.
+    /// Takes over the sender's eventfd, once it has connected.
     #[inline]
     fn attach(&mut self) {
         if !self.attached && self.offer.state.load(Ordering::Acquire) == CLAIMED {
@@ -282,9 +284,9 @@ impl SharedInbox {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(sender) = sender {
-            // Whatever else it sent as its eventfd will not wake it; it looks by itself after some milliseconds.
+            // An invalid eventfd only means that the sender is not woken; it polls after some milliseconds.
             let _ = self.ring.set_producer(sender);
-            // It may sleep since before its eventfd was known here.
+            // It may have been asleep since before its eventfd was known here.
             self.ring.post(0);
         }
     }
@@ -294,7 +296,7 @@ impl Inbox for SharedInbox {
     #[inline]
     fn post(&mut self, count: u64) {
         self.attach();
-        // With a pool, the ring only wakes the sender.
+        // With a pool, the ring is only used to wake the sender.
         let count = if self.slot.is_some() { 0 } else { count };
         if !self.attached {
             self.offer.posted.fetch_add(count, Ordering::Relaxed);
@@ -324,7 +326,7 @@ impl Inbox for SharedInbox {
     #[inline]
     unsafe fn read(&self, from: usize, dst: *mut u8, len: usize) {
         if let Some(message) = &self.current {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's guarantee.
             unsafe { self.ring.read(message, from, dst, len) };
         }
     }
@@ -363,14 +365,14 @@ impl Inbox for SharedInbox {
     }
 }
 
-/// Sends into a ring that the peer made.
+/// Sends into a ring created by the peer.
 pub(crate) struct SharedOutbox {
     ring: RingProducer,
-    /// Where the peer's receives are counted, when this is not its only connection.
+    /// Counters of the peer's receives, if this is not its only connection.
     receives: Option<SharedReceives>,
     /// A receive was taken for the next message.
     reserved: bool,
-    /// Last: the ring is marked as closed before the receiver sees this connection end.
+    /// Last field: the ring is marked as closed before the receiver sees this connection end.
     agent: AgentConnection,
 }
 
@@ -395,7 +397,7 @@ impl Outbox for SharedOutbox {
         if !self.reserve_receive() {
             return Err(Error::Again);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { self.ring.push_run(src, len) }?;
         self.reserved = false;
         Ok(())
@@ -409,7 +411,7 @@ impl Outbox for SharedOutbox {
         more: bool,
         fill: Fill<'_>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe {
             self.ring
                 .push(immediate, len, first, more, |write| fill(write))

@@ -47,7 +47,7 @@ fn wait_for(what: Peer, mut peer: impl FnMut() -> Peer) {
 }
 
 #[test]
-fn either_end_sees_what_becomes_of_the_other() {
+fn both_sides_see_the_state_of_the_other() {
     let (receiver, sender) = (transport(1), transport(1));
     let mut inbox = receiver.offer(0).expect("a ring");
     assert_eq!(inbox.peer(), Peer::Expected);
@@ -66,7 +66,7 @@ fn either_end_sees_what_becomes_of_the_other() {
 }
 
 #[test]
-fn a_ring_is_given_away_once_and_not_after_its_end() {
+fn ring_is_offered_once_and_not_after_its_end() {
     for connections in [1, 2] {
         let receiver = transport(connections);
         let (_outbox, inbox) = pair(&receiver);
@@ -109,7 +109,7 @@ fn steal(inbox: &SharedInbox) -> (agent::AgentConnection, Vec<OwnedFd>) {
 }
 
 #[test]
-fn garbage_in_the_ring_ends_the_connection() {
+fn garbage_in_the_ring_closes_the_connection() {
     let receiver = transport(1);
     let mut inbox = receiver.offer(4).expect("a ring");
     let (_connection, fds) = steal(&inbox);
@@ -135,7 +135,7 @@ fn garbage_in_the_ring_ends_the_connection() {
 }
 
 #[test]
-fn a_sender_that_hangs_up_without_closing_is_lost() {
+fn sender_that_disconnects_without_closing_is_lost() {
     let receiver = transport(1);
     let mut inbox = receiver.offer(1).expect("a ring");
     let (connection, fds) = steal(&inbox);
@@ -145,7 +145,7 @@ fn a_sender_that_hangs_up_without_closing_is_lost() {
 }
 
 #[test]
-fn a_broken_count_of_receives_gives_none() {
+fn invalid_receive_count_grants_no_credits() {
     let receiver = transport(2);
     let (mut outbox, mut inbox) = pair(&receiver);
     assert!(!outbox.reserve_receive());
@@ -238,7 +238,7 @@ fn frames_of_another_machine_are_checked() {
 }
 
 #[test]
-fn a_message_from_another_machine_needs_a_receive() {
+fn message_of_another_machine_needs_a_receive() {
     let receiver = transport(1);
     let (here, there) = crate::agent::stream_pair();
     let offered = Box::new(receiver.offer(0).expect("a ring"));

@@ -33,7 +33,7 @@ fn next(channel: &mut dyn ControlChannel) -> Result<ChannelEvent, Failure> {
     }
 }
 
-/// Begins a session with this request, and sees the server serve it.
+/// Begins a session with this request, and waits until the server serves it.
 fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_id: u32) {
     assert_eq!(next(client), Ok(ChannelEvent::Connected));
     client.send(&request(message_id)).expect("sent");
@@ -42,7 +42,8 @@ fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_i
     assert_eq!(server.poll(), Ok(Some(first)));
 }
 
-/// What the server sends to a connection, up to its end; the server has no event meanwhile.
+/// Messages that the server sends to a connection until it is closed; asserts that the server reports no event
+/// meanwhile.
 fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload> {
     stream.set_nonblocking(true).expect("non-blocking");
     let deadline = Instant::now() + PATIENCE;
@@ -83,7 +84,7 @@ fn request(message_id: u32) -> Message {
 }
 
 #[test]
-fn messages_go_both_ways_and_a_closed_peer_is_seen() {
+fn messages_pass_both_ways_and_disconnection_is_reported() {
     let (mut server, address) = server();
     let mut client = TcpClientChannel::connect(address);
     assert!(client.send(&request(0)).is_err(), "not connected yet");
@@ -110,7 +111,7 @@ fn messages_go_both_ways_and_a_closed_peer_is_seen() {
 }
 
 #[test]
-fn a_client_waits_for_its_server() {
+fn client_retries_until_server_listens() {
     let (server, address) = server();
     drop(server);
     let mut client = TcpClientChannel::connect(address);
@@ -126,7 +127,7 @@ fn a_client_waits_for_its_server() {
 }
 
 #[test]
-fn a_second_client_is_told_why_it_is_refused() {
+fn second_client_gets_an_error_with_the_reason() {
     let (mut server, address) = server();
     let mut first = TcpClientChannel::connect(address);
     begin(&mut first, &mut server, 0);
@@ -136,7 +137,7 @@ fn a_second_client_is_told_why_it_is_refused() {
 }
 
 #[test]
-fn connections_without_a_request_begin_no_session_and_keep_nobody_out() {
+fn idle_connections_neither_begin_a_session_nor_block_clients() {
     let (mut server, address) = server();
     let probe = TcpStream::connect(address).expect("connected");
     assert_eq!(server.poll(), Ok(None));
@@ -167,7 +168,7 @@ fn connections_without_a_request_begin_no_session_and_keep_nobody_out() {
 }
 
 #[test]
-fn connections_without_a_request_are_limited_in_number_and_time() {
+fn idle_connections_are_limited_in_number_and_time() {
     let (server, address) = server();
     let within = Duration::from_millis(200);
     let mut server = server.first_request_within(Some(within));
@@ -187,9 +188,9 @@ fn connections_without_a_request_are_limited_in_number_and_time() {
     begin(&mut client, &mut server, 1);
 }
 
-/// They may wait for any time, as a service does that has no initiator yet.
+/// They may wait for any time, because a service without an initiator sends nothing.
 #[test]
-fn connections_without_a_request_do_not_keep_out_a_client_of_their_address() {
+fn idle_connections_do_not_block_a_client_of_the_same_address() {
     let (mut server, address) = server();
     let mut idle = VecDeque::new();
     for _ in 0..2 * budget::WAITING_CONNECTIONS_PER_ADDRESS {
@@ -208,7 +209,7 @@ fn connections_without_a_request_do_not_keep_out_a_client_of_their_address() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answers_is_over_its_budget() {
+fn client_that_reads_no_answers_exceeds_its_budget() {
     let (mut server, address) = server();
     let mut client = TcpClientChannel::connect(address);
     begin(&mut client, &mut server, 0);
@@ -224,7 +225,7 @@ fn a_client_that_does_not_read_its_answers_is_over_its_budget() {
 }
 
 #[test]
-fn pieces_are_put_together_and_garbage_is_an_error() {
+fn fragments_are_reassembled_and_garbage_is_an_error() {
     let (mut server, address) = server();
     let mut client = TcpStream::connect(address).expect("connected");
     client.set_nodelay(true).expect("nodelay");
@@ -249,19 +250,19 @@ fn pieces_are_put_together_and_garbage_is_an_error() {
 }
 
 #[test]
-fn a_busy_port_is_an_error_that_names_the_flag() {
+fn error_for_a_port_in_use_names_the_flag() {
     let (_server, address) = server();
     let failure = TcpServerChannel::listen(address.port(), opens).expect_err("in use");
     assert!(failure.message.contains("--listen-port"), "{failure}");
 }
 
 #[test]
-fn one_client_after_the_other_is_served() {
+fn clients_are_served_one_after_the_other() {
     let (mut server, address) = server();
     let mut first = TcpClientChannel::connect(address);
     begin(&mut first, &mut server, 4);
     drop(first);
-    // It is there before the server has seen that the first has left.
+    // Connected before the server has seen that the first has disconnected.
     let mut second = TcpClientChannel::connect(address);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
@@ -269,13 +270,13 @@ fn one_client_after_the_other_is_served() {
     second.send(&request(5)).expect("sent");
     assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(5))));
-    // One that does not leave is parted with.
+    // A client that does not disconnect is disconnected.
     server.next_client(PATIENCE);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Closed));
 }
 
 #[test]
-fn one_address_is_listened_on_and_no_other() {
+fn server_listens_on_the_given_address_only() {
     let here = Ipv4Addr::new(127, 0, 0, 2);
     let host = Host::Ip(here.into());
     let server = TcpServerChannel::listen_at(&host, 0, opens).expect("a free port");
@@ -353,7 +354,7 @@ fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
 }
 
 #[test]
-fn a_peer_is_asked_for_signs_of_life() {
+fn keepalive_is_enabled() {
     use rustix::net::sockopt;
     let (mut server, address) = server();
     let mut client = TcpClientChannel::connect(address);

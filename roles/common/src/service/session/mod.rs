@@ -1,15 +1,9 @@
 //! The control state machine of a storage service, without I/O and without a clock.
 //!
-//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the
-//! service's own, with the work in between that the service has to do itself. [`Event`]s go into [`Session::handle`], each with
-//! the time; [`Action`]s come out of [`Session::poll_action`].
+//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the service's own;
+//! the service does its own part of the work in between. [`Event`]s go into [`Session::handle`], each with the time;
+//! [`Action`]s come out of [`Session::poll_action`].
 
-mod action;
-mod client;
-mod connections;
-mod inquiry;
-mod loss;
-mod progress;
 mod rejoin;
 mod storage;
 
@@ -17,45 +11,47 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use doca::ErrorCode;
+use storage::Inquiry;
 use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 use wire::release::Release;
 
 use crate::budget::InitLimits;
+use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::protocol::Protocol;
-use crate::session::MessageIds;
-use connections::Connections;
-use inquiry::Inquiry;
-use progress::{Doing, Phase, Step};
+use crate::session::{MessageIds, unexpected};
 
-pub use crate::jobs::Outcome;
-pub use action::{Action, Event, Job, Memory};
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;
 
-/// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
-/// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
-/// many, so that an initiator that is ahead of a completion here still finds a free one.
+pub use crate::jobs::Outcome;
+
+/// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
+/// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
+/// an initiator that is ahead of a completion here still finds a free one.
 pub const MAX_TRANSACTIONS: u32 = 4000;
 
-/// How a service makes one storage of its targets.
+/// Combination of targets into one storage.
 pub trait Layout {
-    /// Names of the targets, as errors call them, in the order of their numbers.
+    /// Names of the targets in error messages, in the order of their numbers.
     const TARGETS: &'static [&'static str];
 
-    /// What the initiator is told of the storage, when the targets said this of theirs.
+    /// Returns the storage presented to the initiator, given the targets' storage.
     ///
     /// # Errors
     ///
-    /// The targets do not fit each other, or the service.
+    /// The targets do not match each other, or the service.
     fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure>;
 
-    /// Extensions of the data path that the service can have, if its targets do (`FeatureQuery::features`). Targets are asked for no others.
+    /// Extensions of the data path that the service supports if its targets do (`FeatureQuery::features`). Targets are
+    /// queried for no others.
     const FEATURES: u32 = 0;
 
-    /// Extensions of the data path that the service has with targets that have these.
+    /// Extensions of the data path that the service supports with targets that support these.
     fn features(&self, targets: &[u32]) -> u32 {
         let _ = targets;
         0
@@ -71,55 +67,55 @@ pub struct Session<L> {
     timeout: Duration,
     /// Releases that may be selected.
     protocol: Protocol,
-    /// The release that initiator and targets speak, from the init request on.
+    /// Release used by initiator and targets, from the init request on.
     release: Release,
-    /// The batch size of the initiator, if its release has one.
+    /// Batch size of the initiator, if its release has one.
     batch_size: u32,
-    /// `true` if an initiator is there, or was.
+    /// `true` once an initiator has connected.
     has_client: bool,
     phase: Phase,
     step: Step,
     deadline: Option<Instant>,
-    /// The initiator's request at hand.
+    /// The initiator's request being processed.
     request: Option<Message>,
     ids: MessageIds,
-    /// What the targets were asked.
+    /// Outstanding requests to the targets.
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
     /// By target: `true` once it has refused a connection.
     refused: Vec<bool>,
-    /// What the targets said of themselves; `None` for a missing one.
+    /// Descriptions of the targets; `None` for a missing one.
     targets: Vec<Option<Described>>,
-    /// `true` when the service asks the targets for their identities and superblocks.
+    /// `true` if the service queries the targets for identities and superblocks.
     identifies: bool,
-    /// `true` when it maintains the superblocks, and survives the loss of targets.
+    /// `true` if it maintains the superblocks, and survives the loss of targets.
     maintains: bool,
-    /// Extensions of the data path that the initiator has announced, of those that the service can have.
+    /// Extensions announced by the initiator and supported by the service.
     wanted_features: u32,
-    /// `true` if targets that were asked which storages they are have been asked for extensions, too.
+    /// `true` if targets that were asked for their identity have been asked for extensions, too.
     has_asked_features: bool,
-    /// Extensions that all have announced.
+    /// Extensions announced by all.
     features: u32,
     connections: Connections,
-    /// The service's ends of the connections that are being made, by target; `None` for a missing one.
+    /// The service's exports of the connections being created, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
-    /// The targets' ends that are still to be connected, each with its target's number.
+    /// The targets' exports that are still to be connected, with their target's number.
     imports: VecDeque<(usize, RdmaConnectionDetails)>,
     core_count: u32,
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
-    /// By target: whether the session goes on without it.
+    /// By target: `true` if the session continues without it.
     without: Vec<bool>,
-    /// What the targets were told to prepare.
+    /// The init request sent to the targets.
     init: Option<Payload>,
     actions: VecDeque<Action>,
 }
 
 impl<L: Layout> Session<L> {
-    /// A session at its beginning, with at most `cpu_count` workers, that waits at most `timeout`
-    /// for whatever the initiator or a target owes.
+    /// Creates a session with at most `cpu_count` workers that waits at most `timeout` for each message of the
+    /// initiator or a target.
     #[must_use]
     pub fn new(layout: L, cpu_count: u32, timeout: Duration) -> Self {
         Self {
@@ -157,51 +153,51 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// The same session, with other limits than the default ones.
+    /// Sets limits other than the defaults.
     #[must_use]
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The same session, in which this is spoken.
+    /// Sets the release to use.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// The release that initiator and targets speak, from the init request on.
+    /// Release used by initiator and targets, from the init request on.
     #[must_use]
     pub fn release(&self) -> Release {
         self.release
     }
 
-    /// Has the session ask the targets for their identities and superblocks, which those of the reference do not have. Before its first
-    /// event.
+    /// Queries the targets for their identities and superblocks, which those of the reference do not have. Must be
+    /// called before the first event.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
     }
 
-    /// Makes the session survive the loss of targets, before its first event. Targets are [identified](Self::identify_targets),
-    /// superblocks are opened before I/Os are served, and closed after them; and a target that is not connected within `timeout`, 5 s
-    /// at most, after all others is not waited for.
+    /// Makes the session survive the loss of targets. Must be called before the first event. Targets are
+    /// [identified](Self::identify_targets); superblocks are opened before I/Os are served, and closed afterwards; and
+    /// a target that is not connected within `timeout`, 5 s at most, after all others is missing.
     pub fn maintain_superblocks(&mut self) {
         self.identify_targets();
         self.maintains = true;
     }
 
-    /// Begins to wait for the connections to the targets: all that the session does not go on without are to be there within the timeout.
-    /// Before the first event; otherwise they are waited for without a limit.
+    /// Starts to wait for the connections to the targets: all that the session needs must be connected within the
+    /// timeout. Must be called before the first event; otherwise there is no limit.
     pub fn begin_connecting(&mut self, now: Instant) {
         self.deadline = Some(now + self.timeout);
     }
 
-    /// Takes an event.
+    /// Handles an event.
     ///
     /// # Panics
     ///
-    /// It is about a target that does not exist.
+    /// If it concerns a target that does not exist.
     pub fn handle(&mut self, event: Event, now: Instant) {
         match event {
             Event::Client(event) => self.client_event(now, event),
@@ -215,52 +211,52 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Extensions of the data path that initiator and targets have announced, and the service has.
+    /// Extensions of the data path announced by initiator and targets and supported by the service.
     #[must_use]
     pub fn features(&self) -> u32 {
         self.features
     }
 
-    /// What to do next. Ask again until there is nothing.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When to report [`Event::Timeout`], unless something happens before.
+    /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// `true` while events of the initiator are taken: from [`Action::Announce`] on.
+    /// Returns `true` while events of the initiator are handled: from [`Action::Announce`] on.
     #[must_use]
     pub fn serves_client(&self) -> bool {
         self.step != Step::Connection
     }
 
-    /// `true` once the target is connected.
+    /// Returns `true` once the target has connected.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn is_connected(&self, target: usize) -> bool {
         self.connected[target]
     }
 
-    /// Returns `true` if there is an initiator to be served, or was one: without, there is no session yet.
+    /// Returns `true` once an initiator has connected: before that, there is no session.
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.has_client
     }
 
-    /// Returns `true` if it is up to the initiator to go on, by a request and not by I/Os.
+    /// Returns `true` if a request of the initiator is expected next, and not I/Os.
     #[must_use]
     pub fn waits_for_request(&self) -> bool {
         self.has_client && self.step == Step::Request && self.phase != Phase::Stop
     }
 
-    /// What the session waits for, in words.
+    /// Description of the awaited event.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         match self.step {
@@ -311,7 +307,7 @@ impl<L: Layout> Session<L> {
                 self.init = Some(init.clone());
                 self.ask_all(now, &init, MessageType::InitStorageResponse);
             }
-            // No target was asked yet, and the initiator may try another memory map.
+            // No request was sent to the targets yet, and the initiator may try another memory map.
             (Doing::PrepareMemory, Err(failure)) => self.refuse(failure),
             (Doing::Export, Ok(Outcome::Exported(export))) => {
                 self.exports.push(Some(export));
@@ -393,7 +389,7 @@ impl<L: Layout> Session<L> {
 
     fn begin(&mut self, doing: Doing, job: Job) {
         self.step = Step::Job(doing);
-        // Whoever does the job bounds it.
+        // The job has a deadline of its own.
         self.deadline = None;
         self.actions.push_back(Action::Do(job));
     }
@@ -403,7 +399,7 @@ impl<L: Layout> Session<L> {
         self.deadline = Some(now + self.timeout);
     }
 
-    /// Answers the request at hand, and waits for the one that is due in the next phase.
+    /// Responds to the current request, and waits for the next phase's.
     fn answer(&mut self, payload: Payload, next: Phase) {
         if let Some(request) = self.request.take() {
             self.actions
@@ -414,7 +410,7 @@ impl<L: Layout> Session<L> {
         self.deadline = None;
     }
 
-    /// Answers the request at hand with an error, after which it may be repeated.
+    /// Responds to the current request with an error; it may be repeated.
     fn refuse(&mut self, failure: Failure) {
         tracing::warn!("refused: {failure}");
         if let Some(request) = self.request.take() {
@@ -432,5 +428,400 @@ impl<L: Layout> Session<L> {
     }
 }
 
+// Events and actions of a session.
+
+/// Input of a session.
+#[derive(Debug)]
+pub enum Event {
+    /// An event of the channel to the initiator.
+    Client(ChannelEvent),
+    /// An event of the channel to a target.
+    Storage {
+        /// Number of the target.
+        target: usize,
+        /// The event.
+        event: ChannelEvent,
+    },
+    /// Nothing listens at a target's address. Connecting is retried.
+    Refused {
+        /// Number of the target.
+        target: usize,
+    },
+    /// The current job has succeeded or failed.
+    JobDone(Result<Outcome, Failure>),
+    /// The service continues without a target. Ignored unless the session [may lose](Session::may_lose) it.
+    Lost {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A lost target has rejoined its [place](Session::place): from now on it gets all requests.
+    Rejoined {
+        /// Number of the target.
+        target: usize,
+        /// Its storage's identity, if it has one.
+        identity: Option<Bytes>,
+    },
+    /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
+    Timeout,
+    /// The session cannot continue: a worker or a channel failed, or shutdown was requested. The failure is sent to an
+    /// initiator that waits for a response.
+    Failed(Failure),
+}
+
+/// Output of a session.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start serving the initiator, and announce it: all targets are connected, or enough of them.
+    Announce,
+    /// Send this message to the initiator.
+    SendToClient(Message),
+    /// Send this message to a target.
+    SendToStorage {
+        /// Number of the target.
+        target: usize,
+        /// The request.
+        message: Message,
+    },
+    /// Disconnect from a target that the session continues without.
+    Leave {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A target that the session may lose has not answered in time. The session waits again unless the target is
+    /// reported [lost](Event::Lost).
+    Stalled {
+        /// Number of the target.
+        target: usize,
+        /// The missing answer and the time waited.
+        why: Failure,
+    },
+    /// Start this job, and report [`Event::JobDone`].
+    Do(Job),
+    /// The session has ended.
+    End(Result<(), Failure>),
+}
+
+/// Work that the state machine cannot do itself.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Prepare the memory of the I/Os: [`Outcome::Exported`] is the memory for the targets.
+    PrepareMemory(Memory),
+    /// Create the next worker.
+    CreateWorker {
+        /// Number of the worker.
+        index: u32,
+        /// Maximum number of transactions.
+        transaction_count: u32,
+    },
+    /// Export an RDMA connection of a worker: [`Outcome::Exported`].
+    Export {
+        /// Number of the worker.
+        index: u32,
+        /// Number of the target that will use it.
+        target: usize,
+        /// Role of the connection.
+        role: RdmaConnectionRole,
+    },
+    /// Connect an RDMA connection of a worker to a target's export.
+    Connect {
+        /// Number of the target.
+        target: usize,
+        /// Worker, role and export.
+        details: RdmaConnectionDetails,
+    },
+    /// Wait until the targets' superblocks record that the set is in use.
+    OpenSuperblocks,
+    /// Wait for all contexts to be ready, and start the data paths; worker `n` sends results to the initiator's
+    /// consumer `n`.
+    StartWorkers {
+        /// Ids of the initiator's consumers.
+        consumers: Vec<u32>,
+    },
+    /// Start no more background work, and wait until none is in flight: the targets are going to stop.
+    Quiesce,
+    /// Stop the data paths, and destroy their consumers and producers.
+    StopWorkers,
+    /// Wait until the targets' superblocks record the final state.
+    CloseSuperblocks,
+    /// Destroy the workers.
+    DestroyWorkers,
+}
+
+/// Inputs for preparing the memory of the I/Os.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// The initiator's memory map.
+    pub mmap_export_blob: Bytes,
+    /// Number of workers.
+    pub core_count: u32,
+    /// Transactions of each worker.
+    pub transaction_count: u32,
+    /// Release of the session.
+    pub release: Release,
+    /// Description of each target, in order; `None` for a missing one.
+    pub targets: Vec<Option<Described>>,
+    /// Limits of the session.
+    pub limits: InitLimits,
+}
+
+// Progress of a session: the expected request, and what the current one waits for.
+
+/// Phase of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Query,
+    Init,
+    Start,
+    Stop,
+    Shutdown,
+}
+
+impl Phase {
+    /// The expected request.
+    fn request(self) -> MessageType {
+        match self {
+            Self::Query => MessageType::QueryStorageRequest,
+            Self::Init => MessageType::InitStorageRequest,
+            Self::Start => MessageType::StartStorageRequest,
+            Self::Stop => MessageType::StopStorageRequest,
+            Self::Shutdown => MessageType::ShutdownRequest,
+        }
+    }
+}
+
+/// Event that the session waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The connections to the targets.
+    Connection,
+    /// The initiator's next request.
+    Request,
+    /// The targets' responses to the service's requests.
+    Storage,
+    /// One consumer of the initiator per worker.
+    Consumers,
+    /// The expiry of the initiator's consumers.
+    Expiry,
+    /// The outcome of a job.
+    Job(Doing),
+    /// None: the session has ended.
+    Ended,
+}
+
+/// A job in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    PrepareMemory,
+    CreateWorker,
+    Export,
+    Connect,
+    OpenSuperblocks,
+    StartWorkers,
+    Quiesce,
+    StopWorkers,
+    CloseSuperblocks,
+    DestroyWorkers,
+}
+
+// Order in which RDMA connections are created: for each worker io_data, then io_control.
+
+/// The connection being created.
+#[derive(Debug)]
+struct Connections {
+    workers: u32,
+    index: u32,
+    role: RdmaConnectionRole,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self::of_workers(0)
+    }
+}
+
+impl Connections {
+    fn of_workers(workers: u32) -> Self {
+        Self {
+            workers,
+            index: 0,
+            role: RdmaConnectionRole::IoData,
+        }
+    }
+
+    fn current(&self) -> (u32, RdmaConnectionRole) {
+        (self.index, self.role)
+    }
+
+    /// Advances to the next connection; `None` after the last.
+    fn advance(&mut self) -> Option<(u32, RdmaConnectionRole)> {
+        match self.role {
+            RdmaConnectionRole::IoData => self.role = RdmaConnectionRole::IoControl,
+            RdmaConnectionRole::IoControl if self.index + 1 < self.workers => {
+                self.index += 1;
+                self.role = RdmaConnectionRole::IoData;
+            }
+            RdmaConnectionRole::IoControl => return None,
+        }
+        Some(self.current())
+    }
+}
+
+// The initiator's side of a session: its requests and its consumers.
+
+impl<L: Layout> Session<L> {
+    fn client_event(&mut self, now: Instant, event: ChannelEvent) {
+        match event {
+            ChannelEvent::Message(request) => self.client_request(now, request),
+            ChannelEvent::ConsumerAdded(id) => {
+                self.consumers.push(id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::ConsumerExpired(id) => {
+                self.consumers.retain(|&consumer| consumer != id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::Closed => {
+                // The initiator has disconnected, so the request needs no response.
+                self.request = None;
+                let waiting = self.waiting_for();
+                let message =
+                    format!("the initiator disconnected while the service waited for {waiting}");
+                self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
+            }
+            ChannelEvent::Connected => self.has_client = true,
+        }
+    }
+
+    fn client_request(&mut self, now: Instant, request: Message) {
+        let examined = match self.step {
+            Step::Ended => return,
+            Step::Request => self.examine(&request),
+            _ => {
+                let came = request.payload.message_type();
+                let busy = self.phase.request();
+                Err(Failure::unexpected(format!(
+                    "unexpected {came} while the {busy} is processed"
+                )))
+            }
+        };
+        if let Err(failure) = examined {
+            tracing::warn!("refused: {failure}");
+            self.actions
+                .push_back(Action::SendToClient(failure.response_to(&request)));
+            return;
+        }
+        let memory = match request.payload.as_init_storage() {
+            Some((init, _)) => init.mmap_export_blob,
+            None => Bytes::new(),
+        };
+        self.request = Some(request);
+        match self.phase {
+            Phase::Query => {
+                self.begin_without_missing();
+                self.wanted_features = match self.request.as_ref().map(|it| &it.payload) {
+                    Some(Payload::AnnounceStorageRequest(query)) => query.features & L::FEATURES,
+                    _ => 0,
+                };
+                let expected = MessageType::QueryStorageResponse;
+                let query = self.query();
+                self.ask_all(now, &query, expected);
+            }
+            Phase::Init => {
+                let job = Job::PrepareMemory(Memory {
+                    mmap_export_blob: memory,
+                    core_count: self.core_count,
+                    transaction_count: self.transaction_count,
+                    release: self.release,
+                    targets: self.targets.clone(),
+                    limits: self.limits,
+                });
+                self.begin(Doing::PrepareMemory, job);
+            }
+            Phase::Start if self.maintains => {
+                self.begin(Doing::OpenSuperblocks, Job::OpenSuperblocks);
+            }
+            Phase::Start => self.start_targets(now),
+            Phase::Stop => self.begin(Doing::Quiesce, Job::Quiesce),
+            Phase::Shutdown => {
+                // A consumer that is still in use after the targets are gone could not be served.
+                self.wait(now, Step::Expiry);
+                self.check_consumers(now);
+            }
+        }
+    }
+
+    fn examine(&mut self, request: &Message) -> Result<(), Failure> {
+        if request.payload.message_type() != self.phase.request() {
+            return Err(unexpected(&request.payload, self.phase.request()));
+        }
+        let Some((init, batch_size)) = request.payload.as_init_storage() else {
+            return Ok(());
+        };
+        let release = self.protocol.of_client(batch_size.is_some())?;
+        let InitStorage {
+            transaction_count,
+            core_count,
+            ..
+        } = init;
+        if !(1..=self.cpu_count).contains(&core_count) {
+            return Err(Failure::invalid(format!(
+                "core count: expected 1 to {}, as many --cpu as this service has, got {core_count}",
+                self.cpu_count
+            )));
+        }
+        if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
+            return Err(Failure::invalid(format!(
+                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, got {transaction_count}"
+            )));
+        }
+        let doubled = InitStorage {
+            transaction_count: transaction_count * 2,
+            ..init
+        };
+        self.limits.check(&doubled)?;
+        self.release = release;
+        self.batch_size = batch_size.unwrap_or(0);
+        self.core_count = core_count;
+        self.transaction_count = doubled.transaction_count;
+        Ok(())
+    }
+
+    /// Continues if the session waits for the initiator's consumers.
+    fn check_consumers(&mut self, now: Instant) {
+        let count = self.core_count as usize;
+        match self.step {
+            Step::Consumers if self.consumers.len() >= count => {
+                if self.consumers.len() > count {
+                    tracing::warn!(
+                        "the initiator has {} consumers for {count} workers",
+                        self.consumers.len()
+                    );
+                }
+                let consumers = self.consumers[..count].to_vec();
+                self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
+            }
+            Step::Expiry if self.consumers.is_empty() && self.maintains => {
+                self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
+            }
+            Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod connections_tests {
+    use super::*;
+
+    #[test]
+    fn order_is_data_then_control_for_each_worker() {
+        use RdmaConnectionRole::{IoControl, IoData};
+        let mut connections = Connections::of_workers(2);
+        assert_eq!(connections.current(), (0, IoData));
+        let rest: Vec<_> = std::iter::from_fn(|| connections.advance()).collect();
+        assert_eq!(rest, [(0, IoControl), (1, IoData), (1, IoControl)]);
+    }
+}

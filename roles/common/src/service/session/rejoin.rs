@@ -1,4 +1,4 @@
-//! A target that was lost comes back while its session goes on: the steps of a session, for this target alone.
+//! A lost target rejoins a running session: the steps of a session, for this target alone.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,39 +7,39 @@ use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
-use super::connections::Connections;
+use super::Connections;
 use super::storage::{Described, feature_query};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::service::command::{Reply, WorkerCommand};
+use crate::service::{Reply, WorkerCommand};
 use crate::session::{MessageIds, expect_response};
 
-/// What a target that comes back has to fit.
+/// Requirements for a target that rejoins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Number of the target.
     pub target: usize,
-    /// What errors call it.
+    /// Its name in error messages.
     pub name: &'static str,
-    /// What it said of its storage when the session began.
+    /// Its storage at the start of the session.
     pub storage: StorageDetails,
-    /// What it is asked for its storage with.
+    /// Query for its storage.
     pub query: Payload,
-    /// Extensions of the data path that the session uses (`FeatureQuery::features`).
+    /// Extensions of the data path used by the session (`FeatureQuery::features`).
     pub features: u32,
-    /// The init request that all targets of the session were sent.
+    /// The session's init request.
     pub init: Payload,
     /// Number of workers.
     pub core_count: u32,
 }
 
-/// Something that happened to an attempt.
+/// Input of an attempt.
 #[derive(Debug)]
 pub enum RejoinEvent {
-    /// On the channel to the target.
+    /// An event of the channel to the target.
     Channel(ChannelEvent),
-    /// The judgement of what the target said of itself: `true` when it has all that it had when it was lost, `false` when it is
-    /// rebuilt whole, and why when it does not belong here.
+    /// Result of [`RejoinAction::Admit`]: `true` if the target has all that it had when it was lost, `false` if it
+    /// must be rebuilt completely; an error if it is not a member of the set.
     Admitted(Result<bool, Failure>),
     /// A worker has replied to its command.
     CommandDone {
@@ -48,47 +48,47 @@ pub enum RejoinEvent {
         /// Its reply.
         reply: Result<Reply, Failure>,
     },
-    /// The time of [`Rejoin::poll_timeout`] may have come.
+    /// The time of [`Rejoin::poll_timeout`] may have passed.
     Timeout,
-    /// The attempt has failed, for this reason.
+    /// The attempt has failed.
     Failed(Failure),
 }
 
-/// What is to be done next.
+/// Output of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RejoinAction {
-    /// Send this to the target.
+    /// Send this message to the target.
     Send(Message),
-    /// Judge what the target says of itself, and report [`RejoinEvent::Admitted`].
+    /// Decide whether the target may rejoin, and report [`RejoinEvent::Admitted`].
     Admit(Described),
-    /// Send this to a worker, and report [`RejoinEvent::CommandDone`].
+    /// Send this command to a worker, and report [`RejoinEvent::CommandDone`].
     Command {
         /// Number of the worker.
         worker: u32,
-        /// What it is to do.
+        /// The command.
         command: WorkerCommand,
     },
-    /// The target takes I/Os of all workers, or will not come back this time.
+    /// The target is attached to all workers, or the attempt has failed.
     End(Result<Returned, Failure>),
 }
 
-/// What has come back.
+/// A target that has rejoined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// Which storage it is, if it knows.
+    /// Identity of its storage, if it has one.
     pub identity: Option<Bytes>,
-    /// `true` when it has all that it had when it was lost, as [admitted](RejoinEvent::Admitted).
+    /// `true` if it has all that it had when it was lost, as [admitted](RejoinEvent::Admitted).
     pub has_kept: bool,
 }
 
-/// One attempt to bring a target back, without I/O and without a clock.
+/// One attempt of a target to rejoin, without I/O and without a clock.
 #[derive(Debug)]
 pub struct Rejoin {
     place: Place,
     timeout: Duration,
     deadline: Instant,
     step: Step,
-    /// Which storage has come back, if it knows.
+    /// Identity of its storage, if it has one.
     identity: Option<Bytes>,
     /// Extensions of the data path that it has announced.
     features: u32,
@@ -102,23 +102,23 @@ pub struct Rejoin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Connection,
-    /// The target owes this answer to the request of this id.
+    /// The response of this type, to the request with this id, is outstanding.
     Answer(MessageType, u32),
-    /// The judgement of what the target said of itself is due.
+    /// The admission decision is outstanding.
     Admission,
-    /// The target owes its extensions of the data path, to the request of this id.
+    /// The target's extensions, in the response to the request with this id, are outstanding.
     Features(u32),
-    /// A worker owes its end of a connection.
+    /// A worker's export of a connection is outstanding.
     Export,
-    /// A worker connects.
+    /// A worker is connecting.
     Connect,
-    /// So many workers attach the target.
+    /// This many workers are attaching the target.
     Attach(u32),
     Ended,
 }
 
 impl Rejoin {
-    /// An attempt that begins with the connection to the target, and waits at most `timeout` for every step.
+    /// Creates an attempt that starts with the connection to the target, and waits at most `timeout` for every step.
     #[must_use]
     pub fn new(now: Instant, place: Place, timeout: Duration) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Rejoin {
         self.place.target
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub fn handle(&mut self, event: RejoinEvent, now: Instant) {
         match event {
             RejoinEvent::Channel(event) => self.channel_event(now, event),
@@ -152,12 +152,12 @@ impl Rejoin {
         }
     }
 
-    /// What to do next. Ask again until there is nothing.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<RejoinAction> {
         self.actions.pop_front()
     }
 
-    /// When to report [`RejoinEvent::Timeout`], unless something happens before.
+    /// Time at which to report [`RejoinEvent::Timeout`], unless another event comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.step != Step::Ended).then_some(self.deadline)
@@ -214,7 +214,7 @@ impl Rejoin {
                 )));
             }
             (ChannelEvent::Closed, _) => {
-                let message = "it left while it was to come back";
+                let message = "it disconnected before it had rejoined";
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
             _ => {}
@@ -251,7 +251,7 @@ impl Rejoin {
                 if (details.context_index, details.role) != expected {
                     let (index, role) = expected;
                     return self.fail(Failure::unexpected(format!(
-                        "expected the {role} connection of context {index}, the {} connection of context {} came",
+                        "expected the {role} connection of context {index}, got the {} connection of context {}",
                         details.role, details.context_index
                     )));
                 }
@@ -287,7 +287,7 @@ impl Rejoin {
                 self.has_kept = has_kept;
                 let wanted = self.place.features;
                 if wanted & !self.features != 0 && self.identity.is_some() {
-                    // One that says which storage it is was not asked for its extensions with that.
+                    // A target with an identity is queried for its extensions separately.
                     let id = self.send(now, feature_query(wanted));
                     self.step = Step::Features(id);
                 } else {
@@ -299,7 +299,7 @@ impl Rejoin {
         }
     }
 
-    /// The target has these extensions of the data path.
+    /// Handles the extensions announced by the target.
     fn has_features(&mut self, now: Instant, features: u32) {
         let missing = self.place.features & !features;
         if missing != 0 {

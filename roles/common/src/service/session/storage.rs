@@ -1,6 +1,6 @@
-//! The targets' side of a session: what they are asked and what they answer.
+//! The targets' side of a session: requests to them and their responses.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
@@ -9,28 +9,27 @@ use wire::control::{
     StorageDetails,
 };
 
-use super::connections::Connections;
-use super::progress::{Doing, Phase, Step};
-use super::{Action, Job, Layout, Session};
+use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
+use crate::session::expect_response;
 use crate::superblock::{QUESTION, Superblock};
 
-/// What a target says of itself.
+/// Description of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// Its storage.
     pub storage: StorageDetails,
-    /// Which storage it is. `None` when it does not know; then it has no superblock, either.
+    /// Identity of the storage. `None` if it has none; then it has no superblock, either.
     pub identity: Option<Bytes>,
     /// Its superblock, if it is a member of a set.
     pub superblock: Option<Superblock>,
-    /// Extensions of the data path that it has announced, of those that it was asked for.
+    /// Extensions of the data path announced by the target, of those it was asked for.
     pub features: u32,
 }
 
 impl Described {
-    /// What an answer to a query says.
+    /// Extracts the description from the response to a query.
     pub(super) fn of_answer(answer: Payload) -> Option<Self> {
         match answer {
             Payload::QueryStorageResponse(storage) => Some(Self {
@@ -62,7 +61,7 @@ impl Described {
     }
 }
 
-/// Asks a target which of these extensions of the data path it has.
+/// Query for extensions of the data path.
 pub(super) fn feature_query(features: u32) -> Payload {
     Payload::AnnounceStorageRequest(FeatureQuery { features })
 }
@@ -80,12 +79,13 @@ impl<L: Layout> Session<L> {
                 }
             }
             (ChannelEvent::Message(message), _) => self.fail(Self::nonsense(target, message)),
-            // A target that has answered to its shutdown may leave before the service is done.
+            // After its shutdown response, a target may disconnect before the service has finished.
             (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
             (ChannelEvent::Closed, _) => {
                 let waiting = self.waiting_for();
-                let message = format!("the {name} left while the service waited for {waiting}");
+                let message =
+                    format!("the {name} disconnected while the service waited for {waiting}");
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
             (ChannelEvent::Connected, _) => self.connected(now, target),
@@ -93,19 +93,19 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// What is wrong with a message of this target that nobody has asked for. `None` when it is one that is waited for.
+    /// Returns the failure in an unsolicited message of this target; `None` if the message is expected.
     ///
     /// # Panics
     ///
-    /// There is no such target.
+    /// If there is no such target.
     #[must_use]
     pub fn unasked(&self, target: usize, message: &Message) -> Option<Failure> {
         let is_asked = self.step == Step::Storage && self.inquiry.is_pending(target);
         (!is_asked).then(|| Self::nonsense(target, message.clone()))
     }
 
-    /// A target that is busy with another service says so without being asked; so does one that was told what it does not
-    /// understand.
+    /// A target that is busy with another service reports that unsolicited, and so does one that has received an
+    /// invalid message.
     fn nonsense(target: usize, message: Message) -> Failure {
         let name = L::TARGETS[target];
         match message.payload {
@@ -117,7 +117,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Goes on when the answers of all targets are there.
+    /// Continues when the responses of all targets have arrived.
     pub(super) fn storage_answered(&mut self, now: Instant) {
         let Some((answered, answers)) = self.inquiry.take() else {
             return;
@@ -145,7 +145,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// What targets are asked for their storage with.
+    /// Query for a target's storage.
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
             Payload::IdentifyStorageRequest(QUESTION)
@@ -160,8 +160,8 @@ impl<L: Layout> Session<L> {
         feature_query(self.wanted_features)
     }
 
-    /// Asks the targets that have an identity for their extensions of the data path. A target that has none is one of the reference, which has
-    /// no extensions either.
+    /// Queries the targets that have an identity for their extensions of the data path. One without is a target of the
+    /// reference, which has no extensions.
     fn ask_for_features(&mut self, now: Instant) {
         self.has_asked_features = true;
         self.inquiry.begin(MessageType::QueryStorageResponse);
@@ -180,7 +180,7 @@ impl<L: Layout> Session<L> {
         self.storage_answered(now);
     }
 
-    /// The targets said what they have.
+    /// Handles the targets' descriptions.
     fn described(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let described = answers
             .into_iter()
@@ -210,7 +210,7 @@ impl<L: Layout> Session<L> {
         let storage: Vec<_> = (0..self.targets.len())
             .filter_map(|target| self.storage_of(target).cloned())
             .collect();
-        // A missing target cannot rejoin without those of the session.
+        // A missing target must support the session's extensions to rejoin.
         let present = self.targets.iter().flatten();
         let features: Vec<_> = present.map(|target| target.features).collect();
         self.features = self.wanted_features & self.layout.features(&features);
@@ -231,7 +231,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Every target made its end of the connections at hand.
+    /// Every target has created its side of the current connections.
     fn connections_created(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let (context_index, role) = self.connections.current();
         self.imports.clear();
@@ -253,13 +253,13 @@ impl<L: Layout> Session<L> {
         self.connect(now);
     }
 
-    /// Begins with the connection at hand.
+    /// Starts the current connection.
     pub(super) fn begin_connection(&mut self, now: Instant) {
         self.exports.clear();
         self.export(now);
     }
 
-    /// Exports the connection at hand for the next target that is present, or asks all for their ends.
+    /// Exports the current connection for the next target that is present, or asks all targets for their exports.
     pub(super) fn export(&mut self, now: Instant) {
         while self.exports.len() < L::TARGETS.len() {
             let target = self.exports.len();
@@ -278,7 +278,7 @@ impl<L: Layout> Session<L> {
         self.ask_for_connections(now);
     }
 
-    /// Asks every target for its end of the connection at hand.
+    /// Asks every target for its export of the current connection.
     fn ask_for_connections(&mut self, now: Instant) {
         let (context_index, role) = self.connections.current();
         self.inquiry
@@ -300,8 +300,8 @@ impl<L: Layout> Session<L> {
         self.storage_answered(now);
     }
 
-    /// Connects to the next target's end, or goes on when there is none left: to the next connection, which may be the first of the
-    /// next worker.
+    /// Connects to the next target's export or, if there is none left, continues with the next connection, which may
+    /// be the next worker's first.
     pub(super) fn connect(&mut self, now: Instant) {
         if let Some((target, details)) = self.imports.pop_front() {
             self.begin(Doing::Connect, Job::Connect { target, details });
@@ -315,7 +315,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Asks every target that is present the same.
+    /// Sends a request to every target that is present.
     pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
         self.inquiry.begin(expected);
         for target in 0..L::TARGETS.len() {
@@ -338,5 +338,293 @@ impl<L: Layout> Session<L> {
         self.inquiry.ask(message.message_id);
         self.actions
             .push_back(Action::SendToStorage { target, message });
+    }
+}
+
+// A request to all targets, and their responses.
+
+/// A request sent to all targets that are present.
+#[derive(Debug, Default)]
+pub(in crate::service::session) struct Inquiry {
+    /// Expected type of the responses while a request is outstanding.
+    expected: Option<MessageType>,
+    targets: Vec<Asked>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    /// The response to the request with this id is outstanding.
+    Pending(u32),
+    Answered(Payload),
+    /// The target is missing or lost.
+    Absent,
+}
+
+impl Inquiry {
+    /// Starts a request whose responses have type `expected`.
+    pub(in crate::service::session) fn begin(&mut self, expected: MessageType) {
+        self.expected = Some(expected);
+        self.targets.clear();
+    }
+
+    /// Records that the request with this id was sent to the next target.
+    pub(in crate::service::session) fn ask(&mut self, message_id: u32) {
+        self.targets.push(Asked::Pending(message_id));
+    }
+
+    /// Records that the next target is absent.
+    pub(in crate::service::session) fn skip(&mut self) {
+        self.targets.push(Asked::Absent);
+    }
+
+    /// Expects no response from a target that was lost.
+    pub(in crate::service::session) fn forgive(&mut self, target: usize) {
+        if self.is_pending(target) {
+            self.targets[target] = Asked::Absent;
+        }
+    }
+
+    /// Returns `true` while this target's response is outstanding.
+    pub(in crate::service::session) fn is_pending(&self, target: usize) -> bool {
+        matches!(self.targets.get(target), Some(Asked::Pending(_)))
+    }
+
+    /// First target with an outstanding response, and its type.
+    pub(in crate::service::session) fn pending(&self) -> Option<(usize, MessageType)> {
+        let target = (0..self.targets.len()).find(|&target| self.is_pending(target))?;
+        Some((target, self.expected?))
+    }
+
+    /// Accepts the response of a target with an outstanding one.
+    pub(in crate::service::session) fn answer(
+        &mut self,
+        target: usize,
+        response: Message,
+    ) -> Result<(), Failure> {
+        let (Some(expected), Some(Asked::Pending(id))) = (self.expected, self.targets.get(target))
+        else {
+            return Err(Failure::unexpected("nothing was asked"));
+        };
+        let payload = expect_response(response, *id, expected)?;
+        self.targets[target] = Asked::Answered(payload);
+        Ok(())
+    }
+
+    /// Returns the type of the responses and the responses in the order of the targets, `None` for absent ones, once
+    /// none is outstanding.
+    pub(in crate::service::session) fn take(
+        &mut self,
+    ) -> Option<(MessageType, Vec<Option<Payload>>)> {
+        if self.pending().is_some() {
+            return None;
+        }
+        let expected = self.expected.take()?;
+        let answers = self.targets.drain(..).map(|asked| match asked {
+            Asked::Answered(payload) => Some(payload),
+            Asked::Pending(_) | Asked::Absent => None,
+        });
+        Some((expected, answers.collect()))
+    }
+}
+
+// Sessions that start or continue without a target.
+
+/// Maximum time for the last target to connect after all others.
+const LONGEST_GRACE: Duration = Duration::from_secs(5);
+
+impl<L: Layout> Session<L> {
+    /// Returns `true` if the session can continue when this target disconnects now: while I/Os are served and during
+    /// the stop after that, unless the target is allowed to disconnect anyway.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn may_lose(&self, target: usize) -> bool {
+        let serves = match self.phase {
+            Phase::Query | Phase::Init | Phase::Start => false,
+            Phase::Stop | Phase::Shutdown => self.step != Step::Ended,
+        };
+        let has_left = self.phase == Phase::Shutdown
+            && self.step != Step::Request
+            && self.step != Step::Expiry
+            && self.step != Step::Job(Doing::CloseSuperblocks)
+            && !self.inquiry.is_pending(target);
+        serves && !self.without[target] && !has_left
+    }
+
+    /// Returns `true` if the session continues without this target.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn is_without(&self, target: usize) -> bool {
+        self.without[target]
+    }
+
+    /// Place of a missing or lost target, while it may rejoin: as long as I/Os are served.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such target.
+    #[must_use]
+    pub fn place(&self, target: usize) -> Option<Place> {
+        let serves = self.phase == Phase::Stop && self.step == Step::Request;
+        if !serves || !self.without[target] {
+            return None;
+        }
+        Some(Place {
+            target,
+            name: L::TARGETS[target],
+            storage: self.storage_of(target)?.clone(),
+            query: self.query(),
+            features: self.features,
+            init: self.init.clone()?,
+            core_count: self.core_count,
+        })
+    }
+
+    /// Storage of a target. For one that was missing at the start, that of another one: they are alike.
+    pub(in crate::service::session) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
+        let own = self.targets.get(target)?.as_ref();
+        let described = own.or_else(|| self.targets.iter().flatten().next())?;
+        Some(&described.storage)
+    }
+
+    pub(in crate::service::session) fn rejoined(&mut self, target: usize, identity: Option<Bytes>) {
+        let Some(storage) = self.storage_of(target).cloned() else {
+            return;
+        };
+        self.without[target] = false;
+        self.targets[target] = Some(Described {
+            storage,
+            identity,
+            superblock: None,
+            features: self.features,
+        });
+    }
+
+    /// Continues without a target, if it [may be lost](Self::may_lose): no further requests are sent to it, and no
+    /// responses expected.
+    pub(in crate::service::session) fn lost(&mut self, now: Instant, target: usize) {
+        if !self.may_lose(target) {
+            return;
+        }
+        self.go_without(target);
+        self.inquiry.forgive(target);
+        if self.step == Step::Storage {
+            self.storage_answered(now);
+        }
+    }
+
+    fn go_without(&mut self, target: usize) {
+        self.without[target] = true;
+        self.actions.push_back(Action::Leave { target });
+    }
+
+    /// A target has connected.
+    pub(in crate::service::session) fn connected(&mut self, now: Instant, target: usize) {
+        self.connected[target] = true;
+        if self.step != Step::Connection {
+            return;
+        }
+        match self.missing() {
+            0 => self.announce(),
+            1 if self.maintains => {
+                let grace = now + self.timeout.min(LONGEST_GRACE);
+                self.deadline = Some(self.deadline.map_or(grace, |limit| limit.min(grace)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Number of targets that are not connected yet.
+    pub(in crate::service::session) fn missing(&self) -> usize {
+        self.connected.iter().filter(|&&it| !it).count()
+    }
+
+    /// Allows initiators to connect.
+    pub(in crate::service::session) fn announce(&mut self) {
+        self.step = Step::Request;
+        self.deadline = None;
+        self.actions.push_back(Action::Announce);
+    }
+
+    /// The initiator has sent its first request: targets that are not connected by now are missing.
+    pub(in crate::service::session) fn begin_without_missing(&mut self) {
+        for target in 0..self.connected.len() {
+            if !self.connected[target] {
+                tracing::warn!(
+                    "{}: not connected; beginning without it",
+                    L::TARGETS[target]
+                );
+                self.go_without(target);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod inquiry_tests {
+    use super::*;
+
+    fn message(message_id: u32, payload: Payload) -> Message {
+        Message {
+            message_id,
+            correlation_id: 0,
+            payload,
+        }
+    }
+
+    #[test]
+    fn answers_are_returned_in_the_order_of_the_targets() {
+        let mut inquiry = Inquiry::default();
+        inquiry.begin(MessageType::StopStorageResponse);
+        inquiry.ask(7);
+        inquiry.ask(8);
+        inquiry.skip();
+        assert_eq!(
+            inquiry.pending(),
+            Some((0, MessageType::StopStorageResponse))
+        );
+        inquiry
+            .answer(1, message(8, Payload::StopStorageResponse))
+            .expect("asked");
+        assert!(inquiry.is_pending(0) && !inquiry.is_pending(1) && !inquiry.is_pending(2));
+        assert_eq!(inquiry.take(), None);
+        assert!(
+            inquiry
+                .answer(0, message(8, Payload::StopStorageResponse))
+                .is_err(),
+            "another target's id"
+        );
+        inquiry
+            .answer(0, message(7, Payload::StopStorageResponse))
+            .expect("asked");
+        let stopped = Some(Payload::StopStorageResponse);
+        assert_eq!(
+            inquiry.take(),
+            Some((
+                MessageType::StopStorageResponse,
+                vec![stopped.clone(), stopped, None]
+            ))
+        );
+        assert_eq!(inquiry.take(), None, "taken");
+    }
+
+    #[test]
+    fn no_answer_is_expected_from_a_lost_target() {
+        let mut inquiry = Inquiry::default();
+        assert_eq!(inquiry.take(), None, "nothing was asked");
+        inquiry.begin(MessageType::ShutdownResponse);
+        inquiry.ask(7);
+        assert_eq!(inquiry.take(), None);
+        inquiry.forgive(0);
+        assert!(!inquiry.is_pending(0));
+        assert_eq!(
+            inquiry.take(),
+            Some((MessageType::ShutdownResponse, vec![None]))
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions that begin or go on without a target, with targets that answer whatever they are asked.
+//! Sessions that start or continue without a target; the other targets answer all requests.
 
 use wire::control::IdentifiedStorage;
 
@@ -44,9 +44,9 @@ struct World {
     now: Instant,
     session: Session<Three>,
     is_announced: bool,
-    /// Targets that answer nothing.
+    /// Targets that do not answer.
     silent: Vec<usize>,
-    /// Requests to targets, with their numbers.
+    /// Requests to targets, with the targets' numbers.
     asked: Vec<(usize, MessageType)>,
     left: Vec<usize>,
     stalled: Vec<usize>,
@@ -181,7 +181,7 @@ impl World {
         assert_eq!(started, Some(Payload::StartStorageResponse));
     }
 
-    /// From I/Os to the end.
+    /// From I/Os to the end of the session.
     fn finish(&mut self) {
         let stopped = self.request(Payload::StopStorageRequest);
         assert_eq!(stopped, Some(Payload::StopStorageResponse));
@@ -192,7 +192,7 @@ impl World {
     }
 }
 
-/// A session that begins without this target.
+/// Creates a session that starts without this target.
 fn without(missing: usize) -> World {
     let mut world = World::new(true);
     (0..3)
@@ -203,7 +203,7 @@ fn without(missing: usize) -> World {
 }
 
 #[test]
-fn service_that_does_not_survive_losses_waits_for_all_targets() {
+fn service_without_redundancy_waits_for_all_targets() {
     let mut world = World::new(false);
     world.connect(0);
     world.connect(2);
@@ -217,7 +217,7 @@ fn service_that_does_not_survive_losses_waits_for_all_targets() {
 }
 
 #[test]
-fn grace_begins_when_one_target_is_missing_and_is_5_s_at_most() {
+fn grace_period_starts_when_one_target_is_missing_and_is_5_s_at_most() {
     let mut world = World::new(true);
     world.connect(2);
     assert_eq!(world.session.poll_timeout(), None, "two are missing");
@@ -241,7 +241,7 @@ fn grace_begins_when_one_target_is_missing_and_is_5_s_at_most() {
 }
 
 #[test]
-fn all_targets_have_the_control_timeout_to_connect() {
+fn targets_must_connect_within_the_control_timeout() {
     for survives in [false, true] {
         let mut world = World::new(survives);
         world.session.begin_connecting(world.now);
@@ -261,7 +261,7 @@ fn all_targets_have_the_control_timeout_to_connect() {
 }
 
 #[test]
-fn grace_ends_with_the_control_timeout() {
+fn grace_period_ends_with_the_control_timeout() {
     let mut world = World::new(true);
     let begin = world.now;
     world.session.begin_connecting(begin);
@@ -274,7 +274,7 @@ fn grace_ends_with_the_control_timeout() {
 }
 
 #[test]
-fn all_targets_in_time_are_announced_at_once() {
+fn service_announces_itself_when_all_targets_are_connected() {
     let mut world = World::new(true);
     (0..3).for_each(|target| world.connect(target));
     assert!(world.is_announced && world.left.is_empty());
@@ -294,13 +294,13 @@ fn target_that_connects_before_the_query_is_not_missing() {
 }
 
 #[test]
-fn missing_target_is_asked_nothing_and_has_a_place() {
+fn missing_target_gets_no_requests_and_may_rejoin() {
     for missing in 0..3 {
         let mut world = without(missing);
         world.begin();
         assert_eq!(world.left, [missing]);
         assert!(world.session.is_without(missing) && !world.session.may_lose(missing));
-        // What its channel still has to say is nothing of this session's.
+        // Events of its channel do not concern this session.
         world.connect(missing);
         let [Job::PrepareMemory(memory), ..] = &world.jobs[..] else {
             panic!("{:?}", world.jobs)
@@ -339,12 +339,12 @@ fn missing_target_is_asked_nothing_and_has_a_place() {
 }
 
 #[test]
-fn session_without_a_target_ends_like_any_other() {
+fn session_without_a_target_ends_normally() {
     let mut world = without(0);
     world.begin();
     world.finish();
     assert!(world.asked.iter().all(|&(target, _)| target != 0));
-    // I/Os are not even begun without two.
+    // I/Os do not start with only one target.
     let mut world = without(0);
     world.client(ChannelEvent::Connected);
     world.request(Payload::QueryStorageRequest);
@@ -352,7 +352,7 @@ fn session_without_a_target_ends_like_any_other() {
 }
 
 #[test]
-fn target_that_leaves_before_all_are_connected_ends_the_attempt() {
+fn target_that_disconnects_before_all_are_connected_ends_the_session() {
     let mut world = World::new(true);
     world.connect(0);
     world.handle(Event::Storage {
@@ -365,7 +365,7 @@ fn target_that_leaves_before_all_are_connected_ends_the_attempt() {
 }
 
 #[test]
-fn target_that_does_not_answer_in_time_is_reported_until_it_is_lost() {
+fn unresponsive_target_is_reported_until_it_is_lost() {
     let mut world = World::new(true);
     (0..3).for_each(|target| world.connect(target));
     world.begin();

@@ -1,4 +1,4 @@
-//! How the two sides come to be: descriptors that go from process to process.
+//! Creation of both sides, with descriptors passed between processes.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use super::{ReceivePool, SharedReceives, Slot};
 use crate::error::{Error, Result};
 
 impl ReceivePool {
-    /// A pool for at most `connections` senders at a time.
+    /// Creates a pool for at most `connections` concurrent senders.
     pub(in super::super) fn new(connections: u16) -> Result<ReceivePool> {
         Ok(Self::over(Mapping::create(connections)?))
     }
@@ -18,7 +18,7 @@ impl ReceivePool {
 }
 
 impl Slot {
-    /// What the sender has to know, with the memory.
+    /// Encodes the information that the sender needs in addition to the memory.
     pub(in super::super) fn encode(&self) -> [u8; 8] {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.number().to_le_bytes());
@@ -28,7 +28,7 @@ impl Slot {
 }
 
 impl SharedReceives {
-    /// Opens the pool of a peer with what [`Slot::encode`] made.
+    /// Opens a peer's pool from the bytes of [`Slot::encode`].
     pub(in super::super) fn open(memfd: OwnedFd, slot: &[u8]) -> Result<SharedReceives> {
         let invalid = || {
             Error::InvalidValue

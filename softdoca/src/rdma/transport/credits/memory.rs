@@ -1,4 +1,4 @@
-//! The memory in which receives are counted.
+//! Shared memory of the receive counters.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::error::{Error, Result};
 use crate::runtime::sealed_memory_len;
 
-/// A word that all processes use.
+/// A word accessed by all processes.
 pub(super) type Word = AtomicU64;
 
 /// "SDRECV" and the version of this layout.
@@ -21,7 +21,7 @@ const SLOTS_AT: usize = 8;
 const POSTED_AT: usize = 64;
 const TAKEN_AT: usize = 128;
 const FIRST_SLOT_AT: usize = 192;
-/// An instance has at most as many connections.
+/// Maximum number of connections of an instance.
 const MAX_SLOTS: u64 = u16::MAX as u64;
 
 /// The shared memory, mapped.
@@ -38,7 +38,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Sealed, zeroed memory with that many slots.
+    /// Creates sealed, zeroed memory with this many slots.
     pub(super) fn create(slots: u16) -> Result<Mapping> {
         let slots = u64::from(slots);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -52,7 +52,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory that another process created, after checking that it is such and cannot shrink; `None` otherwise.
+    /// Maps memory that another process created, after checking that it is valid and cannot shrink; `None` otherwise.
     pub(super) fn open(memfd: OwnedFd) -> Result<Option<Mapping>> {
         let Ok(size) = sealed_memory_len(&memfd) else {
             return Ok(None);
@@ -93,32 +93,32 @@ impl Mapping {
 
     fn word(&self, at: usize) -> &Word {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= Mapping::len(self.slots));
-        // SAFETY: one of the offsets of the layout: aligned and inside the mapping, which lives as long as self; all
+        // SAFETY: one of the layout's offsets: aligned and inside the mapping, which lives as long as self; all
         // processes access it as an atomic.
         unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
-    /// What senders have to be given.
+    /// Descriptor for senders.
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub(super) fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Receives that were posted.
+    /// Number of receives posted.
     pub(super) fn posted(&self) -> &Word {
         self.word(POSTED_AT)
     }
 
-    /// Receives that were taken.
+    /// Number of receives taken.
     pub(super) fn taken(&self) -> &Word {
         self.word(TAKEN_AT)
     }
 
-    /// A connection's slot, which there must be.
+    /// Word of a connection's slot, which must exist.
     pub(super) fn slot(&self, slot: u32) -> &Word {
         self.word(FIRST_SLOT_AT + slot as usize * 8)
     }
@@ -126,7 +126,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `map` with this length. A failure would leave the mapping in place, which harms nobody.
+        // SAFETY: made by `map` with this length. A failure would leave the mapping in place, which is harmless.
         let _ = unsafe {
             rustix::mm::munmap(
                 self.base.as_ptr().cast::<c_void>(),

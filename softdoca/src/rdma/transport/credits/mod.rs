@@ -1,4 +1,4 @@
-//! Receives that several senders share.
+//! Receives shared by several senders.
 //!
 //! An instance with one connection counts its receives in that connection's ring. With several connections any sender may
 //! take any receive, so they are counted in memory that the instance shares with all of them:
@@ -10,11 +10,11 @@
 //!  192  slots x u64: generation (high half), receives taken by the slot's connection (low half)
 //! ```
 //!
-//! A sender that dies may have taken receives that it never used. Its slot says how many it took, the receiver knows how
-//! many messages came, and posts the difference again. A slot's generation changes then, so that a late sender
-//! cannot take any more.
+//! A sender that dies may have taken receives that it never used. Its slot has the number taken, the receiver knows
+//! the number of messages received, and posts the difference again. The slot's generation changes then, so that a late
+//! sender cannot take any more.
 //!
-//! `posting` and `taking` are compiled a second time in `tests/model`, over memory that loom watches.
+//! `posting` and `taking` are compiled a second time in `tests/model`, over memory instrumented by loom.
 
 mod handover;
 mod memory;
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn each_receive_is_taken_once_by_whoever_comes_first() {
+    fn each_receive_is_taken_once() {
         let pool = pool(3);
         let slots: Vec<_> = (0..3).map(|_| pool.slot().expect("a slot")).collect();
         let taken: u64 = std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_of_a_dead_sender_are_given_back_and_it_takes_no_more() {
+    fn receives_of_a_dead_sender_are_returned_and_it_takes_no_more() {
         let pool = pool(2);
         let (mut dying, other) = (pool.slot().expect("a slot"), pool.slot().expect("a slot"));
         assert_eq!(pool.slot().expect_err("two slots"), Error::Full);
@@ -92,7 +92,7 @@ mod tests {
             alive.take() && alive.take() && !alive.take(),
             "two were unused"
         );
-        // The next one in the same slot begins anew.
+        // The next one in the same slot starts over.
         let next = pool.slot().expect("a slot");
         pool.post(1);
         assert!(!dead.take() && open(&next).take());

@@ -1,4 +1,4 @@
-//! The receiver's side: posts receives, and gives back what a sender has taken and never used.
+//! The receiver's side: posts receives, and returns those that a sender has taken and not used.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(in super::super) struct ReceivePool {
     mapping: Mapping,
-    /// Which slots have a connection.
+    /// Slots in use.
     used: Mutex<Vec<bool>>,
 }
 
 impl ReceivePool {
-    /// A pool for as many senders at a time as there are slots in `mapping`, which nobody has used yet.
+    /// Creates a pool for as many concurrent senders as there are slots in `mapping`, which must be unused.
     pub(super) fn over(mapping: Mapping) -> ReceivePool {
         let used = Mutex::new(vec![false; mapping.slots() as usize]);
         ReceivePool { mapping, used }
@@ -25,10 +25,10 @@ impl ReceivePool {
         &self.mapping
     }
 
-    /// A slot for a new connection.
+    /// Allocates a slot for a new connection.
     ///
     /// # Errors
-    /// [`Error::Full`] when there are as many as the pool was made for.
+    /// [`Error::Full`] if all slots are in use.
     pub(in super::super) fn slot(self: &Arc<Self>) -> Result<Slot> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let number = used.iter().position(|used| !used).ok_or(Error::Full)?;
@@ -44,19 +44,19 @@ impl ReceivePool {
         })
     }
 
-    /// Lets the senders take `count` more receives.
+    /// Posts `count` receives.
     pub(in super::super) fn post(&self, count: u64) {
         self.mapping.posted().fetch_add(count, Ordering::Release);
     }
 }
 
-/// One connection's slot in the pool of its instance; free again when dropped.
+/// A connection's slot in the pool of its instance; freed when dropped.
 #[derive(Debug)]
 pub(in super::super) struct Slot {
     pool: Arc<ReceivePool>,
     number: u32,
     generation: u32,
-    /// Messages that have come.
+    /// Number of messages received.
     received: u32,
 }
 
@@ -73,7 +73,7 @@ impl Slot {
         self.generation
     }
 
-    /// A message has come.
+    /// Counts a received message.
     pub(in super::super) fn count_message(&mut self) {
         self.received = self.received.wrapping_add(1);
     }
@@ -88,7 +88,7 @@ impl Drop for Slot {
             .slot(self.number)
             .swap(next, Ordering::AcqRel);
         let unused = (word as u32).wrapping_sub(self.received);
-        // A faulty sender can write anything here, but not take more than there is: more is not given back.
+        // A faulty sender can write any value, but not take more receives than there are: no more are returned.
         if (word >> 32) as u32 == self.generation && i32::try_from(unused).is_ok() {
             self.pool.post(u64::from(unused));
         }

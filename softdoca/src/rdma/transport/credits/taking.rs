@@ -13,7 +13,7 @@ pub(in super::super) struct SharedReceives {
 }
 
 impl SharedReceives {
-    /// For a slot that is there; its connection is of that generation.
+    /// Opens an existing slot; its connection has this generation.
     pub(super) fn over(mapping: Mapping, slot: u32, generation: u32) -> SharedReceives {
         SharedReceives {
             mapping,
@@ -22,15 +22,16 @@ impl SharedReceives {
         }
     }
 
-    /// Takes one receive, if there is one.
+    /// Takes a receive, if there is one.
     pub(in super::super) fn take(&self) -> bool {
-        // Counted in the slot first: a receive that is counted twice is given back, one that is not would be lost.
+        // Counted in the slot first: a receive counted twice is returned, one not counted would be lost.
         if self.available() == 0 || !self.count(1) {
             return false;
         }
         let taken = self.mapping.taken();
         while self.available() != 0 {
-            // What others have taken was posted: whoever sees the one has to see the other, or takes what there is not.
+            // Receives taken by others were posted before: a process that sees them taken must also see them posted,
+            // or it would take too many.
             let seen = taken.load(Ordering::Acquire);
             let posted = self.mapping.posted().load(Ordering::Acquire);
             if posted != seen
@@ -50,7 +51,7 @@ impl SharedReceives {
         false
     }
 
-    /// Receives that nobody has taken. A count that runs backwards is none.
+    /// Number of receives available. A count that runs backwards is treated as none.
     fn available(&self) -> u64 {
         let taken = self.mapping.taken().load(Ordering::Relaxed);
         let posted = self.mapping.posted().load(Ordering::Acquire);
@@ -62,7 +63,7 @@ impl SharedReceives {
         }
     }
 
-    /// Adds to the slot's count, wrapping. False when the connection has ended.
+    /// Adds to the slot's count, wrapping. Returns `false` if the connection has ended.
     fn count(&self, change: u32) -> bool {
         let slot = self.mapping.slot(self.slot);
         slot.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {

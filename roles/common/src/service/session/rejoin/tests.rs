@@ -13,22 +13,22 @@ const STORAGE: StorageDetails = StorageDetails {
     block_size: 512,
 };
 
-/// An attempt, with a target and workers that do what they are asked.
+/// An attempt with a cooperative target and cooperative workers.
 struct World {
     now: Instant,
     rejoin: Rejoin,
     storage: StorageDetails,
     /// The identity of the target's storage, if it has one.
     identity: Option<Bytes>,
-    /// The judgement of what it says of itself.
+    /// Result of the admission.
     judgement: Result<bool, Failure>,
-    /// What was to be judged.
+    /// Description passed to the admission.
     described: Option<Described>,
-    /// The target does not answer to this.
+    /// Request that the target does not answer.
     silent_at: Option<MessageType>,
     /// Extensions that the target has.
     features: u32,
-    /// What was asked of the target and of workers.
+    /// Requests to the target and commands to workers.
     asked: Vec<String>,
     end: Option<Result<Returned, Failure>>,
 }
@@ -38,7 +38,7 @@ impl World {
         Self::with_features(0)
     }
 
-    /// A session that uses these extensions.
+    /// Creates a session that uses these extensions.
     fn with_features(features: u32) -> Self {
         let now = Instant::now();
         let init = InitStorage {
@@ -155,7 +155,7 @@ impl World {
 }
 
 #[test]
-fn the_steps_of_a_session_in_their_order() {
+fn rejoin_repeats_the_steps_of_a_session_in_order() {
     let mut world = World::new();
     world.event(ChannelEvent::Connected);
     let unknown = Returned {
@@ -183,7 +183,7 @@ fn the_steps_of_a_session_in_their_order() {
 }
 
 #[test]
-fn target_rejoins_as_it_was_admitted() {
+fn rejoined_target_has_the_admitted_state() {
     for has_kept in [true, false] {
         for identity in [Some(Bytes::from_static(b"the one")), None] {
             let mut world = World::new();
@@ -201,7 +201,7 @@ fn target_rejoins_as_it_was_admitted() {
 }
 
 #[test]
-fn target_that_does_not_belong_here_is_asked_nothing_more() {
+fn target_of_another_set_gets_no_further_requests() {
     let mut world = World::new();
     world.judgement = Err(Failure::invalid("it is of another set"));
     world.event(ChannelEvent::Connected);
@@ -211,7 +211,7 @@ fn target_that_does_not_belong_here_is_asked_nothing_more() {
         "{failure}"
     );
     assert_eq!(world.asked, ["query_storage_request", "admit"]);
-    // A judgement that comes once more changes nothing.
+    // A repeated admission changes nothing.
     world.end = None;
     world
         .rejoin
@@ -221,7 +221,7 @@ fn target_that_does_not_belong_here_is_asked_nothing_more() {
 }
 
 #[test]
-fn a_target_of_another_size_does_not_come_back() {
+fn target_of_another_size_does_not_rejoin() {
     let mut world = World::new();
     world.storage.total_size *= 2;
     world.event(ChannelEvent::Connected);
@@ -234,11 +234,11 @@ fn a_target_of_another_size_does_not_come_back() {
 }
 
 #[test]
-fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
+fn target_without_the_sessions_extensions_does_not_rejoin() {
     for (identity, features, comes_back) in [
         (Some(Bytes::from_static(b"it")), FEATURE_FLUSH, true),
         (Some(Bytes::from_static(b"it")), 0, false),
-        // One of the reference, which has no extensions.
+        // A target of the reference, without extensions.
         (None, FEATURE_FLUSH, false),
     ] {
         let mut world = World::with_features(FEATURE_FLUSH);
@@ -254,7 +254,7 @@ fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
 }
 
 #[test]
-fn a_silent_target_is_given_up() {
+fn rejoin_of_an_unresponsive_target_times_out() {
     for step in [
         MessageType::QueryStorageRequest,
         MessageType::InitStorageRequest,
@@ -274,7 +274,7 @@ fn a_silent_target_is_given_up() {
         world.run();
         assert!(world.failure().contains("timed out"), "{step}");
         assert_eq!(world.rejoin.poll_timeout(), None);
-        // What comes late changes nothing.
+        // A late response changes nothing.
         world.end = None;
         world.event(ChannelEvent::Closed);
         assert_eq!(world.end, None);
@@ -282,7 +282,7 @@ fn a_silent_target_is_given_up() {
 }
 
 #[test]
-fn who_leaves_refuses_or_confuses_does_not_come_back() {
+fn target_that_disconnects_refuses_or_sends_wrong_messages_does_not_rejoin() {
     let error = Payload::ErrorResponse(ErrorResponse {
         error_code: ErrorCode::IN_USE.0,
         message: "busy".to_owned(),
@@ -293,7 +293,7 @@ fn who_leaves_refuses_or_confuses_does_not_come_back() {
         connection_details: Bytes::new(),
     });
     for (silent_at, answer, part) in [
-        (MessageType::QueryStorageRequest, None, "it left"),
+        (MessageType::QueryStorageRequest, None, "it disconnected"),
         (MessageType::InitStorageRequest, Some((1, error)), "busy"),
         (
             MessageType::InitStorageRequest,
@@ -323,7 +323,7 @@ fn who_leaves_refuses_or_confuses_does_not_come_back() {
 }
 
 #[test]
-fn a_worker_that_cannot_is_named() {
+fn error_of_a_worker_names_it() {
     let mut world = World::new();
     world.silent_at = Some(MessageType::QueryStorageRequest);
     world.event(ChannelEvent::Connected);

@@ -1,5 +1,9 @@
-//! The scripted service.
+//! A scripted storage service in the test's process, and the real initiator as a process.
+//!
+//! The service handles control messages and I/O messages as a real one does, but transfers no data: data is tested
+//! with the real service and faulty targets elsewhere.
 
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,41 +15,161 @@ use doca::{
     Pe, Producer, Task,
 };
 use role_common::control::{ChannelEvent, ComchServerChannel, ControlChannel as _};
+use rustix::process::{Pid, Signal, kill_process};
 use wire::control::{ErrorResponse, Message, MessageType, Payload, StorageDetails};
 use wire::io_message::{IoMessage, Repr, SIZE};
 use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 
-/// Longest time that a service waits for its initiator.
+// The initiator as a process.
+
+/// Maximum time to wait for a process or a peer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the service does with an I/O.
+/// A running initiator.
+pub struct Initiator {
+    child: Child,
+    start: Instant,
+}
+
+/// Exit status and output of an initiator.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub after: Duration,
+}
+
+/// A CPU that this process may use, as a flag's value.
+pub fn usable_cpu() -> String {
+    let usable = |index: &String| role_common::flags::cpu(index).is_ok();
+    (0..4096_u32)
+        .map(|index| index.to_string())
+        .find(usable)
+        .expect("a CPU")
+}
+
+impl Initiator {
+    /// Starts it on the channel, with one worker and a read test of 100 operations unless `args` override that.
+    pub fn start(channel: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_doca_storage_initiator_comch"));
+        command.args(["-d", "3b:00.0", "--command-channel-name", channel]);
+        let cpu = usable_cpu();
+        for default in [
+            ["--cpu", &cpu],
+            ["--execution-strategy", "read_throughput_test"],
+            ["--run-limit-operation-count", "100"],
+        ] {
+            if !args.contains(&default[0]) {
+                command.args(default);
+            }
+        }
+        let command = command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self {
+            child: command.spawn().expect("the initiator starts"),
+            start: Instant::now(),
+        }
+    }
+
+    pub fn interrupt(&self) {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
+        kill_process(pid, Signal::INT).expect("the process is there");
+    }
+
+    /// Waits for the process to exit.
+    pub fn end(mut self) -> Ended {
+        while self.child.try_wait().expect("a child").is_none() {
+            if self.start.elapsed() > PATIENCE {
+                self.child.kill().expect("a child");
+                let output = self.child.wait_with_output().expect("a child");
+                panic!(
+                    "the initiator hangs:\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let after = self.start.elapsed();
+        let output = self.child.wait_with_output().expect("a child");
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            after,
+        }
+    }
+}
+
+impl Ended {
+    /// Fails the test, with the initiator's output, unless it succeeded.
+    pub fn passed(self) -> Self {
+        assert_eq!(
+            self.code,
+            Some(0),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    /// Fails the test unless the initiator exited with 1 and printed all of `parts` on standard error.
+    pub fn failed_with(self, parts: &[&str]) -> Self {
+        assert_eq!(
+            self.code,
+            Some(1),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        for part in parts {
+            assert!(
+                self.stderr.contains(part),
+                "{part} is missing in\n{}",
+                self.stderr
+            );
+        }
+        self
+    }
+}
+
+// The scripted service.
+
+/// Reaction of the service to an I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Io {
-    /// Answers it.
+    /// Responds.
     Answer,
-    /// Answers it with this code, and the others well.
+    /// Responds with this code, and to other I/Os with success.
     Fail(ErrorCode),
-    /// Answers it twice.
+    /// Responds twice.
     Twice,
-    /// Answers it with the offset of another one.
+    /// Responds with the offset of another I/O.
     WrongOffset,
-    /// Does not answer it, nor any later one.
+    /// Does not respond to it, nor to later ones.
     Ignore,
-    /// Leaves, with all its contexts.
+    /// Disconnects, with all contexts.
     Leave,
 }
 
-/// What the service does.
+/// Behaviour of the service.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub details: StorageDetails,
-    /// What it does with the I/O of this number and, where that is lasting, the later ones.
+    /// Reaction to the I/O with this number and, for lasting reactions, to later ones.
     pub io: (u32, Io),
-    /// A request that it refuses.
+    /// Request that is refused.
     pub refuse: Option<MessageType>,
-    /// A request that it does not answer.
+    /// Request that is not answered.
     pub ignore: Option<MessageType>,
-    /// The release that it speaks.
+    /// Release of the service.
     pub release: Release,
 }
 
@@ -65,24 +189,24 @@ impl Default for Script {
     }
 }
 
-/// What the service saw.
+/// Observations of the service.
 #[derive(Debug, Default)]
 pub struct Record {
     /// The requests, in order.
     pub requests: Vec<Message>,
-    /// Number of the initiator's consumers when each request came.
+    /// Number of the initiator's consumers at each request.
     pub consumers: Vec<usize>,
-    /// All I/O requests, each with the index of the worker that got it.
+    /// All I/O requests, with the index of the worker that received each.
     pub ios: Vec<(usize, Repr)>,
     /// Their bytes.
     pub messages: Vec<[u8; SIZE]>,
-    /// Where the initiator's memory begins.
+    /// Address of the initiator's memory.
     pub memory_address: u64,
-    /// `true` if the initiator was seen to leave.
+    /// `true` if the initiator was seen to disconnect.
     pub left: bool,
 }
 
-/// A service in a thread of its own, for one session.
+/// A service on a thread of its own, for one session.
 pub struct Service {
     pub channel: String,
     thread: Option<JoinHandle<Record>>,
@@ -92,7 +216,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service under a name that nobody else uses.
+    /// Starts a service with a unique name.
     pub fn start(script: Script) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let channel_name = format!(
@@ -120,7 +244,7 @@ impl Service {
         }
     }
 
-    /// Waits until the data path was started and `count` I/Os have come.
+    /// Waits until the data path has started and `count` I/Os have arrived.
     pub fn wait_for_ios(&self, count: u32) {
         self.started
             .lock()
@@ -134,7 +258,7 @@ impl Service {
         }
     }
 
-    /// Ends the service and hands out what it saw.
+    /// Stops the service and returns its observations.
     pub fn record(mut self) -> Record {
         self.end.store(true, Ordering::Relaxed);
         self.thread
@@ -145,7 +269,7 @@ impl Service {
     }
 }
 
-/// One worker of the service: receives requests and sends answers.
+/// A worker of the service: receives requests and sends responses.
 struct Worker {
     // Dropped in this order.
     receives: Vec<(Task, Buf)>,
@@ -158,7 +282,7 @@ struct Worker {
     pe: Pe,
     tasks: u32,
     release: Release,
-    /// Where the initiator's memory begins.
+    /// Address of the initiator's memory.
     memory_address: u64,
 }
 
@@ -231,7 +355,7 @@ impl Worker {
         }
     }
 
-    /// A request that came, and its bytes; `None` when there is none.
+    /// Next request and its bytes; `None` if there is none.
     fn poll(&mut self) -> Option<(Repr, [u8; SIZE])> {
         loop {
             let Event::Task(completion) = self.pe.poll()? else {
@@ -264,7 +388,8 @@ impl Worker {
         }
     }
 
-    /// The bytes of an answer. Those of 3.0 and 3.1 repeat the transaction in the correlation id, and not in the user data.
+    /// Bytes of a response. In 3.0 and 3.1, the transaction is repeated in the correlation id, and not in the user
+    /// data.
     fn bytes_of(&self, answer: &Repr) -> [u8; SIZE] {
         let id = u32::try_from(answer.user_data).expect("the number of a transaction");
         let anonymous = Repr {
@@ -328,7 +453,7 @@ fn serve(
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-    // Everything the initiator still says, up to its leaving.
+    // Remaining messages of the initiator, until it disconnects.
     let grace = Instant::now() + Duration::from_secs(5);
     while !server.record.left && Instant::now() < grace && !matches!(server.script.io.1, Io::Leave)
     {

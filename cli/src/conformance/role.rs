@@ -1,18 +1,20 @@
-//! One role between scripted peers, check by check.
+//! Checks of one role between scripted peers.
 
-pub(super) mod room;
-
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use ::conformance::implementation::{self, Implementation};
 use ::conformance::role::{Check, Subject, checks, run};
+use ::conformance::scene::entries;
 use ::conformance::usage::Usage;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::outln;
 use role_common::shutdown::Shutdown;
+use rustix::process::{Pid, Signal, kill_process};
 use wire::release::Release;
 
 use crate::table;
@@ -21,7 +23,7 @@ use super::faulty_target::release;
 use super::report::{ReportOptions, progress};
 use super::{Result, seconds, usage};
 
-/// How often a check of the reference is repeated after a crash: 8 times are too few.
+/// Number of retries of a check after a crash of the reference: 8 are too few.
 const CRASH_RETRIES: u32 = 60;
 
 const HELP: &str = "\
@@ -34,11 +36,11 @@ Examples:
   doca-storage conformance role initiator --bin build-3.1/doca_storage_initiator_comch --protocol 3.1
   doca-storage conformance role initiator --bin build/doca_storage_initiator_comch --crash-retries 8 --junit initiator.xml";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct RoleOptions {
-    /// What the binary is
+    /// Role of the binary
     #[arg(value_enum)]
     role: Role,
 
@@ -46,28 +48,28 @@ pub(super) struct RoleOptions {
     #[arg(long = "bin", value_name = "FILE")]
     binary: Option<PathBuf>,
 
-    /// Directory of the DOCA libraries to run it with [default: what LD_LIBRARY_PATH and the program say]
+    /// Directory of the DOCA libraries for the binary [default: from LD_LIBRARY_PATH and the program]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Another argument for every start of the binary; may be repeated
+    /// Additional argument of the binary; may be repeated
     #[arg(long = "flag", value_name = "ARG", allow_hyphen_values = true)]
     flags: Vec<String>,
 
-    /// The release of the protocol that an initiator under test speaks, and its scripted service; passed to an initiator that knows the flag. The
-    /// peers of the other roles speak 3.2
+    /// Release of the protocol for an initiator under test and its scripted service; passed to an initiator that knows
+    /// the flag. The peers of other roles use 3.2
     #[arg(long, value_name = "RELEASE", default_value_t, value_parser = release)]
     protocol: Release,
 
-    /// Only the checks whose names contain this; may be repeated
+    /// Only checks whose names contain this text; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// List the checks and run none
+    /// List the checks without running them
     #[arg(long)]
     list: bool,
 
-    /// Checks that run at the same time
+    /// Number of concurrent checks
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
     jobs: u32,
 
@@ -75,8 +77,9 @@ pub(super) struct RoleOptions {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds(1, 600))]
     patience: u64,
 
-    /// Repeat a check this often when the binary was killed by SIGSEGV. The reference's workers race with their own start [default: 60 for
-    /// a binary that prints a usage without --output, which is taken for the reference's; 0 for others]
+    /// Number of retries of a check if the binary was killed by SIGSEGV, because the reference's workers have a race
+    /// at their start [default: 60 for a binary whose usage lacks --output, which is taken for the reference's; 0 for
+    /// others]
     #[arg(long, value_name = "N")]
     crash_retries: Option<u32>,
 
@@ -104,7 +107,7 @@ impl From<Role> for implementation::Role {
 }
 
 impl RoleOptions {
-    /// Runs the checks; the exit status counts those that failed.
+    /// Runs the checks; the exit status is the number of failed ones.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let role = self.role.into();
         let checks = self.chosen(role)?;
@@ -116,8 +119,8 @@ impl RoleOptions {
             return Ok(ExitCode::SUCCESS);
         }
         let shutdown = Shutdown::on_signals()?;
-        if !room::is_inside() {
-            return room::enter(&shutdown);
+        if !is_inside() {
+            return enter(&shutdown);
         }
         let subject = self.subject(role)?;
         let progress = if self.report.json {
@@ -194,5 +197,59 @@ impl RoleOptions {
             usage: known,
             ..Subject::new(implementation, role)
         })
+    }
+}
+
+// A private runtime directory for the checks.
+//
+// The peers run in this process, and softdoca uses the process's `SOFTDOCA_RUNTIME_DIR`: so the command restarts
+// itself with another one.
+
+/// Set in the restarted process.
+const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
+/// Polling interval.
+const TICK: Duration = Duration::from_millis(20);
+
+pub(in crate::conformance) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs the checks in a child process, and checks that no files are left.
+pub(in crate::conformance) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
+    let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+    let runtime = directory.path().join("run");
+    fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env("SOFTDOCA_RUNTIME_DIR", &runtime)
+        .env(INSIDE, "1")
+        .spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if shutdown.is_requested() {
+            interrupt(&child);
+        }
+        std::thread::sleep(TICK);
+    };
+    let left = entries(&runtime)?;
+    // A role that hangs is killed and cannot clean up; that is counted already.
+    if status.success() && !left.is_empty() {
+        return Err(format!(
+            "expected the runtime directory to be empty at the end, found {left:?}"
+        )
+        .into());
+    }
+    match status.code() {
+        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
+        None => Err(format!("expected the checks to come to an end: {status}").into()),
+    }
+}
+
+fn interrupt(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have exited in the meantime.
+        let _ = kill_process(pid, Signal::TERM);
     }
 }

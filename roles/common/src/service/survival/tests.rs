@@ -17,7 +17,7 @@ fn superblock(number: u64) -> Option<Superblock> {
     })
 }
 
-/// The answer of a target that persists what it is given.
+/// The response of a target that persists the superblock in the request.
 fn persists(request: &Message) -> Message {
     let Payload::IdentifyStorageRequest(query) = &request.payload else {
         panic!("{request:?}")
@@ -39,7 +39,7 @@ fn persists(request: &Message) -> Message {
 }
 
 #[test]
-fn superblock_is_requested_once_and_again_when_it_changes() {
+fn superblock_is_sent_once_per_change() {
     let now = Instant::now();
     let mut superblocks = Superblocks::new(2, PATIENCE);
     assert_eq!(superblocks.request(now, 0, None), None);
@@ -79,7 +79,7 @@ fn superblock_is_requested_once_and_again_when_it_changes() {
 }
 
 #[test]
-fn answers_to_the_session_are_left_to_it() {
+fn answers_to_the_session_are_not_consumed() {
     let now = Instant::now();
     let mut superblocks = Superblocks::new(1, PATIENCE);
     let mut ids = MessageIds::default();
@@ -119,7 +119,7 @@ fn wrong_and_late_answers_are_reported() {
 }
 
 #[test]
-fn wait_for_a_state_ends_some_time_after_the_last_progress() {
+fn wait_for_a_state_times_out_after_the_last_progress() {
     let now = Instant::now();
     let mut superblocks = Superblocks::new(1, PATIENCE);
     assert_eq!(superblocks.deadline(), None);

@@ -1,0 +1,505 @@
+//! Random faults in a live deployment under a validating load.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use ::conformance::hammer::{
+    self, Actors, Counts, Load, LoadKind, Mischief, Row, Settings, Stranger, Tally, Task, Witness,
+};
+use ::conformance::implementation::{Implementation, Role};
+use ::conformance::matrix::Layout;
+use clap::{Args, ValueEnum, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
+use role_common::flags::duration;
+use role_common::shutdown::Shutdown;
+use role_common::{errln, outln};
+use tabled::builder::Builder;
+
+use super::report::ReportOptions;
+use super::{LayoutChoice, Result, exit_code, seconds};
+use crate::table::{self, Layout};
+
+const HELP: &str = "\
+Real processes: a service, its targets with backing files, a load in the place of the initiator, and a witness that is never hurt. Each
+round is a session of the load in which one of the others, or the load itself, is killed, stopped, delayed, cut off, or told nonsense, in
+a phase of the session; then all blocks are read back. A block must hold what was acknowledged last, or what was issued after that.
+The same seed gives the same rounds and the same I/Os; in the middle of which I/O a fault hits is up to the machine.
+With --load nbd, clients of an NBD server in front of the service read and write; the server is killed and restarted, too, and no I/O may fail.
+The exit status is 0 when everybody did as they should. Otherwise the run stops, and leaves logs, blocks and evidence.
+
+Examples:
+  doca-storage conformance hammer                                        a minute, both deployments
+  doca-storage conformance hammer --layout gga --duration 1h
+  doca-storage conformance hammer --seed 7 --only 'kill, target' --json
+  doca-storage conformance hammer --bin build --junit hammer.xml         programs of a directory";
+
+/// Flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(in crate::conformance) struct Hammer {
+    /// What reads and writes: an initiator, or clients of an NBD server (doca-storage nbd) that reconnect
+    #[arg(long, value_enum, default_value_t = LoadChoice::Initiator)]
+    load: LoadChoice,
+
+    /// Deployments to test; each gets an equal share of the time
+    #[arg(long, value_enum, default_value_t = LayoutChoice::All)]
+    layout: LayoutChoice,
+
+    /// Time after which no further round starts: a number with s, m or h
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    duration: Duration,
+
+    /// Seed of rounds and I/Os [default: random, and printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Only faults whose description (as in the table: fault, victim, phase) contains this text; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+
+    /// Directory of the roles' programs, or of a doca-storage [default: this program]
+    #[arg(long = "bin", value_name = "DIR")]
+    binaries: Option<PathBuf>,
+
+    /// Directory of the DOCA libraries for the roles [default: from LD_LIBRARY_PATH and the programs]
+    #[arg(long, value_name = "DIR")]
+    library_path: Option<PathBuf>,
+
+    /// Number of blocks of the storage
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(8..=65536))]
+    blocks: u64,
+
+    /// Time in seconds after which all roles must have noticed a fault, and serve again or have exited
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
+    limit: u64,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+/// What reads and writes.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LoadChoice {
+    Initiator,
+    Nbd,
+}
+
+/// Time that the load waits for a response: longer than the services' timeouts.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+impl Hammer {
+    /// Runs the test and prints the result.
+    pub(in crate::conformance) fn run(&self) -> Result<ExitCode> {
+        let shutdown = Shutdown::on_signals()?;
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => random_seed()?,
+        };
+        let hammer = hammer::Hammer {
+            settings: self.settings(seed)?,
+            actors: actors()?,
+        };
+        errln!("seed {seed}");
+        let progress = self.progress();
+        let show = |now: &str, tally: &Tally| {
+            progress.set_message(format!("{} faults, {now}", tally.injected()));
+        };
+        let tally = hammer.run(&show, &|| shutdown.is_requested());
+        progress.finish_and_clear();
+        let report = tally.report();
+        self.report.write_junit("conformance hammer", &report)?;
+        if self.report.json {
+            outln!("{}", serde_json::to_string_pretty(&tally)?);
+        } else {
+            print(&tally, &self.command_line(seed));
+        }
+        Ok(exit_code(report.is_success()))
+    }
+
+    fn settings(&self, seed: u64) -> Result<Settings> {
+        let libraries = match &self.library_path {
+            Some(path) => Some(
+                std::fs::canonicalize(path)
+                    .map_err(|error| format!("--library-path {}: {error}", path.display()))?,
+            ),
+            None => None,
+        };
+        let own = std::env::current_exe()?;
+        let implementation = match &self.binaries {
+            Some(directory) => Implementation::in_directory("given", directory)?,
+            None => Implementation::of_binary("own", Role::Target, &own),
+        };
+        Ok(Settings {
+            implementation: implementation.with_library_path(libraries),
+            load: match self.load {
+                LoadChoice::Initiator => LoadKind::Initiator,
+                LoadChoice::Nbd => LoadKind::Nbd,
+            },
+            layouts: self.layout.layouts().to_vec(),
+            seed,
+            duration: self.duration,
+            only: self.only.clone(),
+            blocks: self.blocks,
+            cpus: deployment::allowed_cpus()?,
+            patience: PATIENCE,
+            limit: Duration::from_secs(self.limit),
+        })
+    }
+
+    fn progress(&self) -> ProgressBar {
+        if self.report.json || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+            .expect("a template of known keys");
+        let progress = ProgressBar::new_spinner().with_style(style);
+        progress.enable_steady_tick(Duration::from_millis(200));
+        progress
+    }
+
+    /// Command line that repeats the run.
+    fn command_line(&self, seed: u64) -> String {
+        let own = std::env::args().next().unwrap_or_default();
+        let mut words = vec![format!("{own} conformance hammer --seed {seed}")];
+        let mut skip = false;
+        for word in std::env::args().skip(3) {
+            if skip || word == "--seed" || word.starts_with("--seed=") {
+                skip = word == "--seed";
+                continue;
+            }
+            words.push(if word.contains([' ', ',']) {
+                format!("'{word}'")
+            } else {
+                word
+            });
+        }
+        words.join(" ")
+    }
+}
+
+pub(super) fn random_seed() -> Result<u64> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_be_bytes(bytes).into())
+}
+
+// Table of results.
+
+/// Prints faults, victims, results, and how to repeat the run.
+fn print(tally: &Tally, again: &str) {
+    let mut table = Builder::new();
+    table.push_record([
+        "layout",
+        "victim",
+        "fault",
+        "phase",
+        "injected",
+        "survived",
+        "session went on",
+        "acknowledged",
+        "read back",
+        "failed",
+        "in doubt",
+        "lost",
+        "wrong",
+    ]);
+    for (layout, rows) in tally.by_layout() {
+        for row in rows.into_iter().filter(|row| row.injected > 0) {
+            table.push_record(record(layout, row));
+        }
+    }
+    table.push_record(totals(tally));
+    let layout = Layout {
+        right: &[],
+        optional: &[7, 8, 9, 10, 6],
+    };
+    outln!("{}", render(table, layout));
+    let torn = tally.blocks.torn;
+    if torn > 0 {
+        let note = "blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged";
+        outln!("{}", table::prose(&format!("{torn} {note}")));
+    }
+    outln!(
+        "{}",
+        table::prose(
+            "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
+        )
+    );
+    if let Some(failed) = &tally.failed {
+        outln!("\n{}\n  {}", failed.round, failed.what);
+        outln!(
+            "  logs, blocks and evidence: {}",
+            failed.directory.display()
+        );
+    }
+    outln!("{}", verdict(tally));
+    outln!("again: {again}");
+}
+
+fn record(layout: &str, row: &Row) -> Vec<String> {
+    let texts = [
+        layout.to_owned(),
+        row.blow.victim.name().to_owned(),
+        row.blow.fault.name().to_owned(),
+        row.blow.phase.name().to_owned(),
+    ];
+    let numbers = [row.injected, row.survived, row.went_on];
+    line(texts, numbers, row.blocks)
+}
+
+fn totals(tally: &Tally) -> Vec<String> {
+    let texts = ["all", "", "", "with read-backs"].map(str::to_owned);
+    let sum = |of: fn(&Row) -> u64| tally.rows.iter().map(of).sum();
+    let numbers = [
+        tally.injected(),
+        sum(|row| row.survived),
+        sum(|row| row.went_on),
+    ];
+    line(texts, numbers, tally.blocks)
+}
+
+fn line(texts: [String; 4], numbers: [u64; 3], blocks: Counts) -> Vec<String> {
+    let blocks = [
+        blocks.acknowledged,
+        blocks.read_back,
+        blocks.failed,
+        blocks.in_doubt,
+        blocks.lost,
+        blocks.wrong,
+    ];
+    let numbers = numbers.into_iter().chain(blocks);
+    texts
+        .into_iter()
+        .chain(numbers.map(|number| number.to_string()))
+        .collect()
+}
+
+fn verdict(tally: &Tally) -> String {
+    let kinds = tally.rows.iter().filter(|row| row.injected > 0).count();
+    let word = match (&tally.failed, tally.injected()) {
+        (Some(_), _) => "FAIL",
+        (None, 0) => "NOT RUN",
+        (None, _) => "PASS",
+    };
+    let cut = if tally.interrupted {
+        ", interrupted before its time was over"
+    } else {
+        ""
+    };
+    format!(
+        "{word}: {} faults of {kinds} kinds ({} were not tried) in {:.0} s{cut}",
+        tally.injected(),
+        tally.rows.len() - kinds,
+        tally.took.as_secs_f64()
+    )
+}
+
+// Child processes of the hammer: this program with a subcommand.
+
+/// Base of their command lines.
+fn actors() -> Result<Actors> {
+    let own = std::env::current_exe()?;
+    let program = move |name: &str| {
+        let mut command = Command::new(&own);
+        command.args(["conformance", name]);
+        command
+    };
+    let (load, witness, stranger) = (program.clone(), program.clone(), program);
+    let own = std::env::current_exe()?;
+    Ok(Actors {
+        load: Box::new(move |told| LoadOptions::from(told).command(load("hammer-load"))),
+        witness: Box::new(move |told| WitnessOptions::command(told, witness("hammer-witness"))),
+        stranger: Box::new(move |told| StrangerOptions::command(told, stranger("hammer-stranger"))),
+        front_end: Box::new(move || {
+            let mut command = Command::new(&own);
+            command.arg("nbd");
+            command
+        }),
+    })
+}
+
+/// Flags of the load.
+#[derive(Debug, Args)]
+pub(in crate::conformance) struct LoadOptions {
+    #[arg(long)]
+    channel: String,
+    #[arg(long)]
+    device: String,
+    #[arg(long)]
+    witness: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    session: u64,
+    #[arg(long, value_enum)]
+    service: ServiceChoice,
+    #[arg(long, value_enum)]
+    task: TaskChoice,
+    #[arg(long)]
+    cut_off: bool,
+    #[arg(long, value_enum)]
+    mischief: MischiefChoice,
+    #[arg(long)]
+    patience: u64,
+}
+
+/// Implements a flag for an enumeration.
+macro_rules! choice {
+    ($name:ident, $of:ty, $($value:ident),*) => {
+        #[derive(Debug, Clone, Copy, ValueEnum)]
+        enum $name {
+            $($value),*
+        }
+
+        impl From<$of> for $name {
+            fn from(value: $of) -> Self {
+                match value {
+                    $(<$of>::$value => Self::$value),*
+                }
+            }
+        }
+
+        impl From<$name> for $of {
+            fn from(choice: $name) -> Self {
+                match choice {
+                    $($name::$value => Self::$value),*
+                }
+            }
+        }
+
+        impl $name {
+            fn text(self) -> String {
+                let value = self.to_possible_value();
+                value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+            }
+        }
+    };
+}
+
+choice!(ServiceChoice, Layout, ZeroCopy, Gga);
+choice!(TaskChoice, Task, Fill, Run, ReadBack);
+choice!(MischiefChoice, Mischief, None, Io, Control);
+
+impl From<&Load> for LoadOptions {
+    fn from(load: &Load) -> Self {
+        Self {
+            channel: load.channel.clone(),
+            device: load.device.clone(),
+            witness: load.witness.clone(),
+            seed: load.seed,
+            session: load.session,
+            service: load.layout.into(),
+            task: load.task.into(),
+            cut_off: load.cut_off,
+            mischief: load.mischief.into(),
+            patience: load.patience.as_secs(),
+        }
+    }
+}
+
+impl LoadOptions {
+    fn command(&self, mut command: Command) -> Command {
+        command
+            .args(["--channel", &self.channel])
+            .args(["--device", &self.device])
+            .arg("--witness")
+            .arg(&self.witness)
+            .args(["--seed", &self.seed.to_string()])
+            .args(["--session", &self.session.to_string()])
+            .args(["--service", &self.service.text()])
+            .args(["--task", &self.task.text()])
+            .args(["--mischief", &self.mischief.text()])
+            .args(["--patience", &self.patience.to_string()]);
+        if self.cut_off {
+            command.arg("--cut-off");
+        }
+        command
+    }
+
+    /// Runs the load.
+    pub(in crate::conformance) fn play(&self) -> Result<ExitCode> {
+        let shutdown = Shutdown::on_signals()?;
+        let load = Load {
+            channel: self.channel.clone(),
+            device: self.device.clone(),
+            witness: self.witness.clone(),
+            seed: self.seed,
+            session: self.session,
+            layout: self.service.into(),
+            task: self.task.into(),
+            cut_off: self.cut_off,
+            mischief: self.mischief.into(),
+            patience: Duration::from_secs(self.patience),
+        };
+        load.play(&|| shutdown.is_requested())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Flags of the witness.
+#[derive(Debug, Args)]
+pub(in crate::conformance) struct WitnessOptions {
+    #[arg(long)]
+    socket: PathBuf,
+    #[arg(long)]
+    blocks: u64,
+    #[arg(long)]
+    evidence: PathBuf,
+}
+
+impl WitnessOptions {
+    fn command(witness: &Witness, mut command: Command) -> Command {
+        let path = |command: &mut Command, flag: &str, path: &Path| {
+            command.arg(flag).arg(path);
+        };
+        path(&mut command, "--socket", &witness.socket);
+        path(&mut command, "--evidence", &witness.evidence);
+        command.args(["--blocks", &witness.blocks.to_string()]);
+        command
+    }
+
+    /// Runs until the parent process has exited.
+    pub(in crate::conformance) fn watch(&self) -> Result<ExitCode> {
+        let witness = Witness {
+            socket: self.socket.clone(),
+            blocks: self.blocks,
+            evidence: self.evidence.clone(),
+        };
+        witness.watch()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Flags of the stranger.
+#[derive(Debug, Args)]
+pub(in crate::conformance) struct StrangerOptions {
+    #[arg(long)]
+    channel: String,
+    #[arg(long)]
+    device: String,
+    #[arg(long)]
+    seed: u64,
+}
+
+impl StrangerOptions {
+    fn command(stranger: &Stranger, mut command: Command) -> Command {
+        command
+            .args(["--channel", &stranger.channel])
+            .args(["--device", &stranger.device])
+            .args(["--seed", &stranger.seed.to_string()]);
+        command
+    }
+
+    /// Disrupts a service.
+    pub(in crate::conformance) fn intrude(&self) -> Result<ExitCode> {
+        let stranger = Stranger {
+            channel: self.channel.clone(),
+            device: self.device.clone(),
+            seed: self.seed,
+        };
+        stranger.intrude()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
