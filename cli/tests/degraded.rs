@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::set::{Set, redundancy};
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use ::deployment::process::{Process, Signal};
 use conformance::faults::relay::{FaultyLine, Side};
-use conformance::process::{Process, Signal};
 use serde_json::Value;
 use wire::control::{Message, Payload};
 

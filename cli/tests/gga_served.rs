@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::gga::{compressible, noise};
 use crate::support::{BLOCK_SIZE, Bench, complaint, document};
-use conformance::process::Process;
+use ::deployment::process::Process;
 use serde_json::Value;
 
 const BLOCKS: usize = 64;

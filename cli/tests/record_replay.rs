@@ -7,7 +7,7 @@ use std::process::Output;
 use std::sync::OnceLock;
 
 use crate::support::{Bench, PATIENCE, document, listening_port, soon, text};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
 use wire::control::{InitStorage, Message, Payload};

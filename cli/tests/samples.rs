@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::support::gga::compressible;
 use crate::support::resources::Resources;
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 /// What a service says when it can serve.
 const WAITING: &str = "waiting for the initiator";

@@ -1,7 +1,7 @@
 //! A storage that lies is caught, by real initiator and service processes, and the first wrong byte is named.
 
 use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, text};
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 const BLOCKS: usize = 32;
 

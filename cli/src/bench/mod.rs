@@ -13,7 +13,7 @@ use ::bench::limits::Yardsticks;
 use ::bench::linkage::no_twins;
 use ::bench::machine::Machine;
 use ::bench::suite::{Kernels, Results, Runner, Subject, bars, idle, kernels, measure};
-use ::conformance::implementation::Implementation;
+use ::deployment::implementation::Implementation;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
@@ -254,5 +254,5 @@ impl Options {
     }
 }
 
-/// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
+/// Minimum duration of the idle measurement: CPU time has a resolution of 10 ms.
 const IDLE: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
-use ::conformance::implementation::{self, Implementation};
+use ::deployment::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::shutdown::Shutdown;
@@ -14,7 +14,7 @@ use role_common::{errln, outln};
 use super::Result;
 use super::hammer::duration;
 use super::report::{ReportOptions, progress};
-use super::role::room;
+use super::role;
 
 const HELP: &str = "\
 Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,
@@ -127,8 +127,8 @@ impl Hostile {
             return Ok(ExitCode::SUCCESS);
         }
         let shutdown = Shutdown::on_signals()?;
-        if !room::is_inside() {
-            return room::enter(&shutdown);
+        if !role::is_inside() {
+            return role::enter(&shutdown);
         }
         let role = self.role.into();
         let implementation = match &self.binaries {

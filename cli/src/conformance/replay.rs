@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ::conformance::implementation::{Implementation, Role};
-use ::conformance::port::{Port, wait_for_listener};
-use ::conformance::process::Process;
 use ::conformance::report::{Case, Outcome, Report};
 use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};
+use ::deployment::implementation::{Implementation, Role};
+use ::deployment::port::{Port, wait_for_listener};
+use ::deployment::process::Process;
 use clap::{Args, ValueEnum, value_parser};
 use role_common::errln;
 use role_common::shutdown::Shutdown;

@@ -52,7 +52,7 @@ impl Endpoint {
             .to_socket_addrs()
             .map_err(|error| error.to_string())?;
         let address = addresses.next().ok_or("the host has no address")?;
-        samples::scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
+        samples::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 

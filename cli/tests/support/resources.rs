@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 use super::soon;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::process::Signal;
+use ::deployment::process::Signal;
 use volume::{Io, IoError, Operation};
 
 use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};

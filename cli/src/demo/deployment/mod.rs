@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::port::Port;
-use conformance::process::{Failure, Process};
+use ::deployment::port::Port;
+use ::deployment::process::{Failure, Process};
 use lines::{CommandLines, quoted};
 use role_common::shutdown::Shutdown;
 use role_common::stored_block::Geometry;
@@ -21,9 +21,6 @@ use super::Error;
 use super::content::Content;
 use super::layout::{Layout, Storage};
 use super::plan::{Plain, Plan, Run};
-use crate::demo::Error;
-use crate::demo::content::Content;
-use crate::demo::plan::Run;
 
 /// Time for a role to become ready.
 const READY: Duration = Duration::from_secs(20);
