@@ -432,7 +432,7 @@ fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     assert_eq!(redundancy["state"], "healthy");
 }
 
-/// What has come in the meantime is looked at before a target is found to be late.
+/// Messages received in the meantime are handled before a target times out.
 #[test]
 fn answer_received_while_the_service_was_stopped_is_in_time() {
     let set = Set::new("crc32c");

@@ -1,4 +1,4 @@
-//! What the gga service serves, and what it refuses.
+//! Blocks that the gga service serves, and those it refuses.
 
 use std::path::{Path, PathBuf};
 

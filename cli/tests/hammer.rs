@@ -141,7 +141,7 @@ fn target_that_loses_an_acknowledged_write_is_detected() {
     );
 }
 
-/// What is not about blocks is looked at, too: I/Os that fail, and what is left when all have ended.
+/// Failures other than wrong blocks are detected, too: failed I/Os, and leftovers after the run.
 #[test]
 fn failed_ios_and_leftover_processes_and_files_are_detected() {
     let arguments = [

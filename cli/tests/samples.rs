@@ -194,7 +194,7 @@ fn pair_gets_its_files_and_key_press() {
     assert!(got.starts_with(reason), "{got}");
 }
 
-/// What a sample says of its own work is not enough.
+/// A sample's own report of success is not sufficient.
 #[test]
 fn files_are_compared() {
     let compress = r#"

@@ -27,7 +27,7 @@ fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
     (target, initiator)
 }
 
-/// What the initiator says about a target with `fault`.
+/// Output of the initiator for a target with `fault`.
 fn complaint_about(fault: &str) -> String {
     let bench = Bench::new();
     let (_target, initiator) = validate_against(&bench, fault);

@@ -210,7 +210,7 @@ impl Matrix {
 
 // One row for each mix.
 
-/// What was tried, for people and as JSON.
+/// Results, as a table and as JSON.
 #[derive(Serialize)]
 struct Table<'a> {
     /// Names of the implementations.

@@ -136,7 +136,7 @@ impl Bench {
         self.spawn("initiator", &[&base[..], arguments, patient].concat())
     }
 
-    /// What is left in the runtime directory.
+    /// Files left in the runtime directory.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.runtime())
             .map(|entries| {

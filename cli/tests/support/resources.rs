@@ -1,4 +1,4 @@
-//! What a process takes of the machine.
+//! Resources used by a process.
 
 use std::fs;
 use std::time::{Duration, Instant};
