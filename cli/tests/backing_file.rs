@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, said, soon, text};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 const BLOCKS: usize = 96;
 

@@ -1,4 +1,4 @@
-//! `doca-storage bench`, with runs that are too short to mean anything.
+//! `doca-storage bench`, with runs too short for meaningful results.
 
 use std::process::{Command, Output};
 use std::time::Duration;

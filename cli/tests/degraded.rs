@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::set::{Set, redundancy};
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use ::deployment::process::{Process, Signal};
 use conformance::faults::relay::{FaultyLine, Side};
-use conformance::process::{Process, Signal};
 use serde_json::Value;
 use wire::control::{Message, Payload};
 
@@ -432,7 +432,7 @@ fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     assert_eq!(redundancy["state"], "healthy");
 }
 
-/// What has come in the meantime is looked at before a target is found to be late.
+/// Messages received in the meantime are handled before a target times out.
 #[test]
 fn answer_received_while_the_service_was_stopped_is_in_time() {
     let set = Set::new("crc32c");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, Set, interrupted, redundancy};
 use crate::support::{complaint, document, said, soon};
-use conformance::process::Process;
+use ::deployment::process::Process;
 use serde_json::{Value, json};
 
 /// Bytes of a sector.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::{BLOCK_SIZE, Bench, complaint, document};
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 const BLOCKS: usize = 60;
 const HALF: usize = BLOCK_SIZE / 2;

@@ -1,10 +1,10 @@
-//! What the gga service serves, and what it refuses.
+//! Blocks that the gga service serves, and those it refuses.
 
 use std::path::{Path, PathBuf};
 
 use crate::support::gga::{compressible, noise};
 use crate::support::{BLOCK_SIZE, Bench, complaint, document};
-use conformance::process::Process;
+use ::deployment::process::Process;
 use serde_json::Value;
 
 const BLOCKS: usize = 64;

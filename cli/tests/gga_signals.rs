@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::support::Bench;
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::{BLOCK_SIZE, PATIENCE, soon};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 /// A deployment of two workers in the middle of a run that would take hours.
 struct Load {

@@ -26,21 +26,21 @@ fn ours_lose_nothing(arguments: &[&str]) {
     let output = hammer(arguments);
     // The seed is in it, with which a failure can be repeated.
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let tally = document(&output);
-    println!("{stderr}{tally:#}");
-    assert!(output.status.success(), "{stderr}{tally:#}");
-    assert_eq!(tally["failed"], Value::Null);
-    let blocks = &tally["blocks"];
+    let totals = document(&output);
+    println!("{stderr}{totals:#}");
+    assert!(output.status.success(), "{stderr}{totals:#}");
+    assert_eq!(totals["failed"], Value::Null);
+    let blocks = &totals["blocks"];
     assert_eq!((&blocks["lost"], &blocks["wrong"]), (&0.into(), &0.into()));
     for count in ["acknowledged", "read_back"] {
-        assert!(blocks[count].as_u64() > Some(64), "{count}: {tally:#}");
+        assert!(blocks[count].as_u64() > Some(64), "{count}: {totals:#}");
     }
-    let rows = tally["rows"].as_array().expect("rows");
+    let rows = totals["rows"].as_array().expect("rows");
     let injected = |row: &&Value| row["injected"].as_u64() > Some(0);
     for row in rows.iter().filter(injected) {
         assert_eq!(row["injected"], row["survived"], "{row:#}");
     }
-    assert!(rows.iter().filter(injected).count() >= 3, "{tally:#}");
+    assert!(rows.iter().filter(injected).count() >= 3, "{totals:#}");
 }
 
 #[test]
@@ -90,14 +90,14 @@ fn no_acknowledged_write_is_lost_with_any_seed() {
     ours_lose_nothing(&["--duration", "24s"]);
 }
 
-/// Hammers roles of which the target is this shell script; the tally of a run in which the witness must see what is wrong.
+/// Hammers roles of which the target is this shell script; the totals of a run in which the verifier must see what is wrong.
 fn found_out(script: &str, arguments: &[&str]) -> Value {
-    let (tally, left) = fails(script, arguments);
+    let (totals, left) = fails(script, arguments);
     assert!(left.iter().any(|name| name == "violation.json"), "{left:?}");
-    tally
+    totals
 }
 
-/// Hammers roles of which the target is this shell script; the tally of a run that must fail, and the files that it has left.
+/// Hammers roles of which the target is this shell script; the totals of a run that must fail, and the files that it has left.
 fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
@@ -110,11 +110,11 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
     fs::write(&target, [&head, script].concat()).expect("a script");
     fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).expect("a program");
     let output = hammer(&[&["--bin", text(directory.path())], arguments].concat());
-    let tally = document(&output);
-    assert!(!output.status.success(), "{tally:#}");
-    let directory = tally["failed"]["directory"]
+    let totals = document(&output);
+    assert!(!output.status.success(), "{totals:#}");
+    let directory = totals["failed"]["directory"]
         .as_str()
-        .unwrap_or_else(|| panic!("nothing was found: {tally:#}"));
+        .unwrap_or_else(|| panic!("nothing was found: {totals:#}"));
     let left = fs::read_dir(directory)
         .expect("a directory")
         .map(|entry| {
@@ -123,7 +123,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
         })
         .collect();
     fs::remove_dir_all(directory).expect("nobody uses it");
-    (tally, left)
+    (totals, left)
 }
 
 #[test]
@@ -143,9 +143,9 @@ fn target_that_ignores_writes_is_detected() {
         "--duration",
         "60s",
     ];
-    let tally = found_out(script, &arguments);
-    assert_eq!(tally["blocks"]["wrong"], 1, "{tally:#}");
-    let what = tally["failed"]["what"].as_str().expect("a text");
+    let totals = found_out(script, &arguments);
+    assert_eq!(totals["blocks"]["wrong"], 1, "{totals:#}");
+    let what = totals["failed"]["what"].as_str().expect("a text");
     assert!(what.contains("nobody wrote"), "{what}");
 }
 
@@ -176,16 +176,16 @@ fn a_target_that_loses_an_acknowledged_write_is_found_out() {
         "--duration",
         "60s",
     ];
-    let tally = found_out(script, &arguments);
-    assert_eq!(tally["blocks"]["lost"], 1, "{tally:#}");
-    let what = tally["failed"]["what"].as_str().expect("a text");
+    let totals = found_out(script, &arguments);
+    assert_eq!(totals["blocks"]["lost"], 1, "{totals:#}");
+    let what = totals["failed"]["what"].as_str().expect("a text");
     assert!(
         what.contains("block ") && what.contains("expected version"),
         "{what}"
     );
 }
 
-/// What is not about blocks is looked at, too: I/Os that fail, and what is left when all have ended.
+/// Failures other than wrong blocks are detected, too: failed I/Os, and leftovers after the run.
 #[test]
 fn failed_ios_and_leftover_processes_and_files_are_detected() {
     let arguments = [
@@ -212,8 +212,8 @@ fn failed_ios_and_leftover_processes_and_files_are_detected() {
         ),
     ];
     for (script, expected) in cases {
-        let (tally, _) = fails(script, &arguments);
-        let what = tally["failed"]["what"].as_str().expect("a text");
+        let (totals, _) = fails(script, &arguments);
+        let what = totals["failed"]["what"].as_str().expect("a text");
         assert!(what.contains(expected), "{what}");
     }
 }

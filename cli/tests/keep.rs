@@ -1,4 +1,4 @@
-//! What `demo --keep` prints works when it is pasted into a shell, even where paths need quotes.
+//! Commands printed by `demo --keep` work when they are pasted into a shell, even if paths need quotes.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Output, Stdio};
 
 use crate::support::Bench;
-use conformance::process::Signal;
+use ::deployment::process::Signal;
 use rustix::process::{Pid, kill_process};
 
 /// Exit status of a program whose output went to a closed pipe, as shells report SIGPIPE.

@@ -7,12 +7,12 @@ use std::process::Output;
 use std::sync::OnceLock;
 
 use crate::support::{Bench, PATIENCE, document, listening_port, soon, text};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
 use wire::control::{InitStorage, Message, Payload};
 
-/// What the target and the initiator of all sessions here are started with.
+/// Common flags of the target and the initiator.
 const TARGET: [&str; 2] = ["--block-count", "16"];
 const INITIATOR: [&str; 4] = [
     "--run-limit-operation-count",
@@ -276,7 +276,7 @@ fn own_gga_service_asks_as_the_reference() {
     document(service);
 }
 
-/// What no service says: the target refuses it, and drops who sends garbage.
+/// A message that no service sends: the target refuses it, and disconnects a client that sends garbage.
 #[test]
 fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
     let bench = Bench::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -194,7 +194,7 @@ fn pair_gets_its_files_and_key_press() {
     assert!(got.starts_with(reason), "{got}");
 }
 
-/// What a sample says of its own work is not enough.
+/// A sample's own report of success is not sufficient.
 #[test]
 fn files_are_compared() {
     let compress = r#"

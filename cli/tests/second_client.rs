@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Bench, PATIENCE, complaint, document, said};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 /// A refusal takes no time: far less than the timeouts (5 s) that a client without an answer runs into.
 const QUICKLY: Duration = Duration::from_secs(4);

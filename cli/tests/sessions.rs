@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::support::gga::compressible;
 use crate::support::resources::Resources;
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
-/// What a service says when it can serve.
+/// Log line of a service that is ready.
 const WAITING: &str = "waiting for the initiator";
 
 /// Growth that is no leak, KiB: the allocator's, which keeps some of what it got.

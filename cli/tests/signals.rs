@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Bench, soon};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 fn ended(mut process: Process, role: &str) -> Option<i32> {
     let status = process

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::compressible;
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 /// Flags of a service that gives up soon.
 const IMPATIENT: [&str; 6] = [

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
 use crate::support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 
 const HALF: usize = BLOCK_SIZE / 2;
 /// The two places of the superblock in a backing file, and where in it are its sequence and the boot id of the machine during which blocks were

@@ -1,7 +1,7 @@
 //! A storage that lies is caught, by real initiator and service processes, and the first wrong byte is named.
 
 use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, text};
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 const BLOCKS: usize = 32;
 
@@ -27,7 +27,7 @@ fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
     (target, initiator)
 }
 
-/// What the initiator says about a target with `fault`.
+/// Output of the initiator for a target with `fault`.
 fn complaint_about(fault: &str) -> String {
     let bench = Bench::new();
     let (_target, initiator) = validate_against(&bench, fault);

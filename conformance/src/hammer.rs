@@ -12,7 +12,7 @@ mod nbd;
 mod plan;
 mod round;
 mod run;
-mod witness;
+mod verifier;
 
 pub use deployment::Resources;
 pub use ledger::Counts;

@@ -25,16 +25,3 @@ pub mod role;
 pub mod samples;
 pub mod target;
 pub mod transcript;
-
-pub use deployment::implementation::{self, Usage};
-pub use deployment::{port, process};
-
-/// Sandboxes of deployments, under the names that callers outside of this crate know.
-pub mod scene {
-    pub use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox as Scene, entries};
-}
-
-/// Usage texts of programs, under the name that callers outside of this crate know.
-pub mod usage {
-    pub use deployment::implementation::Usage;
-}

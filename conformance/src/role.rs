@@ -120,7 +120,7 @@ from!(
     doca::ErrorCode,
     wire::DecodeError,
     Failure,
-    super::implementation::Error,
+    deployment::implementation::Error,
     super::target::Error
 );
 

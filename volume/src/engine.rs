@@ -141,7 +141,7 @@ struct Slot {
     /// Whole blocks that were not asked for yet.
     next: u64,
     end: u64,
-    /// Bytes of each of their requests; the last one may have less.
+    /// Size of each request in bytes; the last one may be smaller.
     piece: u32,
     /// A flush that was not asked for yet.
     flush: bool,

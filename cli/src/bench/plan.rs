@@ -6,7 +6,7 @@ use ::bench::deployment::Cast;
 use ::bench::file::Work;
 use ::bench::point::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
-use ::conformance::implementation::Implementation;
+use ::deployment::implementation::Implementation;
 
 /// Ours alone; with the reference's programs, those alone, and, where `exchanged` says so, each role exchanged for its twin.
 pub(super) fn casts(

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::conformance::faults::{Case, Part, Phase, Settings, Tried, run};
-use ::conformance::implementation::{Implementation, Role};
 use ::conformance::report::{self, Outcome, Report};
+use ::deployment::implementation::{Implementation, Role};
 use clap::{Args, value_parser};
 use role_common::outln;
 use role_common::shutdown::Shutdown;
@@ -135,7 +135,7 @@ fn name(case: &Case) -> String {
 
 /// Entries of the directory of named shared memory.
 fn shared_memory() -> Vec<PathBuf> {
-    ::conformance::scene::entries("/dev/shm".as_ref()).unwrap_or_default()
+    ::deployment::sandbox::entries("/dev/shm".as_ref()).unwrap_or_default()
 }
 
 /// Checks for entries left by the faults.
@@ -234,7 +234,7 @@ impl<'a> Table<'a> {
                 format!("{:.1}", total.noticed),
             ]));
         }
-        writeln!(f, "{}", render(table, Layout::default()))
+        writeln!(f, "{}", table::render(table, table::Layout::default()))
     }
 }
 

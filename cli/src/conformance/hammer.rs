@@ -8,8 +8,8 @@ use std::time::Duration;
 use ::conformance::hammer::{
     self, Actors, Counts, Load, LoadKind, Mischief, Row, Settings, Stranger, Tally, Task, Witness,
 };
-use ::conformance::implementation::{Implementation, Role};
 use ::conformance::matrix::Layout;
+use ::deployment::implementation::{Implementation, Role};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::flags::duration;
@@ -22,7 +22,7 @@ use super::{LayoutChoice, Result, exit_code, seconds};
 use crate::table::{self, Layout};
 
 const HELP: &str = "\
-Real processes: a service, its targets with backing files, a load in the place of the initiator, and a witness that is never hurt. Each
+Real processes: a service, its targets with backing files, a load in the place of the initiator, and a verifier that is never hurt. Each
 round is a session of the load in which one of the others, or the load itself, is killed, stopped, delayed, cut off, or told nonsense, in
 a phase of the session; then all blocks are read back. A block must hold what was acknowledged last, or what was issued after that.
 The same seed gives the same rounds and the same I/Os; in the middle of which I/O a fault hits is up to the machine.
@@ -103,17 +103,17 @@ impl Hammer {
         };
         errln!("seed {seed}");
         let progress = self.progress();
-        let show = |now: &str, tally: &Tally| {
-            progress.set_message(format!("{} faults, {now}", tally.injected()));
+        let show = |now: &str, totals: &Totals| {
+            progress.set_message(format!("{} faults, {now}", totals.injected()));
         };
-        let tally = hammer.run(&show, &|| shutdown.is_requested());
+        let totals = hammer.run(&show, &|| shutdown.is_requested());
         progress.finish_and_clear();
-        let report = tally.report();
+        let report = totals.report();
         self.report.write_junit("conformance hammer", &report)?;
         if self.report.json {
-            outln!("{}", serde_json::to_string_pretty(&tally)?);
+            outln!("{}", serde_json::to_string_pretty(&totals)?);
         } else {
-            print(&tally, &self.command_line(seed));
+            print(&totals, &self.command_line(seed));
         }
         Ok(exit_code(report.is_success()))
     }
@@ -188,7 +188,7 @@ pub(super) fn random_seed() -> Result<u64> {
 // Table of results.
 
 /// Prints faults, victims, results, and how to repeat the run.
-fn print(tally: &Tally, again: &str) {
+fn print(totals: &Totals, again: &str) {
     let mut table = Builder::new();
     table.push_record([
         "layout",
@@ -205,18 +205,18 @@ fn print(tally: &Tally, again: &str) {
         "lost",
         "wrong",
     ]);
-    for (layout, rows) in tally.by_layout() {
+    for (layout, rows) in totals.by_layout() {
         for row in rows.into_iter().filter(|row| row.injected > 0) {
             table.push_record(record(layout, row));
         }
     }
-    table.push_record(totals(tally));
-    let layout = Layout {
+    table.push_record(totals_row(totals));
+    let layout = table::Layout {
         right: &[],
         optional: &[7, 8, 9, 10, 6],
     };
-    outln!("{}", render(table, layout));
-    let torn = tally.blocks.torn;
+    outln!("{}", table::render(table, layout));
+    let torn = totals.blocks.torn;
     if torn > 0 {
         let note = "blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged";
         outln!("{}", table::prose(&format!("{torn} {note}")));
@@ -227,37 +227,37 @@ fn print(tally: &Tally, again: &str) {
             "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
         )
     );
-    if let Some(failed) = &tally.failed {
+    if let Some(failed) = &totals.failed {
         outln!("\n{}\n  {}", failed.round, failed.what);
         outln!(
             "  logs, blocks and evidence: {}",
             failed.directory.display()
         );
     }
-    outln!("{}", verdict(tally));
+    outln!("{}", verdict(totals));
     outln!("again: {again}");
 }
 
 fn record(layout: &str, row: &Row) -> Vec<String> {
     let texts = [
         layout.to_owned(),
-        row.blow.victim.name().to_owned(),
-        row.blow.fault.name().to_owned(),
-        row.blow.phase.name().to_owned(),
+        row.injection.victim.name().to_owned(),
+        row.injection.fault.name().to_owned(),
+        row.injection.phase.name().to_owned(),
     ];
     let numbers = [row.injected, row.survived, row.went_on];
     line(texts, numbers, row.blocks)
 }
 
-fn totals(tally: &Tally) -> Vec<String> {
+fn totals_row(totals: &Totals) -> Vec<String> {
     let texts = ["all", "", "", "with read-backs"].map(str::to_owned);
-    let sum = |of: fn(&Row) -> u64| tally.rows.iter().map(of).sum();
+    let sum = |of: fn(&Row) -> u64| totals.rows.iter().map(of).sum();
     let numbers = [
-        tally.injected(),
+        totals.injected(),
         sum(|row| row.survived),
         sum(|row| row.went_on),
     ];
-    line(texts, numbers, tally.blocks)
+    line(texts, numbers, totals.blocks)
 }
 
 fn line(texts: [String; 4], numbers: [u64; 3], blocks: Counts) -> Vec<String> {
@@ -276,30 +276,30 @@ fn line(texts: [String; 4], numbers: [u64; 3], blocks: Counts) -> Vec<String> {
         .collect()
 }
 
-fn verdict(tally: &Tally) -> String {
-    let kinds = tally.rows.iter().filter(|row| row.injected > 0).count();
-    let word = match (&tally.failed, tally.injected()) {
+fn verdict(totals: &Totals) -> String {
+    let kinds = totals.rows.iter().filter(|row| row.injected > 0).count();
+    let word = match (&totals.failed, totals.injected()) {
         (Some(_), _) => "FAIL",
         (None, 0) => "NOT RUN",
         (None, _) => "PASS",
     };
-    let cut = if tally.interrupted {
+    let cut = if totals.interrupted {
         ", interrupted before its time was over"
     } else {
         ""
     };
     format!(
         "{word}: {} faults of {kinds} kinds ({} were not tried) in {:.0} s{cut}",
-        tally.injected(),
-        tally.rows.len() - kinds,
-        tally.took.as_secs_f64()
+        totals.injected(),
+        totals.rows.len() - kinds,
+        totals.took.as_secs_f64()
     )
 }
 
 // Child processes of the hammer: this program with a subcommand.
 
 /// Base of their command lines.
-fn actors() -> Result<Actors> {
+fn actors() -> Result<Commands> {
     let own = std::env::current_exe()?;
     let program = move |name: &str| {
         let mut command = Command::new(&own);
@@ -328,7 +328,7 @@ pub(in crate::conformance) struct LoadOptions {
     #[arg(long)]
     device: String,
     #[arg(long)]
-    witness: PathBuf,
+    verifier: PathBuf,
     #[arg(long)]
     seed: u64,
     #[arg(long)]
@@ -340,7 +340,7 @@ pub(in crate::conformance) struct LoadOptions {
     #[arg(long)]
     cut_off: bool,
     #[arg(long, value_enum)]
-    mischief: MischiefChoice,
+    malformed: MischiefChoice,
     #[arg(long)]
     patience: u64,
 }
@@ -380,20 +380,20 @@ macro_rules! choice {
 
 choice!(ServiceChoice, Layout, ZeroCopy, Gga);
 choice!(TaskChoice, Task, Fill, Run, ReadBack);
-choice!(MischiefChoice, Mischief, None, Io, Control);
+choice!(MischiefChoice, Malformed, None, Io, Control);
 
 impl From<&Load> for LoadOptions {
     fn from(load: &Load) -> Self {
         Self {
             channel: load.channel.clone(),
             device: load.device.clone(),
-            witness: load.witness.clone(),
+            verifier: load.verifier.clone(),
             seed: load.seed,
             session: load.session,
             service: load.layout.into(),
             task: load.task.into(),
             cut_off: load.cut_off,
-            mischief: load.mischief.into(),
+            malformed: load.malformed.into(),
             patience: load.patience.as_secs(),
         }
     }
@@ -404,13 +404,13 @@ impl LoadOptions {
         command
             .args(["--channel", &self.channel])
             .args(["--device", &self.device])
-            .arg("--witness")
-            .arg(&self.witness)
+            .arg("--verifier")
+            .arg(&self.verifier)
             .args(["--seed", &self.seed.to_string()])
             .args(["--session", &self.session.to_string()])
             .args(["--service", &self.service.text()])
             .args(["--task", &self.task.text()])
-            .args(["--mischief", &self.mischief.text()])
+            .args(["--malformed", &self.malformed.text()])
             .args(["--patience", &self.patience.to_string()]);
         if self.cut_off {
             command.arg("--cut-off");
@@ -424,13 +424,13 @@ impl LoadOptions {
         let load = Load {
             channel: self.channel.clone(),
             device: self.device.clone(),
-            witness: self.witness.clone(),
+            verifier: self.verifier.clone(),
             seed: self.seed,
             session: self.session,
             layout: self.service.into(),
             task: self.task.into(),
             cut_off: self.cut_off,
-            mischief: self.mischief.into(),
+            malformed: self.malformed.into(),
             patience: Duration::from_secs(self.patience),
         };
         load.play(&|| shutdown.is_requested())?;
@@ -438,9 +438,9 @@ impl LoadOptions {
     }
 }
 
-/// Flags of the witness.
+/// Flags of the verifier.
 #[derive(Debug, Args)]
-pub(in crate::conformance) struct WitnessOptions {
+pub(in crate::conformance) struct VerifierOptions {
     #[arg(long)]
     socket: PathBuf,
     #[arg(long)]
@@ -449,32 +449,32 @@ pub(in crate::conformance) struct WitnessOptions {
     evidence: PathBuf,
 }
 
-impl WitnessOptions {
-    fn command(witness: &Witness, mut command: Command) -> Command {
+impl VerifierOptions {
+    fn command(verifier: &Verifier, mut command: Command) -> Command {
         let path = |command: &mut Command, flag: &str, path: &Path| {
             command.arg(flag).arg(path);
         };
-        path(&mut command, "--socket", &witness.socket);
-        path(&mut command, "--evidence", &witness.evidence);
-        command.args(["--blocks", &witness.blocks.to_string()]);
+        path(&mut command, "--socket", &verifier.socket);
+        path(&mut command, "--evidence", &verifier.evidence);
+        command.args(["--blocks", &verifier.blocks.to_string()]);
         command
     }
 
     /// Runs until the parent process has exited.
     pub(in crate::conformance) fn watch(&self) -> Result<ExitCode> {
-        let witness = Witness {
+        let verifier = Verifier {
             socket: self.socket.clone(),
             blocks: self.blocks,
             evidence: self.evidence.clone(),
         };
-        witness.watch()?;
+        verifier.watch()?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Flags of the stranger.
+/// Flags of the intruder.
 #[derive(Debug, Args)]
-pub(in crate::conformance) struct StrangerOptions {
+pub(in crate::conformance) struct IntruderOptions {
     #[arg(long)]
     channel: String,
     #[arg(long)]
@@ -483,23 +483,23 @@ pub(in crate::conformance) struct StrangerOptions {
     seed: u64,
 }
 
-impl StrangerOptions {
-    fn command(stranger: &Stranger, mut command: Command) -> Command {
+impl IntruderOptions {
+    fn command(intruder: &Intruder, mut command: Command) -> Command {
         command
-            .args(["--channel", &stranger.channel])
-            .args(["--device", &stranger.device])
-            .args(["--seed", &stranger.seed.to_string()]);
+            .args(["--channel", &intruder.channel])
+            .args(["--device", &intruder.device])
+            .args(["--seed", &intruder.seed.to_string()]);
         command
     }
 
     /// Disrupts a service.
     pub(in crate::conformance) fn intrude(&self) -> Result<ExitCode> {
-        let stranger = Stranger {
+        let intruder = Intruder {
             channel: self.channel.clone(),
             device: self.device.clone(),
             seed: self.seed,
         };
-        stranger.intrude()?;
+        intruder.intrude()?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
-use ::conformance::implementation::{self, Implementation};
+use ::deployment::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::flags::duration;
@@ -129,8 +129,8 @@ impl Hostile {
             return Ok(ExitCode::SUCCESS);
         }
         let shutdown = Shutdown::on_signals()?;
-        if !room::is_inside() {
-            return room::enter(&shutdown);
+        if !role::is_inside() {
+            return role::enter(&shutdown);
         }
         let role = self.role.into();
         let implementation = match &self.binaries {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::implementation::Implementation;
 use ::conformance::matrix::{
     Check, Layout, Matrix as Runner, Member, Mix, Settings, Strategy, Tried, mixes,
 };
 use ::conformance::report::Report;
+use ::deployment::implementation::Implementation;
 use clap::{Args, value_parser};
 use deployment::network::Network;
 use role_common::shutdown::Shutdown;
@@ -229,7 +229,7 @@ impl Matrix {
 
 // One row for each mix.
 
-/// What was tried, for people and as JSON.
+/// Results, as a table and as JSON.
 #[derive(Serialize)]
 struct Table<'a> {
     /// Names of the implementations.
@@ -281,11 +281,11 @@ impl<'a> Table<'a> {
         }
         // The last two are races and seconds.
         let columns = table.count_columns();
-        let layout = Layout {
+        let layout = table::Layout {
             right: &[],
             optional: &[columns - 1, columns - 2],
         };
-        writeln!(f, "{}", render(table, layout))
+        writeln!(f, "{}", table::render(table, layout))
     }
 
     fn of(&self, layout: Layout) -> impl Iterator<Item = &'a Tried> {

@@ -25,7 +25,7 @@ use role_common::{errln, flags};
 
 use faults::Faults;
 use faulty_target::FaultyTarget;
-use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
+use hammer::{Hammer, IntruderOptions, LoadOptions, VerifierOptions};
 use hostile::Hostile;
 use layout::Layout;
 use matrix::Matrix;
@@ -87,10 +87,10 @@ enum Command {
     HammerLoad(LoadOptions),
     /// Verifier of the reads of `hammer`
     #[command(hide = true)]
-    HammerWitness(WitnessOptions),
+    HammerVerifier(VerifierOptions),
     /// Client with which `hammer` disrupts services
     #[command(hide = true)]
-    HammerStranger(StrangerOptions),
+    HammerIntruder(IntruderOptions),
     /// Kill, stop and terminate every role in every phase of a session, and check the other roles
     Faults(Faults),
     /// Run DOCA's samples, built by you, and check their results
@@ -114,8 +114,8 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Simulate(simulate) => simulate.run(),
         Command::Hostile(hostile) => hostile.run(),
         Command::HammerLoad(load) => load.play(),
-        Command::HammerWitness(witness) => witness.watch(),
-        Command::HammerStranger(stranger) => stranger.intrude(),
+        Command::HammerVerifier(verifier) => verifier.watch(),
+        Command::HammerIntruder(intruder) => intruder.intrude(),
         Command::Faults(faults) => faults.run(),
         Command::Samples(samples) => samples.run(),
         Command::Record(record) => record.run(),

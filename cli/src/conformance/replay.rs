@@ -7,9 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ::conformance::implementation::{Implementation, Role};
-use ::conformance::port::{Port, wait_for_listener};
-use ::conformance::process::Process;
 use ::conformance::report::{Case, Outcome, Report};
 use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};

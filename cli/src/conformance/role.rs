@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
-use ::conformance::implementation::{self, Implementation};
 use ::conformance::role::{Check, Subject, checks, run};
-use ::conformance::scene::entries;
-use ::conformance::usage::Usage;
+use ::deployment::implementation::Usage;
+use ::deployment::implementation::{self, Implementation};
+use ::deployment::sandbox::entries;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::outln;
@@ -210,12 +210,12 @@ const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
 /// Polling interval.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(in crate::conformance) fn is_inside() -> bool {
+pub(super) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Runs the checks in a child process, and checks that no files are left.
-pub(in crate::conformance) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
+pub(super) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
     let runtime = directory.path().join("run");
     fs::DirBuilder::new().mode(0o700).create(&runtime)?;

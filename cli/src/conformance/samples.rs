@@ -202,9 +202,9 @@ impl Row {
     fn check(&self) -> Case {
         let reason = self.reason.clone().unwrap_or_default();
         let outcome = match self.result {
-            Outcome::Pass => Outcome::Passed,
-            Outcome::Fail => Outcome::Failed(reason),
-            Outcome::NotFound => Outcome::NotRun(reason),
+            Outcome::Pass => report::Outcome::Passed,
+            Outcome::Fail => report::Outcome::Failed(reason),
+            Outcome::NotFound => report::Outcome::NotRun(reason),
         };
         let party = |output: &Output| format!("{}:\n{}\n", output.party, output.lines.join("\n"));
         Case {
@@ -231,8 +231,8 @@ impl Report {
     }
 
     /// Runs as checks, with one suite per library.
-    fn checks(&self) -> Report {
-        Report {
+    fn checks(&self) -> report::Report {
+        report::Report {
             cases: self.runs.iter().map(Row::check).collect(),
         }
     }

@@ -3,10 +3,9 @@
 use role_common::stored_block::{Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::content::Content;
-use super::layout::{Gga, Layout};
+use super::layout::{Gga, Layout, Storage};
 use super::options::LayoutChoice;
 use super::{Error, Options};
-use crate::demo::layout::{Gga, Layout, Storage};
 
 /// Number of I/Os of a throughput test of all workers, unless limited by [`THROUGHPUT_BYTES`].
 const THROUGHPUT_OPERATIONS: u64 = 400_000;

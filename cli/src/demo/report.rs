@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use conformance::process::Failure;
+use ::deployment::process::Failure;
 use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::{Failure, Process, Signal};
-use conformance::scene::{DPU_DEVICE, HOST_DEVICE};
+use ::deployment::process::{Failure, Process, Signal};
+use ::deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 
 use super::deployment::Deployment;
 

@@ -274,7 +274,7 @@ const HEADERS: usize = 64;
 /// # Errors
 ///
 /// Nothing listens there, or the response is invalid or late.
-pub(in crate::monitor) fn metrics(address: SocketAddr, within: Duration) -> Result<String, String> {
+pub(super) fn metrics(address: SocketAddr, within: Duration) -> Result<String, String> {
     let deadline = Instant::now() + within;
     let left = || {
         let left = deadline.saturating_duration_since(Instant::now());

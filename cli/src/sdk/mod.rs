@@ -14,7 +14,7 @@ use serde::Serialize;
 use softdoca_sdk::{Directories, Layout, Side, environment, install};
 use tabled::builder::Builder;
 
-use crate::table::{self, Layout};
+use crate::table;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -258,7 +258,7 @@ fn table(devices: &[Device]) -> String {
             ]);
         }
     }
-    let layout = Layout {
+    let layout = table::Layout {
         right: &[],
         optional: &[4, 3],
     };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 use super::{Bench, patient, text, waiting};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -136,7 +136,7 @@ impl Bench {
         self.spawn("initiator", &[&base[..], arguments, patient].concat())
     }
 
-    /// What is left in the runtime directory.
+    /// Files left in the runtime directory.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.runtime())
             .map(|entries| {

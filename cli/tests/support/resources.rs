@@ -1,9 +1,9 @@
-//! What a process takes of the machine.
+//! Resources used by a process.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 
 use super::soon;
 

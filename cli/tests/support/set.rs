@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use serde_json::Value;
 
 use super::gga::{TARGETS, compressible, noise};

@@ -24,7 +24,7 @@ const WHOLE: &str = "is up to date";
 /// Reaction of the other roles to the fault.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
-    /// Time from the fault until the last of them had noticed.
+    /// Time from the fault until all other roles had noticed it.
     pub(super) noticed: Duration,
     /// Violations.
     pub(super) problems: Vec<String>,

@@ -312,7 +312,7 @@ pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wron
 
 // The redundancy that a gga service reports in its log.
 
-/// Whether all targets hold all blocks.
+/// Returns `true` if all targets hold all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Redundancy {
     /// They do.

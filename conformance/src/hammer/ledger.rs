@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::witness::{Entry, Reading, Version};
+use super::verifier::{Entry, Reading, Version};
 
 /// Entries of each block that are kept to explain a violation.
 const HISTORY: usize = 24;

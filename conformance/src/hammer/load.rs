@@ -14,7 +14,7 @@ use fastrand::Rng;
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr, SIZE};
 
-use super::witness::{Account, Entry};
+use super::verifier::{Account, Entry};
 use crate::matrix::Layout;
 use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Wrong};
 use traffic::{MOST_BLOCKS, Source, Traffic};
@@ -25,7 +25,7 @@ const SAYS: &str = "load: ";
 /// State of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
-    /// The witness knows it.
+    /// The verifier knows it.
     Known,
     /// A service has let it in.
     Connected,
@@ -81,8 +81,8 @@ pub struct Load {
     pub channel: String,
     /// The host's device.
     pub device: String,
-    /// The witness's socket.
-    pub witness: PathBuf,
+    /// The verifier's socket.
+    pub verifier: PathBuf,
     /// Seed of the I/Os and of the content of blocks.
     pub seed: u64,
     /// Number of the session: versions of later sessions are higher.
@@ -94,7 +94,7 @@ pub struct Load {
     /// A target was killed, or missing, when the previous load ended.
     pub cut_off: bool,
     /// Malformed requests to send beside its I/Os.
-    pub mischief: Mischief,
+    pub malformed: Malformed,
     /// Time that an answer may take.
     pub patience: Duration,
 }
@@ -104,9 +104,9 @@ impl Load {
     ///
     /// # Errors
     ///
-    /// The session has broken, or the witness has hung up.
+    /// The session has broken, or the verifier has hung up.
     pub fn play(&self, stop: &dyn Fn() -> bool) -> Result<(), Wrong> {
-        let mut account = Account::open(&self.witness)?;
+        let mut account = Account::open(&self.verifier)?;
         account.note(&Entry::Hello {
             session: self.session,
             cut_off: self.cut_off,
@@ -282,7 +282,7 @@ fn expect(expected: Payload, came: Payload) -> Result<(), Wrong> {
 
 /// Malformed requests that a load sends beside its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mischief {
+pub enum Malformed {
     /// Nothing.
     None,
     /// One message in eight is no proper I/O.
@@ -396,7 +396,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A second client of a service in a session. It is a process of its own, because a softdoca process has one client.
 #[derive(Debug, Clone)]
-pub struct Stranger {
+pub struct Intruder {
     /// The service's Comch channel.
     pub channel: String,
     /// The host's device.
@@ -405,7 +405,7 @@ pub struct Stranger {
     pub seed: u64,
 }
 
-impl Stranger {
+impl Intruder {
     /// Connects, sends malformed messages, and disconnects.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub enum Fault {
     /// Random bytes on this connection, to the victim.
     GarbageFrame,
     /// A second client connects to the victim and sends malformed requests.
-    Stranger,
+    Intruder,
     /// The load sends malformed messages on its control channel.
     GarbageControl,
     /// One of eight of the load's messages is no proper I/O.
@@ -81,7 +81,7 @@ pub enum Phase {
 
 /// A kind of fault: what the table has a row for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Blow {
+pub struct Injection {
     /// Whom.
     pub victim: Victim,
     /// Kind of the fault.
@@ -108,7 +108,7 @@ pub struct Round {
     pub number: u64,
     /// The fault to inject.
     #[serde(flatten)]
-    pub blow: Blow,
+    pub injection: Injection,
     /// Index of the target that the fault is about, if any.
     pub target: usize,
     /// The target that is detached before, in the phases that need that.
@@ -125,9 +125,11 @@ pub struct Round {
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, blow, .. } = self;
-        write!(f, "round {number}: {blow}")?;
-        match blow.victim {
+        let Self {
+            number, injection, ..
+        } = self;
+        write!(f, "round {number}: {injection}")?;
+        match injection.victim {
             Victim::Target => write!(f, " {}", self.target)?,
             Victim::Load | Victim::Service | Victim::FrontEnd => {}
         }
@@ -135,7 +137,7 @@ impl fmt::Display for Round {
     }
 }
 
-impl fmt::Display for Blow {
+impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             victim,
@@ -177,7 +179,7 @@ impl Fault {
             (Self::Close, "close connection", &[Target]),
             (Self::Reset, "reset connection", &[Target]),
             (Self::GarbageFrame, "garbage frame", &[Service, Target]),
-            (Self::Stranger, "stranger", &[Service, Target]),
+            (Self::Intruder, "intruder", &[Service, Target]),
             (Self::GarbageControl, "garbage control", &[Load]),
             (Self::GarbageIo, "garbage I/O", &[Load]),
             (Self::None, "none", &[Load]),
@@ -204,7 +206,7 @@ impl Phase {
     }
 }
 
-impl Blow {
+impl Injection {
     /// All that there are in a deployment.
     pub fn all(layout: Layout) -> Vec<Self> {
         use Fault::{Close, Delay, GarbageIo, Kill, Reset, Stop, Terminate};
@@ -272,9 +274,9 @@ impl Blow {
 
     /// Expected effect on the session.
     pub fn expectation(self, layout: Layout) -> Expectation {
-        use Fault::{Delay, GarbageIo, Interrupt, None, Stranger, Terminate};
+        use Fault::{Delay, GarbageIo, Interrupt, Intruder, None, Terminate};
         match (self.fault, self.victim, self.phase) {
-            (None | Delay | Stranger | GarbageIo, _, _) => Expectation::Survives,
+            (None | Delay | Intruder | GarbageIo, _, _) => Expectation::Survives,
             // The load is asked to exit, which it does in order.
             (Terminate, Victim::Load, _) => Expectation::Survives,
             (_, Victim::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
@@ -292,8 +294,8 @@ impl Blow {
 pub struct Plan {
     rng: Rng,
     layout: Layout,
-    deck: Vec<Blow>,
-    only: Vec<Blow>,
+    deck: Vec<Injection>,
+    only: Vec<Injection>,
     rounds: u64,
 }
 
@@ -323,7 +325,7 @@ impl Plan {
     }
 
     /// The kinds of faults that it has.
-    pub fn blows(&self) -> &[Blow] {
+    pub fn injections(&self) -> &[Injection] {
         &self.only
     }
 }
@@ -336,12 +338,12 @@ impl Iterator for Plan {
             self.deck.clone_from(&self.only);
             self.rng.shuffle(&mut self.deck);
         }
-        let blow = self.deck.pop()?;
+        let injection = self.deck.pop()?;
         self.rounds += 1;
         let rng = &mut self.rng;
         let targets = self.layout.targets().len();
         let mut up_to = |milliseconds| Duration::from_millis(rng.u64(..milliseconds));
-        let delay = match blow.phase {
+        let delay = match injection.phase {
             Phase::SetUp => up_to(120),
             Phase::Io => up_to(600),
             Phase::Degraded => up_to(300),
@@ -351,7 +353,7 @@ impl Iterator for Plan {
         let target = rng.usize(..targets);
         Some(Round {
             number: self.rounds,
-            blow,
+            injection,
             target,
             // The same target or another one: both are different cases.
             lost_before: rng.usize(..targets),

@@ -8,10 +8,10 @@ use fastrand::Rng;
 use super::deployment::{Deployment, Redundancy, TICK, end_of};
 use super::ledger::Counts;
 use super::load;
-use super::load::{Load, LoadState, Mischief, Stranger, Task, malformed_control};
+use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, Phase, Round, Victim};
-use super::run::{Actors, Settings};
-use super::witness::{Testimony, Witness};
+use super::run::{Commands, Settings};
+use super::verifier::{Findings, Verifier};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::role::{During as _, Wrong};
@@ -54,14 +54,14 @@ struct RoundRun<'a, 'b, 'c> {
 
 impl RoundRun<'_, '_, '_> {
     fn play(&mut self) -> Result<Played, Wrong> {
-        let blow = self.round.blow;
+        let injection = self.round.injection;
         self.deployment.start()?;
-        let mischief = match blow.fault {
-            Fault::GarbageIo => Mischief::Io,
-            Fault::GarbageControl => Mischief::Control,
-            _ => Mischief::None,
+        let malformed = match injection.fault {
+            Fault::GarbageIo => Malformed::Io,
+            Fault::GarbageControl => Malformed::Control,
+            _ => Malformed::None,
         };
-        let load = self.sessions.start(self.deployment, Task::Run, mischief)?;
+        let load = self.sessions.start(self.deployment, Task::Run, malformed)?;
         self.reach(&load).during("before the fault")?;
         let spoken = self
             .deployment
@@ -69,7 +69,7 @@ impl RoundRun<'_, '_, '_> {
             .map_or(0, |service| service.line_count());
         std::thread::sleep(self.round.delay);
         self.strike(&load)?;
-        let (is_good, mut counts) = match blow.expectation(self.deployment.layout) {
+        let (is_good, mut counts) = match injection.expectation(self.deployment.layout) {
             Expectation::Survives => (true, self.expect_to_go_on(load)?),
             Expectation::MayBreak | Expectation::MayFail => self.expect_an_end(load, spoken)?,
         };
@@ -85,7 +85,7 @@ impl RoundRun<'_, '_, '_> {
 
     /// An action on a connection may take effect late and hit the next session: another one is run before the next round.
     fn settle(&mut self) -> Result<(), Wrong> {
-        if !self.round.blow.fault.is_of_connection() {
+        if !self.round.injection.fault.is_of_connection() {
             return Ok(());
         }
         let is_settled = self.deployment.line.settle(self.deployment.settings.limit);
@@ -95,7 +95,7 @@ impl RoundRun<'_, '_, '_> {
 
     /// Waits for the beginning of the phase.
     fn reach(&mut self, load: &Running) -> Result<(), Wrong> {
-        let phase = self.round.blow.phase;
+        let phase = self.round.injection.phase;
         let limit = self.deployment.settings.limit;
         if phase == Phase::SetUp {
             return load.wait_for(LoadState::Known, limit);
@@ -146,10 +146,10 @@ impl RoundRun<'_, '_, '_> {
         let Round {
             target,
             lost_before,
-            blow,
+            injection,
             ..
         } = *self.round;
-        if blow.phase == Phase::Degraded && target == lost_before {
+        if injection.phase == Phase::Degraded && target == lost_before {
             (target + 1) % self.deployment.targets.len()
         } else {
             target
@@ -157,7 +157,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     fn strike(&mut self, load: &Running) -> Result<(), Wrong> {
-        let (victim, target) = (self.round.blow.victim, self.target());
+        let (victim, target) = (self.round.injection.victim, self.target());
         // Victims whose failure has to end the session, at once or after a timeout.
         let is_needed = match victim {
             Victim::Load | Victim::FrontEnd => false,
@@ -165,9 +165,9 @@ impl RoundRun<'_, '_, '_> {
             Victim::Target => self.deployment.layout == Layout::ZeroCopy,
         };
         self.must_break = is_needed
-            && self.round.blow.phase == Phase::Io
+            && self.round.injection.phase == Phase::Io
             && matches!(
-                self.round.blow.fault,
+                self.round.injection.fault,
                 Fault::Kill
                     | Fault::Stop
                     | Fault::StopAndKill
@@ -178,13 +178,13 @@ impl RoundRun<'_, '_, '_> {
             );
         let layout = self.deployment.layout;
         if (layout, victim) == (Layout::Gga, Victim::Target)
-            && self.round.blow.expectation(layout) == Expectation::MayFail
+            && self.round.injection.expectation(layout) == Expectation::MayFail
         {
             self.sessions.cut_off = true;
         }
         let line = &self.deployment.line;
         let channel = target as u32;
-        match self.round.blow.fault {
+        match self.round.injection.fault {
             Fault::None | Fault::GarbageControl | Fault::GarbageIo => {}
             Fault::Kill if victim == Victim::Target => self.kill_target(target)?,
             Fault::Kill => {
@@ -198,7 +198,7 @@ impl RoundRun<'_, '_, '_> {
                 self.signal(load, Signal::CONT);
             }
             Fault::Terminate | Fault::Interrupt => {
-                let signal = match self.round.blow.fault {
+                let signal = match self.round.injection.fault {
                     Fault::Terminate => Signal::TERM,
                     _ => Signal::INT,
                 };
@@ -215,16 +215,16 @@ impl RoundRun<'_, '_, '_> {
                 let bytes = malformed_control(&mut Rng::with_seed(self.round.noise));
                 line.send(channel, from, bytes);
             }
-            Fault::Stranger if victim == Victim::Target => {
+            Fault::Intruder if victim == Victim::Target => {
                 load::disturb_target(self.deployment.targets[target].port, self.round.noise);
             }
-            Fault::Stranger => self.sessions.intrude(self.deployment, self.round.noise)?,
+            Fault::Intruder => self.sessions.intrude(self.deployment, self.round.noise)?,
         }
         Ok(())
     }
 
     fn signal(&self, load: &Running, signal: Signal) {
-        let victim = self.round.blow.victim;
+        let victim = self.round.injection.victim;
         match victim {
             Victim::Load => load.process.signal(signal),
             Victim::Service | Victim::Target | Victim::FrontEnd => {
@@ -235,7 +235,7 @@ impl RoundRun<'_, '_, '_> {
 
     /// The load continues, a detached target rejoins, and the load exits cleanly when it is terminated.
     fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Wrong> {
-        let is_stopped = matches!(self.round.blow.fault, Fault::Stop | Fault::StopAndKill);
+        let is_stopped = matches!(self.round.injection.fault, Fault::Stop | Fault::StopAndKill);
         if is_stopped {
             let target = self.target();
             self.deployment.wait_for("a target is lost", |state| {
@@ -244,8 +244,9 @@ impl RoundRun<'_, '_, '_> {
         }
         std::thread::sleep(self.round.linger);
         self.recover()?;
-        let is_asked = self.round.blow.phase == Phase::End
-            || (self.round.blow.fault, self.round.blow.victim) == (Fault::Terminate, Victim::Load);
+        let is_asked = self.round.injection.phase == Phase::End
+            || (self.round.injection.fault, self.round.injection.victim)
+                == (Fault::Terminate, Victim::Load);
         if !is_asked {
             let whole = |state| state == Redundancy::Whole;
             if load.process.has_ended() {
@@ -259,20 +260,20 @@ impl RoundRun<'_, '_, '_> {
         let limit = self.deployment.settings.limit;
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
-        let testimony = self.sessions.testimony(session)?;
+        let findings = self.sessions.findings(session)?;
         Wrong::unless(
-            is_good && testimony.ended_well && testimony.counts.failed == 0,
+            is_good && findings.ended_well && findings.counts.failed == 0,
             "the load to go on, and none of its I/Os to fail",
-            format!("{testimony:?}, and it said{log}"),
+            format!("{findings:?}, and it said{log}"),
         )?;
-        Ok(testimony.counts)
+        Ok(findings.counts)
     }
 
     /// The load's session ends, because it cannot continue or because the load is terminated.
     fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Wrong> {
         let limit = self.deployment.settings.limit;
-        let blow = self.round.blow;
-        if blow.victim == Victim::Load && blow.fault == Fault::StopAndKill {
+        let injection = self.round.injection;
+        if injection.victim == Victim::Load && injection.fault == Fault::StopAndKill {
             self.expect_to_be_given_up(spoken)?;
             load.process.signal(Signal::KILL);
         }
@@ -282,19 +283,19 @@ impl RoundRun<'_, '_, '_> {
         }
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
-        let testimony = self.sessions.testimony(session)?;
+        let findings = self.sessions.findings(session)?;
         Wrong::unless(
             !(self.must_break && is_good),
             "the load's session to break",
             "its good end",
         )?;
-        let may_fail = blow.expectation(self.deployment.layout) == Expectation::MayFail;
+        let may_fail = injection.expectation(self.deployment.layout) == Expectation::MayFail;
         Wrong::unless(
-            may_fail || testimony.counts.failed == 0,
+            may_fail || findings.counts.failed == 0,
             "no I/O to fail as long as the session lasts",
-            format!("{testimony:?}, and the load said{log}"),
+            format!("{findings:?}, and the load said{log}"),
         )?;
-        Ok((is_good && testimony.ended_well, testimony.counts))
+        Ok((is_good && findings.ended_well, findings.counts))
     }
 
     /// The service ends the session of a load that is stopped.
@@ -323,9 +324,9 @@ impl RoundRun<'_, '_, '_> {
 
     /// Continues or kills a stopped victim, and restarts roles that have exited.
     fn recover(&mut self) -> Result<(), Wrong> {
-        let (victim, target) = (self.round.blow.victim, self.target());
+        let (victim, target) = (self.round.injection.victim, self.target());
         let is_over = std::mem::replace(&mut self.is_over, true);
-        match self.round.blow.fault {
+        match self.round.injection.fault {
             _ if is_over => {}
             Fault::Stop => self.deployment.signal(victim, target, Signal::CONT),
             Fault::StopAndKill if victim == Victim::Target => self.kill_target(target)?,
@@ -339,16 +340,16 @@ impl RoundRun<'_, '_, '_> {
     }
 }
 
-// Sequential sessions of the load, and the witness's report of each.
+// Sequential sessions of the load, and the verifier's report of each.
 
-/// Time for a witness to report.
+/// Time for a verifier to report.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Loads, and their witness.
+/// Loads, and their verifier.
 pub(super) struct Sessions<'a> {
     settings: &'a Settings,
-    actors: &'a Actors,
-    witness: Process,
+    actors: &'a Commands,
+    verifier: Process,
     socket: PathBuf,
     /// Of the load that was started last.
     number: u64,
@@ -385,26 +386,26 @@ impl Running {
 }
 
 impl<'a> Sessions<'a> {
-    /// Starts the witness.
+    /// Starts the verifier.
     pub(super) fn new(
         settings: &'a Settings,
-        actors: &'a Actors,
+        actors: &'a Commands,
         sandbox: &Sandbox,
     ) -> Result<Self, Wrong> {
-        let witness = Witness {
-            socket: sandbox.path("witness.sock"),
+        let verifier = Verifier {
+            socket: sandbox.path("verifier.sock"),
             blocks: settings.blocks,
             evidence: sandbox.path("violation.json"),
         };
-        let mut process = Process::spawn("witness", (actors.witness)(&witness))?;
+        let mut process = Process::spawn("verifier", (actors.verifier)(&verifier))?;
         process.wait_for("listened", settings.limit, |line| {
             line.contains("listening").then_some(())
         })?;
         Ok(Self {
             settings,
             actors,
-            witness: process,
-            socket: witness.socket,
+            verifier: process,
+            socket: verifier.socket,
             number: 0,
             told: 0,
             cut_off: false,
@@ -418,20 +419,20 @@ impl<'a> Sessions<'a> {
         &mut self,
         deployment: &Deployment<'_>,
         task: Task,
-        mischief: Mischief,
+        malformed: Malformed,
     ) -> Result<Running, Wrong> {
         self.number += 1;
         self.is_read_back = false;
         let load = Load {
             channel: deployment.sandbox.channel().to_owned(),
             device: HOST_DEVICE.to_owned(),
-            witness: self.socket.clone(),
+            verifier: self.socket.clone(),
             seed: self.settings.seed,
             session: self.number,
             layout: deployment.layout,
             task,
             cut_off: self.cut_off,
-            mischief,
+            malformed,
             patience: self.settings.patience,
         };
         let mut command = (self.actors.load)(&load);
@@ -443,37 +444,37 @@ impl<'a> Sessions<'a> {
         })
     }
 
-    /// The witness's report of a session that has ended.
-    pub(super) fn testimony(&mut self, session: u64) -> Result<Testimony, Wrong> {
-        let found = self.witness.find_line(0, self.settings.limit, |line| {
-            Testimony::parse(line).filter(|testimony| testimony.session == session)
+    /// The verifier's report of a session that has ended.
+    pub(super) fn findings(&mut self, session: u64) -> Result<Findings, Wrong> {
+        let found = self.verifier.find_line(0, self.settings.limit, |line| {
+            Findings::parse(line).filter(|findings| findings.session == session)
         });
-        // The witness does not know a load that was killed before its first message.
-        let testimony = found.ok_or_else(|| {
-            let said = self.witness.stderr();
+        // The verifier does not know a load that was killed before its first message.
+        let findings = found.ok_or_else(|| {
+            let said = self.verifier.stderr();
             Wrong::expected(
-                format!("the witness to tell of session {session}"),
+                format!("the verifier to tell of session {session}"),
                 format!("this:{said}"),
             )
         })?;
-        self.counts += testimony.counts;
+        self.counts += findings.counts;
         self.told = session;
-        self.is_read_back = testimony.ended_well && testimony.counts.failed == 0;
-        match &testimony.violation {
+        self.is_read_back = findings.ended_well && findings.counts.failed == 0;
+        match &findings.violation {
             Some(violation) => Err(Wrong::new(violation.clone())),
-            None => Ok(testimony),
+            None => Ok(findings),
         }
     }
 
-    /// Replaces an error by the violation that the witness has reported, if any: a load fails too when the witness disconnects.
+    /// Replaces an error by the violation that the verifier has reported, if any: a load fails too when the verifier disconnects.
     pub(super) fn explain(&mut self, wrong: Wrong) -> Wrong {
-        let seen = self.witness.find_line(0, MOMENT, |line| {
-            Testimony::parse(line).filter(|testimony| testimony.violation.is_some())
+        let seen = self.verifier.find_line(0, MOMENT, |line| {
+            Findings::parse(line).filter(|findings| findings.violation.is_some())
         });
         match seen {
-            Some(testimony) if self.told < testimony.session => {
-                self.counts += testimony.counts;
-                Wrong::new(testimony.violation.unwrap_or_default())
+            Some(findings) if self.told < findings.session => {
+                self.counts += findings.counts;
+                Wrong::new(findings.violation.unwrap_or_default())
             }
             _ => wrong,
         }
@@ -490,7 +491,7 @@ impl<'a> Sessions<'a> {
         let deadline = Instant::now() + self.settings.limit;
         while !self.is_read_back {
             deployment.start()?;
-            let load = self.start(deployment, Task::ReadBack, Mischief::None)?;
+            let load = self.start(deployment, Task::ReadBack, Malformed::None)?;
             let (session, limit) = (load.session, self.settings.limit);
             while !load.process.has_ended()
                 && !load.is(LoadState::Ending)
@@ -505,7 +506,7 @@ impl<'a> Sessions<'a> {
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();
             end_of(load.process, limit).during("read-back")?;
-            counts += self.testimony(session)?.counts;
+            counts += self.findings(session)?.counts;
             deployment.inspect()?;
             if !self.is_read_back && Instant::now() > deadline {
                 return Err(Wrong::expected(
@@ -521,28 +522,28 @@ impl<'a> Sessions<'a> {
     /// Writes all blocks once.
     pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Wrong> {
         deployment.start()?;
-        let load = self.start(deployment, Task::Fill, Mischief::None)?;
+        let load = self.start(deployment, Task::Fill, Malformed::None)?;
         let (session, said) = (load.session, load.process.stderr());
         end_of(load.process, self.settings.limit).during("first writes")?;
-        let testimony = self.testimony(session)?;
+        let findings = self.findings(session)?;
         Wrong::unless(
-            testimony.ended_well && testimony.counts.failed == 0,
+            findings.ended_well && findings.counts.failed == 0,
             "all blocks to be written",
-            format!("{testimony:?}, and it said{said}"),
+            format!("{findings:?}, and it said{said}"),
         )
     }
 
     /// Connects a second client to the service.
     pub(super) fn intrude(&self, deployment: &Deployment<'_>, seed: u64) -> Result<(), Wrong> {
-        let stranger = Stranger {
+        let intruder = Intruder {
             channel: deployment.sandbox.channel().to_owned(),
             device: HOST_DEVICE.to_owned(),
             seed,
         };
-        let mut command = (self.actors.stranger)(&stranger);
+        let mut command = (self.actors.intruder)(&intruder);
         deployment.sandbox.place(&mut command);
-        let process = Process::spawn_logged("stranger", command, deployment.log("stranger")?)?;
-        end_of(process, self.settings.limit).during("stranger")?;
+        let process = Process::spawn_logged("intruder", command, deployment.log("intruder")?)?;
+        end_of(process, self.settings.limit).during("intruder")?;
         Ok(())
     }
 }

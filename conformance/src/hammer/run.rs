@@ -14,7 +14,7 @@ use super::nbd;
 use super::plan::{Blow, LoadKind, Plan};
 use super::round;
 use super::round::Sessions;
-use super::witness::Witness;
+use super::verifier::Verifier;
 use crate::matrix::Layout;
 use crate::report::{Case, Outcome, Report};
 use crate::role::Wrong;
@@ -58,7 +58,7 @@ impl Settings {
 }
 
 /// Commands that start the hammer's own processes.
-pub struct Actors {
+pub struct Commands {
     /// A command that calls [`Load::play`].
     pub load: Box<dyn Fn(&Load) -> Command>,
     /// One that calls [`Witness::watch`].
@@ -74,15 +74,15 @@ pub struct Hammer {
     /// Its settings.
     pub settings: Settings,
     /// Its own processes.
-    pub actors: Actors,
+    pub actors: Commands,
 }
 
 impl Hammer {
     /// Runs until the time has passed, a violation is found, or `interrupted` returns `true`. `progress` is called with the next step and
-    /// the tally so far.
-    pub fn run(&self, progress: &dyn Fn(&str, &Tally), interrupted: &dyn Fn() -> bool) -> Tally {
+    /// the totals so far.
+    pub fn run(&self, progress: &dyn Fn(&str, &Totals), interrupted: &dyn Fn() -> bool) -> Totals {
         let started = Instant::now();
-        let mut tally = Tally::new(self.settings.seed);
+        let mut totals = Totals::new(self.settings.seed);
         let plans: Vec<Plan> = self
             .settings
             .layouts
@@ -95,35 +95,35 @@ impl Hammer {
             })
             .collect();
         for (layout, plan) in std::iter::zip(&self.settings.layouts, &plans) {
-            tally.expect(*layout, plan);
+            totals.expect(*layout, plan);
         }
         let share = self.settings.duration / u32::try_from(plans.len().max(1)).unwrap_or(1);
         for (layout, plan) in std::iter::zip(&self.settings.layouts, plans) {
-            if tally.failed.is_some() || interrupted() {
+            if totals.failed.is_some() || interrupted() {
                 break;
             }
             let end = Instant::now() + share;
             let going_on = || Instant::now() < end && !interrupted();
-            self.hammer(*layout, plan, &mut tally, progress, &going_on);
+            self.hammer(*layout, plan, &mut totals, progress, &going_on);
         }
-        tally.took = started.elapsed();
-        tally.interrupted = interrupted();
-        tally
+        totals.took = started.elapsed();
+        totals.interrupted = interrupted();
+        totals
     }
 
     fn hammer(
         &self,
         layout: Layout,
         plan: Plan,
-        tally: &mut Tally,
-        progress: &dyn Fn(&str, &Tally),
+        totals: &mut Totals,
+        progress: &dyn Fn(&str, &Totals),
         going_on: &dyn Fn() -> bool,
     ) {
         let mut now = format!("{}: begin", name(layout));
         let mut deployment = match Deployment::new(layout, &self.settings) {
             Ok(deployment) => deployment,
             Err(wrong) => {
-                tally.failed = Some(Failed {
+                totals.failed = Some(Failed {
                     layout,
                     round: now,
                     what: wrong.to_string(),
@@ -143,7 +143,7 @@ impl Hammer {
         if let Err(wrong) = result {
             // Terminates the remaining processes before their files are examined.
             let Deployment { sandbox, .. } = deployment;
-            tally.failed = Some(Failed {
+            totals.failed = Some(Failed {
                 layout,
                 round: now,
                 what: wrong.to_string(),
@@ -156,38 +156,38 @@ impl Hammer {
         &self,
         deployment: &mut Deployment<'_>,
         plan: Plan,
-        tally: &mut Tally,
+        totals: &mut Totals,
         going_on: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(&str, &Tally),
+        progress: &mut dyn FnMut(&str, &Totals),
     ) -> Result<(), Wrong> {
         let layout = deployment.layout;
         let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.sandbox)?;
         let mut watch = ResourceWatch::default();
-        let before = tally.blocks;
-        progress("the first writes", tally);
+        let before = totals.blocks;
+        progress("the first writes", totals);
         sessions.fill(deployment)?;
         for round in plan {
             if !going_on() {
                 break;
             }
-            progress(&round.to_string(), tally);
-            if let Some(row) = tally.row(layout, round.blow) {
+            progress(&round.to_string(), totals);
+            if let Some(row) = totals.row(layout, round.injection) {
                 row.injected += 1;
             }
             let played = round::play(deployment, &mut sessions, &round)
                 .map_err(|wrong| sessions.explain(wrong));
-            tally.blocks = before + sessions.counts;
+            totals.blocks = before + sessions.counts;
             let played = played?;
-            if let Some(row) = tally.row(layout, round.blow) {
+            if let Some(row) = totals.row(layout, round.injection) {
                 row.survived += 1;
                 row.went_on += u64::from(played.went_on);
                 row.blocks += played.counts;
             }
             watch.look(deployment)?;
         }
-        progress("the end", tally);
+        progress("the end", totals);
         sessions.repair(deployment)?;
-        tally.blocks = before + sessions.counts;
+        totals.blocks = before + sessions.counts;
         drop(sessions);
         deployment.end()?;
         let left = deployment.sandbox.processes()?;
@@ -244,7 +244,7 @@ pub struct Row {
     pub layout: Layout,
     /// Kind, victim and phase of the fault.
     #[serde(flatten)]
-    pub blow: Blow,
+    pub injection: Injection,
     /// Number of injections.
     pub injected: u64,
     /// Injections after which all roles behaved as expected.
@@ -264,13 +264,13 @@ pub struct Failed {
     pub round: String,
     /// Expected and actual behaviour.
     pub what: String,
-    /// Where everything is that was left: logs, blocks, the witness's evidence.
+    /// Where everything is that was left: logs, blocks, the verifier's evidence.
     pub directory: PathBuf,
 }
 
 /// A run of the hammer.
 #[derive(Debug, Clone, Serialize)]
-pub struct Tally {
+pub struct Totals {
     /// Seed that repeats the run.
     pub seed: u64,
     /// Duration of the run.
@@ -290,7 +290,7 @@ fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok
     serializer.serialize_f64(took.as_secs_f64())
 }
 
-impl Tally {
+impl Totals {
     /// Nothing yet.
     pub(super) fn new(seed: u64) -> Self {
         Self {
@@ -305,23 +305,24 @@ impl Tally {
 
     /// Rows for what a plan has.
     pub(super) fn expect(&mut self, layout: Layout, plan: &Plan) {
-        let mut blows = plan.blows().to_vec();
-        blows.sort_unstable();
-        self.rows.extend(blows.into_iter().map(|blow| Row {
-            layout,
-            blow,
-            injected: 0,
-            survived: 0,
-            went_on: 0,
-            blocks: Counts::default(),
-        }));
+        let mut injections = plan.injections().to_vec();
+        injections.sort_unstable();
+        self.rows
+            .extend(injections.into_iter().map(|injection| Row {
+                layout,
+                injection,
+                injected: 0,
+                survived: 0,
+                went_on: 0,
+                blocks: Counts::default(),
+            }));
     }
 
     /// The row of a kind of fault.
-    pub(super) fn row(&mut self, layout: Layout, blow: Blow) -> Option<&mut Row> {
+    pub(super) fn row(&mut self, layout: Layout, injection: Injection) -> Option<&mut Row> {
         self.rows
             .iter_mut()
-            .find(|row| row.layout == layout && row.blow == blow)
+            .find(|row| row.layout == layout && row.injection == injection)
     }
 
     /// Faults that were injected.
@@ -377,6 +378,6 @@ fn case(row: &Row) -> Case {
     };
     Case {
         note: Some(format!("{} injected", row.injected)),
-        ..Case::new(&suite(row.layout), row.blow.to_string(), outcome)
+        ..Case::new(&suite(row.layout), row.injection.to_string(), outcome)
     }
 }

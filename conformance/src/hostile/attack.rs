@@ -5,7 +5,7 @@ use std::time::Duration;
 use wire::control::Payload;
 
 use super::bytes::Bytes;
-use crate::implementation::Role;
+use deployment::implementation::Role;
 
 /// One attack.
 #[derive(Debug, Clone)]

@@ -956,7 +956,7 @@ fn rings() -> Vec<Attack> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::implementation::Role;
+    use deployment::implementation::Role;
 
     #[test]
     fn there_are_many_and_each_has_a_name_of_its_own() {

@@ -37,9 +37,9 @@ pub use catalogue::attacks;
 pub use endurance::Limit;
 
 use crate::hammer::Resources;
-use crate::implementation::{Implementation, Role};
 use crate::report::{Case, Outcome, Report};
 use crate::role::Wrong;
+use deployment::implementation::{Implementation, Role};
 
 /// What is attacked, and for how long.
 #[derive(Debug, Clone)]

@@ -16,11 +16,11 @@ use super::by_hand::{Packets, RawRing, comch_socket, descriptor, words};
 use super::channel::FUNCTION;
 use super::{Settings, agent, by_hand, put, suite};
 use crate::hammer::Resources;
-use crate::implementation::Role;
-use crate::process::Process;
 use crate::report::{Case, Outcome};
 use crate::role::Wrong;
-use crate::scene::{HOST_DEVICE, Scene};
+use deployment::implementation::Role;
+use deployment::process::Process;
+use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
 /// Seconds after which the initiator gives up an answer or an I/O.
 const TIMEOUT: &str = "2";
@@ -66,7 +66,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let Play::Service(play) = &attack.play else {
         return Err(early(Wrong::new("no attack of a service")));
     };
-    let scene = Scene::shared().map_err(|error| early(error.into()))?;
+    let scene = Sandbox::shared().map_err(|error| early(error.into()))?;
     let path = scene
         .runtime()
         .join(comch_socket(FUNCTION, scene.channel()));
@@ -105,7 +105,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     }
 }
 
-fn start(settings: &Settings, scene: &Scene) -> Result<Process, Wrong> {
+fn start(settings: &Settings, scene: &Sandbox) -> Result<Process, Wrong> {
     let mut command = settings.implementation.command(Role::Initiator)?;
     scene
         .place(&mut command)
@@ -197,7 +197,7 @@ impl Watch {
 
 /// The service's end of the connection.
 struct Service<'a> {
-    scene: &'a Scene,
+    scene: &'a Sandbox,
     /// Id of its process.
     initiator: u32,
     socket: Option<Packets>,
@@ -214,7 +214,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    fn new(scene: &'a Scene, initiator: &Process) -> Self {
+    fn new(scene: &'a Sandbox, initiator: &Process) -> Self {
         Self {
             scene,
             initiator: initiator.id(),

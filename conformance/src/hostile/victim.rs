@@ -9,11 +9,11 @@ use wire::control::Payload;
 use super::channel::Door;
 use super::endurance::Gate;
 use crate::hammer::Resources;
-use crate::implementation::{Implementation, Role};
-use crate::port::wait_for_listener;
-use crate::process::Process;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Wrong};
-use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
+use deployment::implementation::{Implementation, Role};
+use deployment::port::wait_for_listener;
+use deployment::process::Process;
+use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
 
 /// Seconds after which the role gives up a peer that owes an answer, an I/O, or anything.
 const TIMEOUT: &str = "2";
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Victim<'a> {
     role: Role,
     implementation: &'a Implementation,
-    scene: Scene,
+    scene: Sandbox,
     device: Device,
     /// Of the targets; the first one is attacked where a target is.
     ports: Vec<u16>,
@@ -38,7 +38,7 @@ pub(super) struct Victim<'a> {
 impl<'a> Victim<'a> {
     /// Starts it, in the runtime directory of this process.
     pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Wrong> {
-        let scene = Scene::shared()?;
+        let scene = Sandbox::shared()?;
         let count = if role == Role::GgaOffload { 3 } else { 1 };
         let ports = (0..count).map(|_| scene.port());
         let mut victim = Self {

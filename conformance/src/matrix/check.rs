@@ -224,8 +224,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::implementation::Implementation;
     use crate::matrix::Member;
+    use deployment::implementation::Implementation;
 
     fn member(name: &str, traits: Traits) -> Member {
         let path = Path::new("/nonexistent/doca-storage");

@@ -218,7 +218,7 @@ impl ComchPeer {
         &self.connection
     }
 
-    /// Ids of the role's consumers that are there now.
+    /// Ids of the role's existing consumers.
     pub fn consumers(&self) -> &[u32] {
         &self.consumers
     }

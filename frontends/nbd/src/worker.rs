@@ -40,7 +40,7 @@ const QUEUE: u64 = u64::MAX - 1;
 pub struct Client {
     /// Its socket.
     pub socket: Socket,
-    /// The client in words.
+    /// Description of the client for the log.
     pub peer: String,
     /// Security that its clients need.
     pub security: Security,

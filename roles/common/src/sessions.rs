@@ -65,13 +65,13 @@ pub fn serve(
     if limit.is_single() {
         return session().map_err(Broken::into_failure);
     }
-    let mut tally = Tally::default();
+    let mut results = Results::default();
     let mut lines = LogBudget::new(LOG_LINES_PER_SECOND);
     let mut pause = FIRST_PAUSE;
-    while !limit.is_reached_by(tally.ended()) && !environment.shutdown.is_requested() {
-        let number = tally.ended() + 1;
+    while !limit.is_reached_by(results.ended()) && !environment.shutdown.is_requested() {
+        let number = results.ended() + 1;
         match session() {
-            Ok(()) => tally.well += 1,
+            Ok(()) => results.completed += 1,
             Err(Broken::During(failure)) => {
                 // Limited, because clients that fail at once, one after the other, would fill the log.
                 let now = Instant::now();
@@ -84,8 +84,8 @@ pub fn serve(
                         .console
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
-                tally.badly += 1;
-                tally.last = Some(failure);
+                results.failed += 1;
+                results.last = Some(failure);
                 pause = FIRST_PAUSE;
                 continue;
             }
@@ -103,7 +103,7 @@ pub fn serve(
             .console
             .announce(format_args!("session {number} has completed"));
     }
-    tally.conclude(limit)
+    results.conclude(limit)
 }
 
 /// Waits for this time or a shutdown request.
@@ -117,16 +117,16 @@ fn rest(environment: &Environment, pause: Duration) {
 
 /// Results of the sessions so far.
 #[derive(Debug, Default)]
-struct Tally {
-    well: u64,
-    badly: u64,
+struct Results {
+    completed: u64,
+    failed: u64,
     /// Failure of the last session that failed.
     last: Option<Failure>,
 }
 
-impl Tally {
+impl Results {
     fn ended(&self) -> u64 {
-        self.well + self.badly
+        self.completed + self.failed
     }
 
     fn conclude(self, limit: SessionLimit) -> Result<(), Failure> {
@@ -136,7 +136,7 @@ impl Tally {
                 last.code,
                 format!(
                     "{} of {ended} sessions have failed, the last of these: {}",
-                    self.badly, last.message
+                    self.failed, last.message
                 ),
             )),
             (None, SessionLimit::Count(count)) if ended < u64::from(count) => Err(Failure::new(

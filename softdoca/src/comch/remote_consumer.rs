@@ -98,7 +98,7 @@ impl RemoteConsumer {
         Ok(ours)
     }
 
-    /// Takes back the rings of [`Self::attach`]'s descriptor.
+    /// Clears the doorbell of the descriptor from [`Self::attach`].
     pub(super) fn drain_bell(&self) {
         if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.drain();

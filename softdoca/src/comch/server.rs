@@ -248,8 +248,8 @@ impl Server {
     }
 }
 
-/// Keeps a connection that has ended, and forgets the oldest. Not one that the program does not know of yet: the callback that tells it
-/// looks for the connection's context, and the handle is valid until then.
+/// Stores a closed connection, and drops the oldest. Connections that the program does not know of yet are not stored:
+/// the connection callback looks up the connection's context, and the handle is valid until then.
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
     ended.push_back(connection);
     while ended.len() > MEMORIES

@@ -131,7 +131,7 @@ impl Session {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub fn handle(&mut self, event: Event, now: Instant) {
         if self.state == State::Finished {
             return;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use conformance::process::{Process, Signal};
+use ::deployment::process::{Process, Signal};
 use tempfile::TempDir;
 use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
 

@@ -5,7 +5,7 @@
 /// All modules, in the order in which their files were passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// The modules.
+    /// One per file of the schema, in order.
     pub modules: Vec<Module>,
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use conformance::scene::{DPU_DEVICE, HOST_DEVICE};
+use ::deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 use role_common::stored_block::Geometry;
 
 use crate::demo::layout::{Layout, Storage};

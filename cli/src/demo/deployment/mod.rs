@@ -21,9 +21,6 @@ use super::Error;
 use super::content::Content;
 use super::layout::{Layout, Storage};
 use super::plan::{Plain, Plan, Run};
-use crate::demo::Error;
-use crate::demo::content::Content;
-use crate::demo::plan::Run;
 
 /// Time for a role to become ready.
 const READY: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! I/Os in flight: each completes once, and the content of reads is reported to the witness.
+//! I/Os in flight: each completes once, and the content of reads is reported to the verifier.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use fastrand::Rng;
 use wire::control::{Payload, StorageDetails};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::{DEPTH, Improper, Link, Load, LoadState, Mischief, Task};
+use super::{DEPTH, Improper, Link, Load, LoadState, Malformed, Task};
 use crate::hammer::ledger::Pattern;
-use crate::hammer::witness::{Account, Entry, Reading, Version};
+use crate::hammer::verifier::{Account, Entry, Reading, Version};
 use crate::matrix::Layout;
 use crate::role::{ControlPeer as _, Wrong};
 
@@ -140,7 +140,7 @@ impl Traffic {
             self.free.push(slot);
             break;
         }
-        // The witness is told of a write before it is submitted.
+        // The verifier is told of a write before it is submitted.
         self.account.hand_over()?;
         for message in messages {
             link.io()?.send_bytes(&message, self.patience)?;
@@ -411,7 +411,7 @@ enum Choice<'a> {
     Random {
         rng: Rng,
         layout: Layout,
-        mischief: Mischief,
+        malformed: Malformed,
         /// I/Os until the next malformed control message.
         until_control: u64,
         stop: &'a dyn Fn() -> bool,
@@ -455,7 +455,7 @@ impl<'a> Source<'a> {
                 until_control: rng.u64(200..2000),
                 rng,
                 layout: load.layout,
-                mischief: load.mischief,
+                malformed: load.malformed,
                 stop,
             },
             blocks,
@@ -480,18 +480,18 @@ impl<'a> Source<'a> {
             Choice::Random {
                 rng,
                 layout,
-                mischief,
+                malformed,
                 until_control,
                 ..
             } => {
                 *until_control = until_control.saturating_sub(1);
-                match mischief {
-                    Mischief::Io if rng.u8(..) < 32 => {
+                match malformed {
+                    Malformed::Io if rng.u8(..) < 32 => {
                         let storage = blocks * u64::from(block_size);
                         return Next::Improper(Improper::new(rng, block_size, storage, memory));
                     }
-                    Mischief::Control if *until_control == 0 => {
-                        *mischief = Mischief::None;
+                    Malformed::Control if *until_control == 0 => {
+                        *malformed = Malformed::None;
                         return Next::Control(super::malformed_control(rng));
                     }
                     _ => {}
@@ -533,13 +533,13 @@ mod source_tests {
         Load {
             channel: String::new(),
             device: String::new(),
-            witness: Default::default(),
+            verifier: Default::default(),
             seed,
             session,
             layout: Layout::ZeroCopy,
             task: Task::Run,
             cut_off: false,
-            mischief: Mischief::Io,
+            malformed: Malformed::Io,
             patience: Duration::ZERO,
         }
     }

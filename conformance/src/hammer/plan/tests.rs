@@ -9,7 +9,7 @@ fn plan_is_determined_by_the_seed() {
     assert_eq!(rounds(1, Layout::Gga), rounds(1, Layout::Gga));
     let order = |seed| {
         let rounds = rounds(seed, Layout::Gga).into_iter();
-        rounds.map(|round| round.blow).collect::<Vec<_>>()
+        rounds.map(|round| round.injection).collect::<Vec<_>>()
     };
     assert_ne!(order(1), order(2));
 }
@@ -17,16 +17,16 @@ fn plan_is_determined_by_the_seed() {
 #[test]
 fn every_kind_of_fault_occurs_before_one_repeats() {
     for layout in Layout::ALL {
-        let all = Blow::all(layout);
-        let mut blows: Vec<Blow> = Plan::new(3, layout, &[])
+        let all = Injection::all(layout);
+        let mut injections: Vec<Injection> = Plan::new(3, layout, &[])
             .take(all.len())
-            .map(|round| round.blow)
+            .map(|round| round.injection)
             .collect();
-        blows.sort_unstable();
+        injections.sort_unstable();
         let mut expected = all;
         expected.sort_unstable();
-        assert_eq!(blows, expected);
-        assert!(blows.is_sorted_by(|a, b| a < b), "none is there twice");
+        assert_eq!(injections, expected);
+        assert!(injections.is_sorted_by(|a, b| a < b), "none is there twice");
     }
 }
 
@@ -43,23 +43,26 @@ fn faults_below_a_front_end_leave_two_targets_of_gga() {
 fn kinds_of_faults_can_be_selected() {
     let only = ["kill, target".to_owned()];
     let plan = Plan::new(3, Layout::Gga, &only);
-    assert_eq!(plan.blows().len(), 6, "{:?}", plan.blows());
+    assert_eq!(plan.injections().len(), 6, "{:?}", plan.injections());
     let nothing = ["nothing".to_owned()];
     assert_eq!(Plan::new(3, Layout::Gga, &nothing).next(), None);
 }
 
 #[test]
 fn gga_must_survive_the_loss_of_one_target() {
-    let blow = Blow {
+    let injection = Injection {
         victim: Victim::Target,
         fault: Fault::Kill,
         phase: Phase::Io,
     };
-    assert_eq!(blow.expectation(Layout::Gga), Expectation::Survives);
-    assert_eq!(blow.expectation(Layout::ZeroCopy), Expectation::MayFail);
-    let second = Blow {
+    assert_eq!(injection.expectation(Layout::Gga), Expectation::Survives);
+    assert_eq!(
+        injection.expectation(Layout::ZeroCopy),
+        Expectation::MayFail
+    );
+    let second = Injection {
         phase: Phase::Degraded,
-        ..blow
+        ..injection
     };
     assert_eq!(second.expectation(Layout::Gga), Expectation::MayFail);
 }

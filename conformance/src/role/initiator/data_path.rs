@@ -37,7 +37,7 @@ impl Io {
         reserved(self.messages.release)
     }
 
-    /// The bytes of a message with these values, and otherwise of the result of this request.
+    /// Encodes a message with these values; other bytes are those of the result of this request.
     pub(super) fn bytes_of(&self, values: Repr) -> [u8; SIZE] {
         self.messages.to_bytes(&IoOfRelease {
             values,

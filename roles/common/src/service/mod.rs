@@ -1,8 +1,8 @@
-//! What the storage services share: between one initiator and one or more storage targets.
+//! Shared parts of the storage services between one initiator and one or more storage targets.
 //!
-//! [`session`] is the control state machine, [`run`] drives it over real channels and workers, and
-//! [`endpoints`] are the ends of the data path that every worker has. What a service does with its
-//! I/Os, and how it makes one storage of its targets, is its own: a [`Service`].
+//! [`session`] is the control state machine, [`run`] runs it over real channels and workers, and
+//! [`endpoints`] has the endpoints of each worker's data path. The handling of I/Os, and the combination of the targets into
+//! one storage, differ between services: a [`Service`].
 
 mod app;
 pub mod endpoints;

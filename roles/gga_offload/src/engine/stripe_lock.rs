@@ -96,7 +96,7 @@ impl StripeLocks {
         }
     }
 
-    /// Unlocks what was locked.
+    /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self, lock: usize, ticket: Ticket, access: Access) {
         let lock = &self.locks[lock];

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use ::deployment::process::Process;
 use conformance::target::{Fault, Script, ScriptedTarget};
 
 #[allow(unused_imports, reason = "every test file uses a part of this")]

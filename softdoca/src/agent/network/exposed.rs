@@ -101,7 +101,7 @@ impl Exposed {
         (addr, len) == (self.addr, self.len)
     }
 
-    /// Uses the memory, which stays as long as `action` runs: it must not wait.
+    /// Calls `action` with the memory, which stays valid during the call: it must not block.
     pub(super) fn with<T>(&self, action: impl FnOnce(&dyn Memory) -> Result<T>) -> Result<T> {
         let withdrawn = self
             .withdrawn

@@ -106,7 +106,7 @@ fn expose(door: &Arc<Door>, key: Key, rights: Rights, addr: u64, len: u64) -> Ne
     Arc::clone(door).expose(key, Exposed::new(rights, (addr, len), Box::new(export)))
 }
 
-/// Waits for so many replies.
+/// Waits for `count` replies.
 fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
     let deadline = Instant::now() + PATIENCE;
     let mut replies = Vec::new();

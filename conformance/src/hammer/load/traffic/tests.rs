@@ -4,8 +4,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::*;
-use crate::hammer::load::Mischief;
-use crate::hammer::witness;
+use crate::hammer::load::Malformed;
+use crate::hammer::verifier;
 use crate::matrix::Layout;
 
 const STORAGE: StorageDetails = StorageDetails {
@@ -17,7 +17,7 @@ const STORAGE: StorageDetails = StorageDetails {
 struct Fixture {
     traffic: Traffic,
     memory: Arc<MemoryRegion>,
-    witness: UnixStream,
+    verifier: UnixStream,
 }
 
 impl Fixture {
@@ -26,21 +26,21 @@ impl Fixture {
         let load = Load {
             channel: String::new(),
             device: String::new(),
-            witness: directory.path().join("witness"),
+            verifier: directory.path().join("verifier"),
             seed: 1,
             session: 1,
             layout: Layout::ZeroCopy,
             task: Task::Run,
             cut_off: false,
-            mischief: Mischief::None,
+            malformed: Malformed::None,
             patience: Duration::from_secs(1),
         };
-        let listener = UnixListener::bind(&load.witness).expect("a socket");
-        let account = Account::open(&load.witness).expect("a witness");
+        let listener = UnixListener::bind(&load.verifier).expect("a socket");
+        let account = Account::open(&load.verifier).expect("a verifier");
         Self {
             traffic: Traffic::new(&load, &STORAGE, account),
             memory: MemoryRegion::new(DEPTH * MOST_BLOCKS * 512).expect("memory"),
-            witness: listener.accept().expect("the account").0,
+            verifier: listener.accept().expect("the account").0,
         }
     }
 
@@ -56,10 +56,10 @@ impl Fixture {
         self.traffic.take_result(&self.memory, bytes)
     }
 
-    /// Violations that were reported to the witness.
+    /// Violations that were reported to the verifier.
     fn broken(self) -> Vec<String> {
         drop(self.traffic);
-        witness::entries(self.witness)
+        verifier::entries(self.verifier)
             .filter_map(|entry| match entry.expect("readable") {
                 Entry::Broken(what) => Some(what),
                 _ => None,
@@ -98,11 +98,11 @@ fn second_result_is_reported() {
 #[test]
 fn result_without_request_is_reported() {
     for kind in [Kind::Read, Kind::Write] {
-        let stranger = |first: Repr| {
+        let intruder = |first: Repr| {
             let user_data = first.user_data + (77 << 24);
             Repr { user_data, ..first }.answer(0).to_bytes().to_vec()
         };
-        refuses(kind, stranger, "a result for what is not under way");
+        refuses(kind, intruder, "a result for what is not under way");
     }
 }
 

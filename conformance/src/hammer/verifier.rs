@@ -1,4 +1,4 @@
-//! The witness: a process that faults never hit. It is told of every write before it is submitted, and judges the result of every read.
+//! The verifier: a process that faults never hit. It is told of every write before it is submitted, and judges the result of every read.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Counts, Ledger, Seen, Violation};
 
 /// Prefix of the lines of standard error that report a session.
-const SESSION: &str = "witness: session ";
+const SESSION: &str = "verifier: session ";
 /// Interval at which it checks that its parent still runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// The witness's report of a session that has ended.
+/// The verifier's report of a session that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Testimony {
+pub struct Findings {
     /// Number of the session.
     pub session: u64,
     /// Counts of the session's I/Os.
@@ -30,16 +30,16 @@ pub struct Testimony {
     pub violation: Option<String>,
 }
 
-impl Testimony {
-    /// Parses a line of the witness's standard error; `None` for other lines.
+impl Findings {
+    /// Parses a line of the verifier's standard error; `None` for other lines.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line.strip_prefix(SESSION)?).ok()
     }
 }
 
-/// Parameters of a witness.
+/// Parameters of a verifier.
 #[derive(Debug, Clone)]
-pub struct Witness {
+pub struct Verifier {
     /// The socket that loads find it at.
     pub socket: PathBuf,
     /// Blocks of the storage.
@@ -48,7 +48,7 @@ pub struct Witness {
     pub evidence: PathBuf,
 }
 
-impl Witness {
+impl Verifier {
     /// Serves one load after the other, until its parent process has exited.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Witness {
     /// The socket, or the file for evidence, cannot be made.
     pub fn watch(&self) -> io::Result<()> {
         let listener = UnixListener::bind(&self.socket)?;
-        eprintln!("witness: listening");
+        eprintln!("verifier: listening");
         let mut ledger = Ledger::new(self.blocks);
         let parent = getppid();
         let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
@@ -66,8 +66,8 @@ impl Witness {
                 continue;
             }
             let (stream, _) = listener.accept()?;
-            let testimony = self.listen(&mut ledger, entries(stream))?;
-            eprintln!("{SESSION}{}", serde_json::to_string(&testimony)?);
+            let findings = self.listen(&mut ledger, entries(stream))?;
+            eprintln!("{SESSION}{}", serde_json::to_string(&findings)?);
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Witness {
         &self,
         ledger: &mut Ledger,
         entries: impl Iterator<Item = io::Result<Entry>>,
-    ) -> io::Result<Testimony> {
+    ) -> io::Result<Findings> {
         let (mut session, mut ended_well, mut violation) = (0, false, None);
         // Only the last line of a killed load is malformed.
         for entry in entries.map_while(Result::ok) {
@@ -94,7 +94,7 @@ impl Witness {
                 break;
             }
         }
-        Ok(Testimony {
+        Ok(Findings {
             session,
             counts: ledger.end_session(),
             ended_well,
@@ -114,7 +114,7 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
     fs::write(path, serde_json::to_vec_pretty(&evidence)?)
 }
 
-// The load's messages to the witness, in order: one JSON document per line.
+// The load's messages to the verifier, in order: one JSON document per line.
 //
 // An intention is handed to the operating system before it is carried out: what a load has told before it was killed is
 // read all the same.
@@ -190,13 +190,13 @@ pub struct Account {
 }
 
 impl Account {
-    /// Finds the witness.
+    /// Finds the verifier.
     ///
     /// # Errors
     ///
     /// There is none.
-    pub fn open(witness: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(witness)?;
+    pub fn open(verifier: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(verifier)?;
         Ok(Self {
             stream,
             pending: Vec::new(),
@@ -210,7 +210,7 @@ impl Account {
         self.pending.push(b'\n');
     }
 
-    /// Sends the pending messages to the witness.
+    /// Sends the pending messages to the verifier.
     ///
     /// # Errors
     ///
