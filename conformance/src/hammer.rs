@@ -1,7 +1,7 @@
 //! Random faults in a live deployment of real processes, under a load that verifies every block.
 //!
 //! The faults hit a service and its targets, which keep their blocks in files, and the [`Load`], which plays the initiator. They never
-//! hit the [`Witness`], which is told of each write before it is submitted and of each acknowledgement, and judges the result of every read.
+//! hit the [`Verifier`], which is told of each write before it is submitted and of each acknowledgement, and judges the result of every read.
 //! With [`LoadKind::Nbd`], an NBD server is between them and a service, which is restarted as the others are, and no I/O may fail.
 //! A [`Hammer`] starts these processes, injects the faults of a [`Plan`], and checks the consequences.
 
@@ -16,7 +16,7 @@ mod verifier;
 
 pub use deployment::Resources;
 pub use ledger::Counts;
-pub use load::{Load, Mischief, Stranger, Task};
-pub use plan::{Blow, Expectation, Fault, LoadKind, Phase, Plan, Round, Victim};
-pub use run::{Actors, Failed, Hammer, Row, Settings, Tally};
-pub use witness::Witness;
+pub use load::{Load, Malformed, Intruder, Task};
+pub use plan::{Injection, Expectation, Fault, LoadKind, Phase, Plan, Round, Victim};
+pub use run::{Commands, Failed, Hammer, Row, Settings, Totals};
+pub use verifier::Verifier;

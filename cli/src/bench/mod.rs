@@ -19,7 +19,7 @@ use ::bench::provenance::Provenance;
 use ::bench::suite::{
     Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, bars, idle, kernels, measure,
 };
-use ::conformance::implementation::Implementation;
+use ::deployment::implementation::Implementation;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;

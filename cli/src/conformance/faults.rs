@@ -15,9 +15,8 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::report::ReportOptions;
-use super::sweep::try_all;
-use super::{Result, seconds, usage};
-use table::Table;
+use super::{Result, seconds, try_all, usage};
+use crate::table;
 
 const HELP: &str = "\
 A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use ::conformance::hammer::{
-    self, Actors, Counts, Load, LoadKind, Mischief, Row, Settings, Stranger, Tally, Task, Witness,
+    self, Commands, Counts, Load, LoadKind, Malformed, Row, Settings, Intruder, Totals, Task, Verifier,
 };
 use ::conformance::matrix::Layout;
 use ::deployment::implementation::{Implementation, Role};
@@ -19,7 +19,7 @@ use tabled::builder::Builder;
 
 use super::report::ReportOptions;
 use super::{LayoutChoice, Result, exit_code, seconds};
-use crate::table::{self, Layout};
+use crate::table;
 
 const HELP: &str = "\
 Real processes: a service, its targets with backing files, a load in the place of the initiator, and a verifier that is never hurt. Each
@@ -306,12 +306,12 @@ fn actors() -> Result<Commands> {
         command.args(["conformance", name]);
         command
     };
-    let (load, witness, stranger) = (program.clone(), program.clone(), program);
+    let (load, verifier, intruder) = (program.clone(), program.clone(), program);
     let own = std::env::current_exe()?;
-    Ok(Actors {
+    Ok(Commands {
         load: Box::new(move |told| LoadOptions::from(told).command(load("hammer-load"))),
-        witness: Box::new(move |told| WitnessOptions::command(told, witness("hammer-witness"))),
-        stranger: Box::new(move |told| StrangerOptions::command(told, stranger("hammer-stranger"))),
+        verifier: Box::new(move |told| VerifierOptions::command(told, verifier("hammer-verifier"))),
+        intruder: Box::new(move |told| IntruderOptions::command(told, intruder("hammer-intruder"))),
         front_end: Box::new(move || {
             let mut command = Command::new(&own);
             command.arg("nbd");

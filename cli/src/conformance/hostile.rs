@@ -15,8 +15,7 @@ use role_common::shutdown::Shutdown;
 use crate::table;
 
 use super::report::{ReportOptions, progress};
-use super::role::room;
-use super::{Result, usage};
+use super::{Result, role, usage};
 
 const HELP: &str = "\
 Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,

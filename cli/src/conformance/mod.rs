@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use role_common::console::EXIT_USAGE;
 use role_common::{errln, flags};
 
@@ -33,7 +33,6 @@ use record::Record;
 use replay::Replay;
 use report::progress;
 use role::RoleOptions;
-use role_common::errln;
 use role_common::shutdown::Shutdown;
 use samples::Samples;
 use show::Show;

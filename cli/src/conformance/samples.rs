@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ::conformance::samples::{Binaries, Runner, Scenario, catalogue};
+use ::conformance::report::{self, Case};
+use ::conformance::samples::{Binaries, Runner, Scenario, Transcript, Verdict, catalogue};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::outln;
@@ -15,7 +16,7 @@ use tabled::builder::Builder;
 
 use super::report::ReportOptions;
 use super::{Result, WEEK, exit_code, seconds, usage};
-use report::{Report, Row};
+use crate::table::{self, Layout};
 
 const HELP: &str = "\
 The exit status is the number of runs that did not pass, up to 100; one whose program is not there has not passed.

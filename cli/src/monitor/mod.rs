@@ -44,7 +44,7 @@ impl Endpoint {
         let addresses = self.host.resolve().map_err(|error| error.to_string())?;
         let mut failure = String::new();
         for address in addresses {
-            match scrape::metrics(address, PATIENCE) {
+            match samples::metrics(address, PATIENCE) {
                 Ok(text) => return Role::parse(&text),
                 Err(error) => failure = error,
             }

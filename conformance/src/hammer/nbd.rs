@@ -18,8 +18,8 @@ use fastrand::Rng;
 use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, TICK, end_of};
 use super::ledger::{Counts, Ledger, Pattern};
 use super::plan::{Fault, Phase, Plan, Round, Victim};
-use super::run::{Hammer, ResourceWatch, Tally};
-use super::witness::{Entry, Reading, Version};
+use super::run::{Hammer, ResourceWatch, Totals};
+use super::verifier::{Entry, Reading, Version};
 use crate::matrix::Layout;
 use crate::role::{During as _, Wrong};
 use deployment::process::{Process, Signal};
@@ -560,9 +560,9 @@ pub(super) fn play(
     hammer: &Hammer,
     deployment: &mut Deployment<'_>,
     plan: Plan,
-    tally: &mut Tally,
+    totals: &mut Totals,
     going_on: &dyn Fn() -> bool,
-    progress: &mut dyn FnMut(&str, &Tally),
+    progress: &mut dyn FnMut(&str, &Totals),
 ) -> Result<(), Wrong> {
     let settings = &hammer.settings;
     let layout = deployment.layout;
@@ -573,8 +573,8 @@ pub(super) fn play(
         deployment,
         front_end: None,
     };
-    let before = tally.blocks;
-    progress("the first reads and writes", tally);
+    let before = totals.blocks;
+    progress("the first reads and writes", totals);
     run.deployment.start()?;
     run.start_front_end()?;
     run.clients.expect_zeros().during("an unused storage")?;
@@ -586,14 +586,14 @@ pub(super) fn play(
         if !going_on() {
             break;
         }
-        progress(&round.to_string(), tally);
-        if let Some(row) = tally.row(layout, round.blow) {
+        progress(&round.to_string(), totals);
+        if let Some(row) = totals.row(layout, round.injection) {
             row.injected += 1;
         }
         let (counts, reconnects) = (run.clients.counts(), run.clients.reconnects());
         run.round(&round)?;
-        tally.blocks = before + run.clients.counts();
-        if let Some(row) = tally.row(layout, round.blow) {
+        totals.blocks = before + run.clients.counts();
+        if let Some(row) = totals.row(layout, round.injection) {
             let now = run.clients.counts();
             row.survived += 1;
             row.went_on += u64::from(run.clients.reconnects() == reconnects);
@@ -602,9 +602,9 @@ pub(super) fn play(
         }
         watch.look(run.deployment)?;
     }
-    progress("the end", tally);
+    progress("the end", totals);
     run.clients.finish()?;
-    tally.blocks = before + run.clients.counts();
+    totals.blocks = before + run.clients.counts();
     run.stop_front_end(Signal::TERM)?;
     run.deployment.end()
 }
@@ -648,14 +648,14 @@ impl Run<'_, '_> {
 
     fn round(&mut self, round: &Round) -> Result<(), Wrong> {
         self.wait_until_whole()?;
-        if matches!(round.blow.phase, Phase::Degraded | Phase::Rebuilding) {
+        if matches!(round.injection.phase, Phase::Degraded | Phase::Rebuilding) {
             let lost = round.lost_before;
             self.stop_target(lost, Signal::KILL)?;
             self.deployment.wait_for("a target is lost", |state| {
                 state == Redundancy::Without(lost)
             })?;
             self.clients.expect_progress().during("degraded")?;
-            if round.blow.phase == Phase::Rebuilding {
+            if round.injection.phase == Phase::Rebuilding {
                 self.deployment.start_target(lost)?;
                 self.deployment.wait_for("a target is back", |state| {
                     state != Redundancy::Without(lost)
@@ -666,7 +666,7 @@ impl Run<'_, '_> {
         self.strike(round)?;
         std::thread::sleep(round.linger);
         // Targets first: a service that starts waits a moment for all of them, and goes on without one that is offline.
-        if round.blow.victim == Victim::Service {
+        if round.injection.victim == Victim::Service {
             self.deployment.start_service_again()?;
         }
         if self.front_end.is_none() {
@@ -697,8 +697,8 @@ impl Run<'_, '_> {
     }
 
     fn strike(&mut self, round: &Round) -> Result<(), Wrong> {
-        let (victim, target) = (round.blow.victim, round.target);
-        match (round.blow.fault, victim) {
+        let (victim, target) = (round.injection.victim, round.target);
+        match (round.injection.fault, victim) {
             (Fault::Kill, Victim::FrontEnd) => self.stop_front_end(Signal::KILL),
             (Fault::Terminate, Victim::FrontEnd) => self.stop_front_end(Signal::TERM),
             (Fault::Kill, _) => {

@@ -308,11 +308,11 @@ impl Plan {
     /// As [`Plan::new`], for any load.
     pub fn of_load(load: LoadKind, seed: u64, layout: Layout, only: &[String]) -> Self {
         let all = match load {
-            LoadKind::Initiator => Blow::all(layout),
-            LoadKind::Nbd => Blow::all_below_front_end(layout),
+            LoadKind::Initiator => Injection::all(layout),
+            LoadKind::Nbd => Injection::all_below_front_end(layout),
         };
-        let chosen = |blow: &Blow| {
-            let text = blow.to_string();
+        let chosen = |injection: &Injection| {
+            let text = injection.to_string();
             only.is_empty() || only.iter().any(|part| text.contains(part.as_str()))
         };
         Self {

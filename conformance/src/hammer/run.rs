@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::deployment::{Deployment, Resources, TICK};
 use super::ledger::Counts;
-use super::load::{Load, Stranger};
+use super::load::{Load, Intruder};
 use super::nbd;
-use super::plan::{Blow, LoadKind, Plan};
+use super::plan::{Injection, LoadKind, Plan};
 use super::round;
 use super::round::Sessions;
 use super::verifier::Verifier;
@@ -61,10 +61,10 @@ impl Settings {
 pub struct Commands {
     /// A command that calls [`Load::play`].
     pub load: Box<dyn Fn(&Load) -> Command>,
-    /// One that calls [`Witness::watch`].
-    pub witness: Box<dyn Fn(&Witness) -> Command>,
-    /// One that calls [`Stranger::intrude`].
-    pub stranger: Box<dyn Fn(&Stranger) -> Command>,
+    /// One that calls [`Verifier::watch`].
+    pub verifier: Box<dyn Fn(&Verifier) -> Command>,
+    /// One that calls [`Intruder::intrude`].
+    pub intruder: Box<dyn Fn(&Intruder) -> Command>,
     /// The NBD server, without arguments.
     pub front_end: Box<dyn Fn() -> Command>,
 }
@@ -132,13 +132,13 @@ impl Hammer {
                 return;
             }
         };
-        let mut show = |text: &str, tally: &Tally| {
+        let mut show = |text: &str, totals: &Totals| {
             now = format!("{}: {text}", name(layout));
-            progress(&now, tally);
+            progress(&now, totals);
         };
         let result = match self.settings.load {
-            LoadKind::Initiator => self.play(&mut deployment, plan, tally, going_on, &mut show),
-            LoadKind::Nbd => nbd::play(self, &mut deployment, plan, tally, going_on, &mut show),
+            LoadKind::Initiator => self.play(&mut deployment, plan, totals, going_on, &mut show),
+            LoadKind::Nbd => nbd::play(self, &mut deployment, plan, totals, going_on, &mut show),
         };
         if let Err(wrong) = result {
             // Terminates the remaining processes before their files are examined.

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ::deployment::network::Network;
-use conformance::process::{Failure, Process};
+use ::deployment::port::Port;
+use ::deployment::process::{Failure, Process};
 use lines::{CommandLines, quoted};
 use role_common::shutdown::Shutdown;
 use role_common::stored_block::Geometry;
