@@ -6,8 +6,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use softdoca_sdk::{Directories, Side};
 use crate::support::{Sdk, lacks_pkg_config, succeed};
+use softdoca_sdk::{Directories, Side};
 
 /// `doca-storage`, which contains all roles.
 fn roles(sdk: &Sdk) -> PathBuf {
