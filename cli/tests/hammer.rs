@@ -84,12 +84,6 @@ fn clients_of_an_nbd_server_lose_nothing() {
     assert!(blocks["read_back"].as_u64() > Some(64), "{tally:#}");
 }
 
-/// Another run each time: a failure prints the seed.
-#[test]
-fn no_acknowledged_write_is_lost_with_any_seed() {
-    ours_lose_nothing(&["--duration", "24s"]);
-}
-
 /// Hammers roles of which the target is this shell script; the totals of a run in which the verifier must see what is wrong.
 fn found_out(script: &str, arguments: &[&str]) -> Value {
     let (totals, left) = fails(script, arguments);

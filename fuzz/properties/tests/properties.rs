@@ -1,4 +1,5 @@
-//! Every property, for as many inputs as time allows. `ARBTEST_BUDGET_MS` extends the time, `ARBTEST_SEED` repeats a failure.
+//! Every property, for as many inputs as time allows. `ARBTEST_BUDGET_MS` extends the time, as `.ci/nightly` does; `ARBTEST_SEED` repeats a
+//! failure.
 
 use std::time::Duration;
 
@@ -8,8 +9,11 @@ use fuzz_properties::{
     backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
 };
 
-/// Runs a property for this many seconds, with inputs generated from at most `size` random bytes.
-fn run<I: for<'a> Arbitrary<'a>>(seconds: u64, size: u32, property: impl Fn(&I)) {
+/// Time for a property.
+const BUDGET: Duration = Duration::from_millis(500);
+
+/// Runs a property with inputs generated from at most `size` random bytes.
+fn run<I: for<'a> Arbitrary<'a>>(size: u32, property: impl Fn(&I)) {
     let mut inputs = 0;
     let test = |u: &mut Unstructured<'_>| -> Result<()> {
         property(&u.arbitrary()?);
@@ -20,52 +24,52 @@ fn run<I: for<'a> Arbitrary<'a>>(seconds: u64, size: u32, property: impl Fn(&I))
     if std::env::var_os("ARBTEST_BUDGET_MS").is_some() {
         search.run();
     } else {
-        search.budget(Duration::from_secs(seconds)).run();
+        search.budget(BUDGET).run();
     }
     println!("{inputs} inputs");
 }
 
 #[test]
 fn control_frames() {
-    run(2, 8192, control_frames::property);
+    run(8192, control_frames::property);
 }
 
 #[test]
 fn io_messages() {
-    run(2, 512, io_message::property);
+    run(512, io_message::property);
 }
 
 #[test]
 fn sbc_files() {
-    run(2, 2048, sbc::property);
+    run(2048, sbc::property);
 }
 
 #[test]
 fn stored_blocks() {
-    run(2, 4096, stored_block::property);
+    run(4096, stored_block::property);
 }
 
 #[test]
 fn json_flags() {
-    run(4, 1024, json_flags::property);
+    run(1024, json_flags::property);
 }
 
 #[test]
 fn nbd_clients() {
-    run(2, 4096, nbd::property);
+    run(4096, nbd::property);
 }
 
 #[test]
 fn backing_headers() {
-    run(1, 256, backing::property);
+    run(256, backing::property);
 }
 
 #[test]
 fn shared_memory_messages() {
-    run(1, 512, shared::property);
+    run(512, shared::property);
 }
 
 #[test]
 fn settings_of_softdoca() {
-    run(1, 512, settings::property);
+    run(512, settings::property);
 }

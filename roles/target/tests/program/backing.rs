@@ -3,13 +3,13 @@
 //! Full disks are a tmpfs of few MiB in the target's own user namespace or, if the system allows no user namespaces, a
 //! limit on file size, at which writes and reservations fail in the same places.
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::client::{BLOCK, Client, request};
+use crate::support::{Exit, Target, command, cpu, listening, run_to_exit, start};
 use doca::ErrorCode;
 use role_common::superblock::{Epoch, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
@@ -18,8 +18,6 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
-use support::client::{BLOCK, Client, request};
-use support::{Exit, Target, command, cpu, listening, run_to_exit, start};
 use tempfile::TempDir;
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};

@@ -1,7 +1,6 @@
 //! The target as a process, with I/O: this test acts as the service and as the service's client.
 
-mod support;
-
+use crate::support;
 use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::client::{BLOCK, Client, access, memory, request};
+use crate::support::{Exit, PATIENCE, Service, Target, start, start_with};
 use bytes::Bytes;
 use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use rustix::net::{
@@ -18,8 +19,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use support::client::{BLOCK, Client, access, memory, request};
-use support::{Exit, PATIENCE, Service, Target, start, start_with};
 use wire::control::{InitStorage, Payload};
 use wire::io_message::{self, IoMessageType, Repr};
 use wire::release::Release;
@@ -216,7 +215,7 @@ struct Exporter {
 impl Exporter {
     fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "exporter", "--nocapture"])
+            .args(["--exact", "io::exporter", "--nocapture"])
             .env("EXPORTER", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

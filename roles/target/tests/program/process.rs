@@ -1,12 +1,11 @@
 //! The target as a process: flags, exit codes, control channel, signals.
 
-mod support;
-
+use crate::support;
 use std::io::Read as _;
 
+use crate::support::{Exit, command, cpu, start};
 use bytes::Bytes;
 use rustix::process::Signal;
-use support::{Exit, command, cpu, start};
 use wire::control::{InitStorage, Payload, StorageDetails};
 
 fn run(args: &str) -> Exit {

@@ -2,14 +2,12 @@
 //!
 //! They are built again for that, with `--cfg doca_sdk` and in a separate directory: the first time takes minutes.
 
-mod support;
-
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::{Sdk, lacks_pkg_config, succeed};
 use softdoca_sdk::{Directories, Side};
-use support::{Sdk, lacks_pkg_config, succeed};
 
 /// `doca-storage`, which contains all roles.
 fn roles(sdk: &Sdk) -> PathBuf {

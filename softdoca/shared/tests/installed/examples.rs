@@ -1,8 +1,7 @@
 //! The C and C++ examples, each as a pair of processes.
 
-mod support;
-
-use support::{Language, Sdk};
+use crate::support;
+use crate::support::{Language, Sdk};
 
 #[test]
 fn comch_messages_go_back_and_forth() {

@@ -1,11 +1,9 @@
 //! The library's symbols and file names.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use support::{Sdk, built_library, succeed};
+use crate::support::{Sdk, built_library, succeed};
 
 fn exported() -> BTreeSet<String> {
     succeed(

@@ -3,16 +3,14 @@
 //! The tests are in `softdoca/tests/c`. Each lists the functions that it covers; this test breaks each function once so
 //! that it does nothing and succeeds, and once so that it is not supported, and one of its tests must fail.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::support::{PROGRAMS, Sdk, compile, succeed};
 use softdoca_sdk::State;
-use support::{PROGRAMS, Sdk, compile, succeed};
 
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,11 +1,9 @@
 //! The headers, compiled with several compilers.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{Language, Sdk, succeed};
+use crate::support::{Language, Sdk, succeed};
 
 fn check(sdk: &Sdk, language: Language, sources: &[PathBuf]) {
     for compiler in language.compilers() {

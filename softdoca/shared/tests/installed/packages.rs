@@ -1,12 +1,11 @@
 //! The pkg-config files and their flags.
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Sdk, lacks_pkg_config, succeed};
 use softdoca_sdk::{Directories, Layout, MODULES, Side};
-use support::{Sdk, lacks_pkg_config, succeed};
 
 fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     succeed(
