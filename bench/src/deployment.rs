@@ -237,6 +237,37 @@ fn missing(expected: &'static str, got: &str) -> Error {
     }
 }
 
+/// Runs a deployment with `front_end` in the initiator's place. Device and channel are added to its command line. `load` gets the process, and
+/// returns it with the figures; then the front end is asked to end, and with it the session.
+///
+/// # Errors
+///
+/// A role cannot be started or has failed, or the load has.
+pub(crate) fn with_front_end(
+    cast: &Cast,
+    point: Point,
+    cpus: &[usize],
+    front_end: Command,
+    load: impl FnOnce(Process) -> Result<(Process, Figures), Error>,
+) -> Result<Figures, Error> {
+    let session = Session {
+        cast,
+        point,
+        operations: 0,
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: None,
+        tallies: None,
+    };
+    let (service, targets) = session.start()?;
+    let channel = session.sandbox.channel();
+    let front_end = session.sandbox.initiator(front_end, channel);
+    let (front_end, figures) = load(Process::spawn("front end", front_end)?)?;
+    front_end.signal(Signal::TERM);
+    session.finish(front_end, service, targets)?;
+    Ok(figures)
+}
+
 // CPU time of an idle service and its target.
 
 /// Time after which a session is in full progress, and after which idle processes have settled.

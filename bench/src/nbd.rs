@@ -1,11 +1,12 @@
-//! Comparison with the usual software: nbdkit's memory plugin, read by fio.
+//! Comparison with the usual software: nbdkit's memory plugin under fio, and our NBD server in front of a deployment under the same load.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use deployment::process::Process;
+use ::deployment::process::Process;
 
+use super::deployment::{self, Cast};
 use super::fio::Times;
 use super::point::{Operation, Point};
 use super::series::Figures;
@@ -36,6 +37,21 @@ pub fn missing() -> Option<String> {
     })
 }
 
+/// Compared workloads: 4 KiB random, 128 KiB sequential, with 64 I/Os in flight.
+pub fn points() -> [Point; 4] {
+    let point = |operation, block_size| Point {
+        operation,
+        block_size,
+        ..Point::ZERO_COPY_READ
+    };
+    [
+        point(Operation::Read, 4096),
+        point(Operation::Write, 4096),
+        point(Operation::Read, 128 << 10),
+        point(Operation::Write, 128 << 10),
+    ]
+}
+
 /// Runs fio over a Unix socket, on a disk in nbdkit's memory of the size of the storage at this point.
 ///
 /// # Errors
@@ -50,6 +66,40 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         .arg(&socket)
         .args(["memory", &format!("size={}", point.capacity())]);
     let server = Process::spawn("nbdkit", server)?;
+    let server = wait_for_socket(server, &socket)?;
+    let figures = load(&socket, point, time, cpus);
+    drop(server);
+    figures
+}
+
+/// Runs fio in the same way on our NBD server, which `program` is with `nbd`, in front of a deployment.
+///
+/// # Errors
+///
+/// A process does not do its part.
+pub fn measure_ours(
+    program: &Path,
+    cast: &Cast,
+    point: Point,
+    time: Duration,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("nbd.sock");
+    let mut server = Command::new(program);
+    server
+        .args(["nbd", "--socket"])
+        .arg(&socket)
+        // fio has the first one.
+        .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
+    deployment::with_front_end(cast, point, cpus, server, |server| {
+        let server = wait_for_socket(server, &socket)?;
+        let figures = load(&socket, point, time, cpus)?;
+        Ok((server, figures))
+    })
+}
+
+fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
     let deadline = Instant::now() + PATIENCE;
     while !socket.exists() {
         if Instant::now() > deadline || server.has_ended() {
@@ -57,9 +107,17 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let operation = match point.operation {
-        Operation::Read | Operation::RecoveryRead => "read",
-        Operation::Write => "write",
+    Ok(server)
+}
+
+/// fio's figures: random I/O where blocks are of 4 KiB, else sequential.
+fn load(socket: &Path, point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, Error> {
+    let is_write = point.operation == Operation::Write;
+    let kind = match (is_write, point.block_size) {
+        (false, 4096) => "randread",
+        (true, 4096) => "randwrite",
+        (false, _) => "read",
+        (true, _) => "write",
     };
     let uri = format!("nbd+unix:///?socket={}", socket.display());
     let job = |rw: &str, time: Option<Duration>| {
@@ -80,7 +138,7 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
     // nbdkit's memory is sparse: what was never written is not even copied.
     let fill = job("write", None)?;
     fill.finish(Instant::now() + PATIENCE, || false)?;
-    let stdout = job(operation, Some(time.max(SHORTEST)))?
-        .finish(Instant::now() + time + PATIENCE, || false)?;
+    let stdout =
+        job(kind, Some(time.max(SHORTEST)))?.finish(Instant::now() + time + PATIENCE, || false)?;
     fio::figures(&stdout, point, Times::Completion)
 }

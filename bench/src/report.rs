@@ -108,6 +108,7 @@ fn curves(
             Subject::Copy { .. }
             | Subject::File { .. }
             | Subject::Fio { .. }
+            | Subject::NbdServer { .. }
             | Subject::Nbd { .. }
             | Subject::SystemCalls { .. }
             | Subject::FirstIos { .. }
@@ -267,15 +268,15 @@ fn page(results: &Results, plots: &[(String, Plot)]) -> String {
         }
         page.push_str("</ul>\n");
     }
-    if let Some(comparison) = &results.comparison {
-        changes(&mut page, comparison);
-    }
     if !plots.is_empty() {
         page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
         for (svg, plot) in plots {
             figure(&mut page, svg, plot);
         }
         page.push_str("</div>\n");
+    }
+    if let Some(comparison) = &results.comparison {
+        changes(&mut page, comparison);
     }
     measurements(&mut page, results);
     page.push_str("</body></html>\n");
@@ -295,7 +296,7 @@ fn verdict(page: &mut String, results: &Results) {
         Verdict::Fail => (
             "fail",
             "FAIL",
-            format!("{missed} target values are not met, {failed} measurements have failed"),
+            format!("target values not met: {missed}, failed measurements: {failed}"),
         ),
         Verdict::Void => (
             "void",
@@ -379,14 +380,14 @@ fn bars(page: &mut String, results: &Results) {
     }
     let comparison = results.comparison.as_ref();
     let earlier = if comparison.is_some() {
-        "<th>Baseline"
+        "<th class=\"number\">Baseline"
     } else {
         ""
     };
     append(
         page,
         format_args!(
-            "<h2>Target values</h2>\n<table class=\"wide\"><thead><tr><th>Comparison<th>Value{earlier}<th>Target<th>Verdict<th>From</tr></thead><tbody>\n"
+            "<h2>Target values</h2>\n<table class=\"wide\"><thead><tr><th>Comparison<th class=\"number\">Value{earlier}<th class=\"number\">Target<th>Verdict<th>From</tr></thead><tbody>\n"
         ),
     );
     for bar in &results.bars {
@@ -441,7 +442,7 @@ fn changes(page: &mut String, comparison: &Comparison) {
         );
     }
     page.push_str(
-        "<table class=\"wide\"><thead><tr><th>Measured<th>Figure<th>Baseline<th>Now<th>Change<th>Spread<th>Verdict</tr></thead><tbody>\n",
+        "<table class=\"wide\"><thead><tr><th>Measured<th>Figure<th class=\"number\">Baseline<th class=\"number\">Now<th class=\"number\">Change<th class=\"number\">Spread<th>Verdict</tr></thead><tbody>\n",
     );
     for change in &comparison.changes {
         let (class, word) = match change.trend {

@@ -172,8 +172,7 @@ pub fn measure(
         })
         .collect();
     for round in 1..=rounds {
-        for at in 0..measurements.len() {
-            let measurement = &mut measurements[at];
+        for measurement in &mut measurements {
             if observer.is_interrupted() || measurement.failure.is_some() {
                 continue;
             }

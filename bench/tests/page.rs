@@ -17,6 +17,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// Widths of windows in pixels, and the columns that plots have in them.
 const WIDTHS: [(u32, usize); 3] = [(500, 1), (1280, 2), (1920, 2)];
 
+/// Height of the windows: target values and plots.
+const HEIGHT: u32 = 4400;
+
 /// Reports in the title how wide the page is, and how many columns of plots it has.
 const PROBE: &str = "<script>
 addEventListener('load', () => {
@@ -76,7 +79,7 @@ fn look(chromium: &Path, output: &Path, width: u32, columns: usize) -> Result<()
                 ])
                 .arg(format!("--user-data-dir={}", profile.path().display()))
                 .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
-                .arg(format!("--window-size={width},2400"))
+                .arg(format!("--window-size={width},{HEIGHT}"))
                 .args(last)
                 .arg(format!("file://{}", page.display()))
                 .output()?;

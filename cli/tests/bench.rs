@@ -67,8 +67,15 @@ fn deployments_and_limits_are_measured() {
         })
         .expect("the first bar");
     assert!(ring["value"].as_f64() > Some(0.0), "{ring}");
+    assert_eq!(document["rounds_completed"], 1);
     let page = std::fs::read_to_string(page).expect("a page");
-    assert!(page.contains("rust: gga write 4 KiB x64"));
+    for text in [
+        "rust: gga write 4 KiB x64",
+        "latency histogram",
+        "--only 'rust: gga write'",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
 }
 
 /// The bars whose names have this in them, and why things were left out.
@@ -179,13 +186,19 @@ fn statically_linked_roles_are_not_compared_with_twins() {
 
 #[test]
 fn interruption_keeps_completed_measurements() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("bench.html");
     let bench = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
         .args(["bench", "--rounds", "1000", "--seconds", "0.02", "--json"])
-        .args(["--only", "memcpy: zero copy read 4 KiB x64"])
+        .args(["--only", "memcpy: zero copy read 4 KiB x64", "--report"])
+        .arg(&page)
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("started");
-    std::thread::sleep(Duration::from_secs(2));
+    // The page is there before the end, after the first round.
+    while !page.exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let pid = Pid::from_raw(bench.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::INT).expect("it runs");
     let output = bench.wait_with_output().expect("its end");
@@ -198,6 +211,11 @@ fn interruption_keeps_completed_measurements() {
     );
     assert_eq!(document["interrupted"], true);
     assert_eq!(document["verdict"], "incomplete");
+    let completed = document["rounds_completed"].as_u64().expect("a number");
+    assert!((1..1000).contains(&completed), "{completed}");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let told = format!("<strong>INTERRUPTED</strong> after {completed} of 1000 rounds");
+    assert!(page.contains(&told), "{page}");
 }
 
 #[test]
@@ -209,4 +227,49 @@ fn invalid_comparison_is_an_error() {
     let output = bench(&["--only", "no such thing"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("memcpy: zero copy read 4 KiB x64"), "{text}");
+}
+
+#[test]
+fn files_are_checked_before_anything_is_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(path("no.json"), "{}").expect("written");
+    for (flag, file) in [
+        ("--report", path("missing/page.html")),
+        ("--report", path("")),
+        ("--baseline", path("missing.json")),
+        ("--baseline", path("no.json")),
+    ] {
+        // Measuring would take hours.
+        let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+            .args(["bench", "--seconds", "3600", flag, &file])
+            .output()
+            .expect("started");
+        assert_eq!(output.status.code(), Some(1), "{flag} {file}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            text.contains(flag) && text.contains("expected") || text.contains("No such"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn earlier_run_is_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let before = directory.path().join("before.json");
+    let only = ["--only", "memcpy: zero copy read 4 KiB x64", "--json"];
+    std::fs::write(&before, bench(&only).stdout).expect("written");
+    let baseline = ["--baseline", before.to_str().expect("text")];
+    let output = bench(&[only.as_slice(), baseline.as_slice()].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let change = &document["comparison"]["changes"][0];
+    assert_eq!(change["name"], "memcpy: zero copy read 4 KiB x64");
+    let number = |name: &str| change[name].as_f64().expect("a number");
+    assert!((number("now") / number("then") - 1.0 - number("change")).abs() < 1e-9);
+    // One round of each has no spread.
+    assert_eq!(
+        (&change["spread"], &change["trend"]),
+        (&Value::Null, &"unknown".into())
+    );
 }

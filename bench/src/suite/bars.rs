@@ -254,6 +254,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         String::new(),
     ));
     bars.extend(files(results));
+    bars.extend(nbd_servers(results));
     bars.extend(after_pauses(results));
     bars.extend(system_calls(results));
     bars.extend(twin_bars(results));
@@ -334,6 +335,29 @@ fn files(results: &Results) -> Vec<Bar> {
         })
     };
     Work::all().into_iter().filter_map(bar).collect()
+}
+
+/// Our NBD server of nbdkit's memory plugin: the client and the socket are the limit of both.
+const NBD_SERVER: f64 = 1.0;
+
+/// Relations between our NBD server and nbdkit, where measured.
+fn nbd_servers(results: &Results) -> Vec<Bar> {
+    let bar = |point| {
+        let ours = &results.of(&Subject::NbdServer { point })?.series;
+        let nbdkit = &results.of(&Subject::Nbd { point })?.series;
+        let rate = |run: &Figures| Some(run.rate);
+        let detail = ours.median(rate).zip(nbdkit.median(rate));
+        Some(Bar {
+            name: format!("NBD server, {point}: of nbdkit's memory plugin"),
+            value: ours.ratio(nbdkit, rate),
+            sense: Sense::AtLeast,
+            bar: NBD_SERVER,
+            detail: detail.map_or_else(String::new, |(ours, nbdkit)| {
+                format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, nbdkit / 1e3)
+            }),
+        })
+    };
+    crate::nbd::points().into_iter().filter_map(bar).collect()
 }
 
 /// The first I/Os after a pause.

@@ -59,6 +59,11 @@ pub enum Subject {
         /// The workload.
         work: Work,
     },
+    /// Our NBD server in front of a deployment, under fio.
+    NbdServer {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
     /// nbdkit's memory plugin under fio.
     Nbd {
         /// With the block size and depth of this point.
@@ -78,6 +83,7 @@ impl fmt::Display for Subject {
             Self::FirstIos { point } => write!(f, "after a pause: {point}"),
             Self::File { work } => write!(f, "{OURS}: {work}"),
             Self::Fio { work } => write!(f, "fio: {work}"),
+            Self::NbdServer { point } => write!(f, "{OURS} NBD server + fio: {point}"),
             Self::Nbd { point } => write!(f, "nbdkit + fio: {point}"),
         }
     }
@@ -96,7 +102,12 @@ impl Subject {
     pub(super) fn is_counted(&self) -> bool {
         !matches!(
             self,
-            Self::FirstIos { .. } | Self::Kernels | Self::WakeUp | Self::Fio { .. }
+            Self::FirstIos { .. }
+                | Self::Kernels
+                | Self::WakeUp
+                | Self::Fio { .. }
+                | Self::NbdServer { .. }
+                | Self::Nbd { .. }
         )
     }
 }
@@ -250,6 +261,9 @@ impl Runner {
                 file::deployment(self.ours(), file, *work, operations, &self.cpus)
             }
             Subject::Fio { work } => file::fio(self.backing()?, *work, time, &self.cpus),
+            Subject::NbdServer { point } => {
+                nbd::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
+            }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
         }
     }

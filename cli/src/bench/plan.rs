@@ -184,14 +184,12 @@ pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
     }
 }
 
-/// nbdkit at the first bar's point.
+/// Our NBD server beside nbdkit. The first workload is the first bar's, too, and is measured beside that.
 pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
-    subjects.insert(
-        2,
-        Subject::Nbd {
-            point: Point::ZERO_COPY_READ,
-        },
-    );
+    let both = |point| [Subject::Nbd { point }, Subject::NbdServer { point }];
+    let first = subjects.len().min(2);
+    let all = ::bench::nbd::points().into_iter().flat_map(both);
+    subjects.splice(first..first, all);
 }
 
 /// A file, beside fio on the same one.

@@ -37,9 +37,8 @@ use crate::store::{FileStore, Layout, MemoryStore, SectorLocks, Store};
 use execution::Executor;
 use transfers::Transfers;
 
-/// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something. Fewer than those after which the
-/// progress engine yields the CPU or sleeps for a while by itself: completions of the disk do not end these waits.
-const IDLE_POLLS: u32 = 6;
+/// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
+const IDLE_POLLS: u32 = 24;
 
 /// Longest such sleep: a stop of the worker is noticed after it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
