@@ -6,6 +6,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{
     backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
+    virtqueue,
 };
 
 /// Runs a property for this many seconds, with inputs generated from at most `size` random bytes.
@@ -53,6 +54,11 @@ fn json_flags() {
 #[test]
 fn nbd_clients() {
     run(2, 4096, nbd::property);
+}
+
+#[test]
+fn virtqueues() {
+    run(1, 1024, virtqueue::property);
 }
 
 #[test]
