@@ -176,8 +176,7 @@ impl Control {
         loop {
             let started = self.sessions;
             let (result, lent) = self.attempt();
-            // A service that is still closing the session of an earlier client, or has just lost a target, is there and not ready.
-            let is_unready = matches!(result, Err(SessionError::Disconnected { .. }));
+            let is_unready = result.as_ref().is_err_and(SessionError::is_temporary);
             if self.opened.is_some()
                 && is_unready
                 && Instant::now() < opens_until

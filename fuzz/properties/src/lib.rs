@@ -9,6 +9,7 @@
 //! * [`json_flags`]: JSON files of flags
 //! * [`backing`]: the header of a target's backing file
 //! * [`mod@nbd`]: what a client of the NBD server sends
+//! * [`virtqueue`]: what a guest puts into memory that it shares with the vhost-user-blk back end
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
@@ -31,3 +32,4 @@ pub mod settings;
 pub mod shared;
 pub mod stored_block;
 pub mod tally;
+pub mod virtqueue;

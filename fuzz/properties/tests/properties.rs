@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{
     backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
+    virtqueue,
 };
 
 /// Time for a property.
@@ -57,6 +58,11 @@ fn json_flags() {
 #[test]
 fn nbd_clients() {
     run(4096, nbd::property);
+}
+
+#[test]
+fn virtqueues() {
+    run(1, 1024, virtqueue::property);
 }
 
 #[test]

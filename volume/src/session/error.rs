@@ -76,6 +76,23 @@ pub enum SessionError {
     Interrupted,
 }
 
+impl SessionError {
+    /// Returns `true` if the service is there and not ready, because it is still closing the session of an earlier client, or has just lost a
+    /// target.
+    pub(crate) fn is_temporary(&self) -> bool {
+        const CODES: [ErrorCode; 3] = [
+            ErrorCode::CONNECTION_RESET,
+            ErrorCode::CONNECTION_ABORTED,
+            ErrorCode::NOT_CONNECTED,
+        ];
+        match self {
+            Self::Disconnected { .. } => true,
+            Self::Refused { code, .. } => CODES.contains(&ErrorCode(*code)),
+            _ => false,
+        }
+    }
+}
+
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let code = match &error {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use role_common::stored_block::{Checksum, Encoder, Geometry, Place, decodes, inspect};
 use role_common::superblock::{SetId, Superblock};
 
+use super::script::Script;
 use super::target::{BLOCKS, CHUNK};
 use crate::engine::assembly::Assembly;
 use crate::engine::redundancy::State;
@@ -144,14 +145,12 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(
         session: u64,
-        workers: u32,
-        recover_every: u32,
-        checksums: bool,
-        zeroes_unwritten: bool,
+        script: &Script,
         assembly: Assembly,
         plan: ScrubPlan,
         connections: [u64; 3],
     ) -> Self {
+        let (workers, zeroes_unwritten) = (script.workers, script.zeroes_unwritten());
         let set_id = assembly
             .membership
             .as_ref()
@@ -163,7 +162,7 @@ impl Service {
             let engine = StripeEngine::new(engine::Setup {
                 worker: number,
                 requests: REQUESTS,
-                recover_every,
+                recover_every: script.recover_every,
                 requires_checksums: false,
                 is_writable: true,
                 zeroes_unwritten,
@@ -183,7 +182,7 @@ impl Service {
                 content: [0; LOGICAL],
             }
         };
-        let checksum = if checksums {
+        let checksum = if script.checksums {
             Checksum::Crc32c
         } else {
             Checksum::Off

@@ -589,16 +589,7 @@ impl<'a> World<'a> {
             // Without any scrub, blocks would never be converted.
             plan.next = Some(Duration::MAX);
         }
-        let mut service = Service::new(
-            session,
-            self.script.workers,
-            self.script.recover_every,
-            self.script.checksums,
-            self.script.zeroes_unwritten(),
-            assembly,
-            plan,
-            connections,
-        );
+        let mut service = Service::new(session, self.script, assembly, plan, connections);
         service.identities = [0, 1, 2].map(|target: usize| self.targets[target].identity());
         trace!(self, "session {session} begins: {:?}", service.set.state());
         self.service = Some(service);
