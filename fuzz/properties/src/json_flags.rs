@@ -553,7 +553,10 @@ impl Program {
             Self::Initiator => {
                 let forget = |flags: &mut role_initiator::cli::Flags| flags.general.json = None;
                 let flags = described(role_initiator::cli::NAME, arguments, forget)?;
-                Ok(format!("{flags:?}, {:?}", flags.check()))
+                Ok(format!(
+                    "{flags:?}, {:?}",
+                    role_common::flags::RoleFlags::check(&flags)
+                ))
             }
             Self::SbcGenerator => {
                 let forget = |flags: &mut role_sbc_generator::cli::Flags| flags.general.json = None;

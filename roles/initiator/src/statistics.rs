@@ -340,6 +340,20 @@ impl fmt::Display for Report {
             writeln!(f, "| Flush count: {count}")?;
             writeln!(f, "| Flush latency:\n{latency}")?;
         }
-        writeln!(f, "{RULE}")
+        writeln!(f, "{RULE}")?;
+        // Behind the block, which has the lines of the reference.
+        match self.execution_strategy {
+            Strategy::ReadWriteDataValidityTest => writeln!(
+                f,
+                "compared with what was written: {} I/Os, {} bytes, all equal",
+                self.operation_count, self.bytes
+            ),
+            Strategy::ReadOnlyDataValidityTest => writeln!(
+                f,
+                "compared with the plain content: {} I/Os, {} bytes, all equal",
+                self.operation_count, self.bytes
+            ),
+            Strategy::ReadThroughputTest | Strategy::WriteThroughputTest => Ok(()),
+        }
     }
 }

@@ -159,7 +159,7 @@ mod tests {
             ("-d x --cpu 0 --listen-port 1 --blocks 5", "--blocks"),
             ("-d x --cpu 0 --listen-port 1 --sessions 0", "or forever"),
             (
-                "-d x --cpu 0 --listen-port 1 --listen-address here",
+                "-d x --cpu 0 --listen-port 1 --listen-address 1.2.3",
                 "--listen-address",
             ),
         ];

@@ -56,6 +56,22 @@ fn statistics_have_the_keys_and_format_of_the_reference() {
 }
 
 #[test]
+fn validation_says_what_was_compared() {
+    let start = Instant::now();
+    let text =
+        |strategy| Report::new(strategy, None, start, &[worker(start, 2, [1, 2, 3])]).to_string();
+    for (strategy, with) in [
+        (Strategy::ReadWriteDataValidityTest, "what was written"),
+        (Strategy::ReadOnlyDataValidityTest, "the plain content"),
+    ] {
+        let text = text(strategy);
+        let expected = format!("compared with {with}: 3 I/Os, 3145728 bytes, all equal\n");
+        assert!(text.ends_with(&expected), "{text}");
+    }
+    assert!(!text(Strategy::WriteThroughputTest).contains("equal"));
+}
+
+#[test]
 fn workers_are_summed_and_the_slowest_ends_the_run() {
     let start = Instant::now();
     let workers = [worker(start, 1, 1..=990), worker(start, 4, [100_000; 10])];
