@@ -197,10 +197,11 @@ impl<T: Object> Context<T> {
         task: usize,
         allocate: impl FnMut(*mut sys::doca_buf) -> Result<*mut sys::doca_task>,
     ) -> Result<()> {
+        slots.check(operation, self.queue(), task)?;
         // First: tasks are freed when only some can be allocated.
         self.slots.borrow_mut().push((slots.tasks(), task));
         // SAFETY: guaranteed by the caller; `stop_until_idle` frees the tasks.
-        unsafe { slots.adopt(operation, self.queue(), task, allocate) }
+        unsafe { slots.adopt(operation, task, allocate) }
     }
 
     pub(crate) fn state(&self) -> CtxState {

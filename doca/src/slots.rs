@@ -419,34 +419,42 @@ impl<U: 'static> Slots<U> {
         Ok(Self { pool })
     }
 
-    /// Gives each slot its task with the number `task`. Returns what keeps the slots as long as they have these tasks.
-    ///
-    /// # Safety
-    ///
-    /// `allocate` returns a task for a buf, just allocated from a context that calls [`SlotTasks::free_idle`] before it
-    /// is destroyed, with the callbacks of a handler for this type of state, whose worker is that of the engine with
-    /// this queue.
-    pub(crate) unsafe fn adopt(
+    /// Refuses slots of another engine, and those that have a task with this number.
+    pub(crate) fn check(
         &self,
         operation: &'static str,
         queue: &Rc<EventQueue>,
         task: usize,
+    ) -> Result<()> {
+        let is_vacant = |cell: &SlotCell<U>| cell.tasks[task].get().is_null();
+        let detail = if !Rc::ptr_eq(queue, &self.pool.queue) {
+            "the slots are of another progress engine"
+        } else if !self.pool.cells.iter().all(is_vacant) {
+            "the slots have a task of this number"
+        } else {
+            return Ok(());
+        };
+        Err(Error::with_detail(
+            operation,
+            ErrorCode::INVALID_VALUE,
+            detail,
+        ))
+    }
+
+    /// Gives each slot its task with the number `task`.
+    ///
+    /// # Safety
+    ///
+    /// [`check`](Self::check) has accepted the queue of the engine and the number. `allocate` returns a task for a buf,
+    /// just allocated from a context of that engine that calls [`SlotTasks::free_idle`] before it is destroyed, with the
+    /// callbacks of a handler for this type of state, whose worker is that of the engine.
+    pub(crate) unsafe fn adopt(
+        &self,
+        operation: &'static str,
+        task: usize,
         mut allocate: impl FnMut(*mut sys::doca_buf) -> Result<*mut sys::doca_task>,
     ) -> Result<()> {
-        let refused = |detail: &str| {
-            Err(Error::with_detail(
-                operation,
-                ErrorCode::INVALID_VALUE,
-                detail,
-            ))
-        };
-        if !Rc::ptr_eq(queue, &self.pool.queue) {
-            return refused("the slots are of another progress engine");
-        }
         for cell in &self.pool.cells {
-            if !cell.tasks[task].get().is_null() {
-                return refused("the slots have a task of this number");
-            }
             let raw = crate::device::non_null(operation, allocate(cell.buf)?)?;
             cell.tasks[task].set(raw.as_ptr());
             let user_data = sys::doca_data {

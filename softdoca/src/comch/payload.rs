@@ -39,13 +39,8 @@ impl<'a> Gather<'a> {
                 len: 0,
             });
         };
-        if buf.next_in_list().is_none() && buf.data_len() != 0 {
-            let mmap = buf.mmap()?;
-            let (addr, len) = (buf.data(), buf.data_len());
-            if let Some(run) = pointer(&Segment { mmap, addr, len })? {
-                let source = Source::Run(run);
-                return Ok(Self { source, len });
-            }
+        if let Some(run) = run_of(buf)? {
+            return Ok(Self::of_run(run, buf.data_len()));
         }
         let len = buf.list_data_len();
         let mut segments = buf.data_segments();
@@ -73,12 +68,11 @@ impl<'a> Gather<'a> {
         Ok(Self { source, len })
     }
 
-    /// Where all of it lies, if that is one run.
-    #[inline]
-    pub(super) fn run(&self) -> Option<*const u8> {
-        match self.source {
-            Source::Run(run) => Some(run),
-            _ => None,
+    /// What is left of one run of `len` readable bytes.
+    pub(super) fn of_run(run: *const u8, len: usize) -> Self {
+        Self {
+            source: Source::Run(run),
+            len,
         }
     }
 
@@ -129,6 +123,16 @@ impl Source<'_> {
         unsafe { buf.read_data(bytes.as_mut_ptr(), len) }?;
         Ok(Source::Copy { bytes, taken: 0 })
     }
+}
+
+/// Start of the data of a single buf with data in memory of this process.
+#[inline(always)]
+pub(super) fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
+    if buf.next_in_list().is_some() || buf.data_len() == 0 {
+        return Ok(None);
+    }
+    let (mmap, addr, len) = (buf.mmap()?, buf.data(), buf.data_len());
+    pointer(&Segment { mmap, addr, len })
 }
 
 /// Where a segment can be read in this process; `None` when it is another process's memory that is not mapped here.

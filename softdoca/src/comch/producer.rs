@@ -11,7 +11,7 @@ use doca_abi::doca_data;
 
 use super::connection::Connection;
 use super::limits::{MAX_IMMEDIATE, MAX_TASKS, check_range};
-use super::payload::Gather;
+use super::payload::{self, Gather};
 use super::remote_consumer::RemoteConsumer;
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
@@ -109,6 +109,17 @@ impl SendTask {
     }
 }
 
+fn check_len(consumer: &RemoteConsumer, len: usize) -> Result<()> {
+    if len <= consumer.max_message() {
+        return Ok(());
+    }
+    Err(Error::InvalidValue.because(format_args!(
+        "a message of {len} bytes, consumer {} takes at most {}",
+        consumer.id(),
+        consumer.max_message()
+    )))
+}
+
 impl Producer {
     /// A context of a producer.
     pub(crate) fn create(connection: Arc<Connection>) -> Result<Rc<Ctx>> {
@@ -202,25 +213,22 @@ impl Producer {
             cached => cached.insert(self.look_up(ctx, body.consumer_id.get())?),
         };
         let buf = body.buf.get();
-        let payload = Gather::data_of(buf.as_ref())?;
-        if payload.len() > consumer.max_message() {
-            return Err(Error::InvalidValue.because(format_args!(
-                "a message of {} bytes, consumer {} takes at most {}",
-                payload.len(),
-                consumer.id(),
-                consumer.max_message()
-            )));
-        }
-        let bytes;
-        let immediate = match body.immediate_len.get() {
-            0 => &[][..],
-            len => {
-                bytes = body.immediate.get();
-                &bytes[..len as usize]
-            }
+        let run = match (&buf, body.immediate_len.get()) {
+            (Some(buf), 0) => payload::run_of(buf)?.map(|run| (run, buf.data_len())),
+            _ => None,
         };
-        // SAFETY: the id is this producer's, which only this thread uses now.
-        let sent = unsafe { consumer.push(self.id, immediate, payload) };
+        let sent = if let Some((run, len)) = run {
+            check_len(consumer, len)?;
+            // SAFETY: the id is this producer's, which only this thread uses now; the data of a buf is readable.
+            unsafe { consumer.push_run(self.id, run, len) }
+        } else {
+            let payload = Gather::data_of(buf.as_ref())?;
+            check_len(consumer, payload.len())?;
+            let immediate = body.immediate.get();
+            let immediate = &immediate[..body.immediate_len.get() as usize];
+            // SAFETY: the id is this producer's, which only this thread uses now.
+            unsafe { consumer.push(self.id, immediate, payload) }
+        };
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;
             if !full.iter().any(|known| Arc::ptr_eq(known, consumer)) {

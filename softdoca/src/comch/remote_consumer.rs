@@ -167,31 +167,46 @@ impl RemoteConsumer {
         // released under the connection's lock. The ring does not come back here.
         unsafe { self.sender.with(producer.into(), send) }?
     }
+
+    /// As [`push`](Self::push), for `len` bytes at `run` without immediate data: the most frequent kind of message.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push), and `run` is readable for `len` bytes.
+    #[inline(always)]
+    pub(super) unsafe fn push_run(&self, producer: u32, run: *const u8, len: usize) -> Result<()> {
+        let send = |sender: &mut Sender| {
+            // SAFETY: guaranteed by the caller.
+            unsafe { sender.push_run(producer, run, len) }
+        };
+        // SAFETY: as in `push`.
+        unsafe { self.sender.with(producer.into(), send) }?
+    }
 }
 
 impl Sender {
+    /// # Safety
+    ///
+    /// `run` is readable for `len` bytes.
     #[inline(always)]
-    fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
-        if let (Some(run), true, true) = (
-            payload.run(),
-            immediate.is_empty() && self.last_producer == producer,
-            payload.len() <= self.ring.max_fragment(),
-        ) {
-            let ring = &mut self.ring;
-            if ring.is_closed_by_peer() {
-                return Err(Error::NotFound);
-            }
-            if ring.credits() == 0 {
-                return Err(Error::Again);
-            }
-            // SAFETY: the pieces of a gather list are readable (see `Gather`).
-            return unsafe { ring.push_run(run, payload.len()) };
+    unsafe fn push_run(&mut self, producer: u32, run: *const u8, len: usize) -> Result<()> {
+        if self.last_producer != producer || len > self.ring.max_fragment() {
+            return self.push(producer, &[], Gather::of_run(run, len));
         }
-        self.push_any(producer, immediate, payload)
+        let ring = &mut self.ring;
+        if ring.is_closed_by_peer() {
+            return Err(Error::NotFound);
+        }
+        if ring.credits() == 0 {
+            return Err(Error::Again);
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { ring.push_run(run, len) }
     }
 
-    /// As [`push`](Self::push), for every kind of message.
-    fn push_any(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
+    /// Sends every kind of message.
+    #[inline(never)]
+    fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
         let mut header = None;
         if !immediate.is_empty() || self.last_producer != producer {

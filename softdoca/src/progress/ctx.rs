@@ -122,8 +122,6 @@ pub(crate) struct Ctx {
     in_flight: Cell<usize>,
     /// Nesting depth of event delivery: more than 1 if a callback calls progress itself.
     delivering: Cell<u32>,
-    /// Nesting depth of polls, as above.
-    polls: Cell<u32>,
     /// `true` if the state of the context, or of one of its connections, has changed in the current poll iteration.
     turn_over: Cell<bool>,
     driver: Box<dyn Driver>,
@@ -142,7 +140,6 @@ impl Ctx {
             allocated: Cell::new(0),
             in_flight: Cell::new(0),
             delivering: Cell::new(0),
-            polls: Cell::new(0),
             turn_over: Cell::new(false),
             driver: Box::new(driver),
         })
@@ -299,24 +296,6 @@ impl Ctx {
         self.delivering.get() != 0
     }
 
-    /// The engine starts to poll the context, without a reference of its own.
-    #[inline(always)]
-    pub(super) fn poll_begins(&self) {
-        self.polls.set(self.polls.get() + 1);
-    }
-
-    /// The counterpart of [`poll_begins`](Self::poll_begins). Returns `true` if it was the last poll and a callback has
-    /// taken the context from its engine.
-    #[inline(always)]
-    pub(super) fn poll_ends(&self) -> bool {
-        self.polls.set(self.polls.get() - 1);
-        self.polls.get() == 0 && !self.has_pe()
-    }
-
-    pub(super) fn is_polled(&self) -> bool {
-        self.polls.get() != 0
-    }
-
     /// Starts a poll iteration of the context.
     #[inline(always)]
     pub(super) fn begin_turn(&self) {
@@ -334,6 +313,8 @@ impl Ctx {
     fn deliver(&self, event: Event) {
         match event {
             Event::Task(task, result) => {
+                // Nothing in it is to be dropped, which the compiler does not find out by itself.
+                std::mem::forget(event);
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
                 // flight is alive, as freeing it takes effect after its completion. The engine keeps the context alive.
                 unsafe { Task::complete(task, result) };

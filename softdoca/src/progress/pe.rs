@@ -58,8 +58,13 @@ pub(crate) struct Pe {
     calls: Cell<u32>,
     /// The context to poll first: 0, except after a call that was delayed by another process's agent.
     interrupted_at: Cell<usize>,
-    /// Contexts that were destroyed while they were polled, until those polls end.
+    /// Nesting depth of polls: more than 1 if a callback makes progress itself.
+    polls: Cell<u32>,
+    /// The context that is polled, the innermost one if polls are nested.
+    polled: Cell<*const Ctx>,
+    /// Contexts that were destroyed while they may have been polled, until the outermost poll ends.
     forgotten: RefCell<Vec<Rc<Ctx>>>,
+    has_forgotten: Cell<bool>,
     /// Calls of [`progress`](Self::progress) that have not returned.
     calls_active: Cell<u32>,
     /// The program has destroyed the engine in one of them.
@@ -85,7 +90,10 @@ impl Pe {
             watched_liveness: Cell::new(0),
             calls: Cell::new(0),
             interrupted_at: Cell::new(0),
+            polls: Cell::new(0),
+            polled: Cell::new(std::ptr::null()),
             forgotten: RefCell::default(),
+            has_forgotten: Cell::new(false),
             calls_active: Cell::new(0),
             is_retired: Cell::new(false),
         }))
@@ -118,23 +126,28 @@ impl Pe {
                 .position(|ctx| ctx.id() == id)
                 .map(|at| contexts.remove(at))
         };
-        if let Some(ctx) = removed
-            && ctx.is_polled()
-        {
+        let Some(ctx) = removed else { return };
+        let is_polled = match self.polls.get() {
+            0 => false,
+            1 => std::ptr::eq(Rc::as_ptr(&ctx), self.polled.get()),
+            // Perhaps by an outer poll.
+            _ => true,
+        };
+        if is_polled {
             self.forgotten.borrow_mut().push(ctx);
+            self.has_forgotten.set(true);
         }
     }
 
-    /// Drops the contexts whose last polls have ended.
+    /// Drops the contexts that were destroyed in the outermost poll, at its end.
     #[cold]
     fn drop_forgotten(&self) {
-        let ended: Vec<Rc<Ctx>> = self
-            .forgotten
-            .borrow_mut()
-            .extract_if(.., |ctx| !ctx.is_polled())
-            .collect();
-        // Outside of the borrow: what a context owns may come back here.
-        drop(ended);
+        if self.polls.get() == 1 {
+            self.has_forgotten.set(false);
+            let forgotten = self.forgotten.take();
+            // Outside of the borrow: what a context owns may come back here.
+            drop(forgotten);
+        }
     }
 
     /// Marks an unused engine as destroyed. Returns `true` if a call of [`progress`](Self::progress) is active, whose
@@ -261,6 +274,14 @@ impl Pe {
     }
 
     fn drain_all(&self) -> u32 {
+        self.polls.set(self.polls.get() + 1);
+        let found = self.poll_contexts();
+        self.polls.set(self.polls.get() - 1);
+        found
+    }
+
+    #[inline(always)]
+    fn poll_contexts(&self) -> u32 {
         let mut found = 0;
         let first = self.interrupted_at.take();
         for (mut index, end) in [(first, usize::MAX), (0, first)] {
@@ -284,12 +305,12 @@ impl Pe {
     #[inline(always)]
     fn poll_context(&self, index: usize) -> Option<u32> {
         let ctx = NonNull::from(&**self.contexts.borrow().get(index)?);
-        // SAFETY: the list has a reference, and when `forget` takes it from there because a callback destroys the
-        // context, it keeps it: the context is marked as polled. `drop_forgotten` drops it after the last use here.
-        let ctx = unsafe { ctx.as_ref() };
-        ctx.poll_begins();
-        let found = poll(ctx);
-        if ctx.poll_ends() {
+        let outer = self.polled.replace(ctx.as_ptr());
+        // SAFETY: the list has a reference. When a callback destroys the context, `forget` takes it from there and keeps
+        // it until the outermost poll of any context has ended: it is noted as polled, or polls are nested.
+        let found = poll(unsafe { ctx.as_ref() });
+        self.polled.set(outer);
+        if self.has_forgotten.get() {
             self.drop_forgotten();
         }
         Some(found)

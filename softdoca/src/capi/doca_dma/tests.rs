@@ -421,6 +421,8 @@ fn a_context_stopped_in_a_completion_callback_is_stopping_until_the_callback_ret
 struct Doomed {
     pe: *mut doca_abi::doca_pe,
     dma: *mut doca_dma,
+    /// Another context of the engine, which is polled after the first.
+    other: *mut doca_dma,
     /// References to both right after they were destroyed.
     left: std::cell::Cell<(usize, usize)>,
     weak: (
@@ -459,7 +461,10 @@ unsafe extern "C" fn destroy_in_callback(
         // SAFETY: the test's data; context and engine are not used afterwards.
         unsafe {
             let doomed = &*user_data.ptr.cast::<Doomed>();
+            // Polls within this poll leave the context alone.
+            assert_eq!(doca_pe_progress(doomed.pe), 0);
             ok(doca_dma_destroy(doomed.dma));
+            ok(doca_dma_destroy(doomed.other));
             ok(doca_pe_destroy(doomed.pe));
             doomed.left.set(doomed.references());
         }
@@ -474,10 +479,12 @@ fn a_callback_may_destroy_its_context_and_its_engine() {
         bufs.room(&memory.mmap, 32, 8),
     );
     let (mut pe, mut dma, mut task) = (null_mut(), null_mut(), null_mut());
+    let mut other = null_mut();
     // SAFETY: live handles and valid out-parameters; the data outlives the context.
     unsafe {
         ok(doca_pe_create(&mut pe));
         ok(with_device(|dev| doca_dma_create(dev, &mut dma)));
+        ok(with_device(|dev| doca_dma_create(dev, &mut other)));
         let weak = (
             std::rc::Rc::downgrade(&crate::capi::share_local(pe).expect("live")),
             std::rc::Rc::downgrade(&crate::capi::share_local(dma).expect("live")),
@@ -485,6 +492,7 @@ fn a_callback_may_destroy_its_context_and_its_engine() {
         let doomed = Doomed {
             pe,
             dma,
+            other,
             left: Default::default(),
             weak,
         };
@@ -492,6 +500,7 @@ fn a_callback_may_destroy_its_context_and_its_engine() {
             ptr: std::ptr::from_ref(&doomed).cast_mut().cast(),
         };
         ok(doca_pe_connect_ctx(pe, dma.cast()));
+        ok(doca_pe_connect_ctx(pe, other.cast()));
         ok(doca_ctx_set_user_data(dma.cast(), user_data));
         ok(doca_ctx_set_state_changed_cb(
             dma.cast(),
@@ -509,7 +518,7 @@ fn a_callback_may_destroy_its_context_and_its_engine() {
             &mut task,
         ));
         ok(doca_task_submit(task.cast()));
-        assert_eq!(doomed.references(), (2, 2), "handles, context and engine");
+        assert_eq!(doomed.references(), (3, 2), "handles, contexts and engine");
         assert_eq!(doca_pe_progress(pe), 1);
         assert_eq!(doomed.left.get(), (1, 1), "alive until progress returns");
         assert_eq!(doomed.references(), (0, 0), "dropped when it has returned");
