@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
-use support::{Deployment, HALF, Stripes, TAIL, noise, text};
+use support::{Deployment, HALF, Stripes, TAIL, command, noise, text};
 use wire::io_message::IoMessageType::{self, Read, Write};
 use wire::io_message::Repr;
 
@@ -77,6 +77,17 @@ fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
         assert_eq!(end.halves, whole, "as it was");
         assert_eq!(end.statistics["failed_count"], 1);
     }
+}
+
+/// A target that rejoins would have to be written.
+#[test]
+fn whole_blocks_are_refused_with_degraded_on() {
+    let flags = "-d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 127.0.0.1:1 --data-2-storage 127.0.0.1:2 \
+         --data-p-storage 127.0.0.1:3 --placement whole-blocks --degraded on";
+    let output = command(flags).output().expect("a process");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("--placement whole-blocks"), "{text}");
 }
 
 #[test]
