@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{devices, isolated, memory};
 use doca::{
-    Access, Buf, BufInventory, Completion, CtxState, Device, ErrorCode, Event, Mmap, Pe, Rdma,
-    RdmaConnection, Task,
+    Access, Buf, BufInventory, Completion, CtxState, Device, EcMatrixType, ErasureCoding,
+    ErrorCode, Event, Mmap, Pe, Rdma, RdmaConnection, Task,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -205,6 +205,47 @@ fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_the_call_returns() 
                 tokens.sort_unstable();
                 assert_eq!(tokens, [1, 2, 3, 7, 8], "each once");
             }
+        },
+    );
+}
+
+/// An erasure-coding instance is not destroyed while it has a matrix, and takes another way to its stop.
+#[test]
+fn an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_the_call_returns() {
+    isolated(
+        "an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_the_call_returns",
+        || {
+            let device = devices().dpu;
+            let mut world = world(&device);
+            let coding = ErasureCoding::builder(&device)
+                .create_tasks(1)
+                .start(&world.pe)
+                .unwrap();
+            let _matrix = coding.matrix(EcMatrixType::Vandermonde, 2, 1).unwrap();
+            world.settle();
+            let (send, receive) = (world.send(1, 7), world.receive(3, 1));
+            receive.1.submit().unwrap();
+            send.submit().unwrap();
+            let id = coding.id();
+            let mut coding = Some(coding);
+            let pe = &mut world.pe;
+            until(|| {
+                pe.progress_each(|_| {
+                    if let Some(coding) = coding.take() {
+                        let stopped = coding.stop().unwrap_err();
+                        assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+                    }
+                })
+            });
+            let mut states = Vec::new();
+            while let Some(event) = world.pe.poll() {
+                if let Event::State { context, next, .. } = event
+                    && context == id
+                {
+                    states.push(next);
+                }
+            }
+            assert_eq!(states.last(), Some(&CtxState::Idle), "{states:?}");
         },
     );
 }

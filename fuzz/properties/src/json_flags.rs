@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use role_common::flags;
-use role_common::flags::{FlagsError, RoleFlags as _};
+use role_common::flags::FlagsError;
 use serde_json::{Map, Number, Value, json};
 
 use super::control_frames::rest;

@@ -62,7 +62,7 @@ fn nbd_clients() {
 
 #[test]
 fn virtqueues() {
-    run(1, 1024, virtqueue::property);
+    run(1024, virtqueue::property);
 }
 
 #[test]

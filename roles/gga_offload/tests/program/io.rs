@@ -77,6 +77,17 @@ fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
     }
 }
 
+/// A target that rejoins would have to be written.
+#[test]
+fn whole_blocks_are_refused_with_degraded_on() {
+    let flags = "-d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 127.0.0.1:1 --data-2-storage 127.0.0.1:2 \
+         --data-p-storage 127.0.0.1:3 --placement whole-blocks --degraded on";
+    let output = command(flags).output().expect("a process");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("--placement whole-blocks"), "{text}");
+}
+
 #[test]
 fn a_wrong_chunk_of_whole_blocks_is_corrected_and_not_repaired() {
     let content = text(8, STORED);
