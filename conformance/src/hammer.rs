@@ -13,6 +13,7 @@ mod run;
 mod witness;
 
 pub use deployment::Resources;
+pub(crate) use deployment::{Redundancy, of_log};
 pub use ledger::Counts;
 pub use load::{Load, Mischief, Stranger, Task};
 pub use plan::{Blow, Expectation, Fault, Phase, Plan, Round, Victim};

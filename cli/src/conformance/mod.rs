@@ -7,6 +7,7 @@ mod hostile;
 mod layout;
 mod layout_choice;
 mod matrix;
+mod network;
 mod record;
 mod replay;
 mod report;
@@ -27,6 +28,7 @@ use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
 use hostile::Hostile;
 use layout::Layout;
 use matrix::Matrix;
+use network::{CableOptions, NetworkOptions};
 use record::Record;
 use replay::Replay;
 use role::RoleOptions;
@@ -44,6 +46,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance hammer --layout gga --duration 5m
+  doca-storage conformance network --layout gga --duration 10m
   doca-storage conformance simulate --duration 10m
   doca-storage conformance hostile --role target
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
@@ -72,6 +75,11 @@ enum Command {
     Matrix(Matrix),
     /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
     Hammer(Hammer),
+    /// Inject faults into the network between service and targets: are sessions served, with the right data?
+    Network(NetworkOptions),
+    /// A cable between two machines of `network`
+    #[command(hide = true)]
+    Cable(CableOptions),
     /// Simulate the redundancy of the gga_offload service through crashes, partitions and damage: is what is read always right?
     Simulate(Simulate),
     /// Attack one role with clients that follow no protocol: what may they cost it?
@@ -105,6 +113,8 @@ pub fn run(options: &Options) -> ExitCode {
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Matrix(matrix) => matrix.run(),
         Command::Hammer(hammer) => hammer.run(),
+        Command::Network(network) => network.run(),
+        Command::Cable(cable) => cable.carry(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Hostile(hostile) => hostile.run(),
         Command::HammerLoad(load) => load.play(),
