@@ -58,11 +58,11 @@ pub(super) struct NetworkOptions {
     blocks: u64,
 
     /// Operations of a session: each is a write and a read
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = value_parser!(u32).range(64..))]
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = value_parser!(u32).range(64..))]
     operations: u32,
 
     /// Seconds after which the deployment has to be whole again after a fault
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = value_parser!(u64).range(10..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(10..=3600))]
     limit: u64,
 
     #[command(flatten)]
