@@ -15,6 +15,7 @@ mod run;
 mod verifier;
 
 pub use deployment::Resources;
+pub(crate) use deployment::{Redundancy, of_log};
 pub use ledger::Counts;
 pub use load::{Load, Malformed, Intruder, Task};
 pub use plan::{Injection, Expectation, Fault, LoadKind, Phase, Plan, Round, Victim};

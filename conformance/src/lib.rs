@@ -7,6 +7,7 @@
 //! * [`matrix`]: every mix of implementations, in one deployment each.
 //! * [`faults`]: roles that crash or stop, and connections that end, at every phase of a session.
 //! * [`hammer`]: random faults in a deployment under a load that verifies every block.
+//! * [`network`]: network faults in a deployment over machines with cables that can be cut, slow or lossy.
 //! * [`hostile`]: attacks on one role, and their cost.
 //! * [`transcript`]: recording, display and replay of control connections.
 //! * [`samples`]: DOCA's own samples, run to their documented result.
@@ -20,6 +21,7 @@ pub mod hammer;
 pub mod hostile;
 pub mod layout;
 pub mod matrix;
+pub mod network;
 pub mod report;
 pub mod role;
 pub mod samples;

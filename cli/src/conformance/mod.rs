@@ -6,6 +6,7 @@ mod hammer;
 mod hostile;
 mod layout;
 mod matrix;
+mod network;
 mod record;
 mod replay;
 mod report;
@@ -29,6 +30,7 @@ use hammer::{Hammer, IntruderOptions, LoadOptions, VerifierOptions};
 use hostile::Hostile;
 use layout::Layout;
 use matrix::Matrix;
+use network::{CableOptions, NetworkOptions};
 use record::Record;
 use replay::Replay;
 use report::progress;
@@ -48,6 +50,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance hammer --layout gga --duration 5m
+  doca-storage conformance network --layout gga --duration 10m
   doca-storage conformance simulate --duration 10m
   doca-storage conformance hostile --role target
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
@@ -76,6 +79,11 @@ enum Command {
     Matrix(Matrix),
     /// Inject random faults into a deployment under a validating load, and check for lost data
     Hammer(Hammer),
+    /// Inject faults into the network between service and targets under a validating load
+    Network(NetworkOptions),
+    /// Cable between two machines of `network`
+    #[command(hide = true)]
+    Cable(CableOptions),
     /// Simulate the redundancy of the gga_offload service with crashes, partitions and corruption, and check every
     /// read
     Simulate(Simulate),
@@ -110,6 +118,8 @@ pub fn run(options: &Options) -> ExitCode {
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Matrix(matrix) => matrix.run(),
         Command::Hammer(hammer) => hammer.run(),
+        Command::Network(network) => network.run(),
+        Command::Cable(cable) => cable.carry(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Hostile(hostile) => hostile.run(),
         Command::HammerLoad(load) => load.play(),

@@ -314,7 +314,7 @@ pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wron
 
 /// Returns `true` if all targets hold all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Redundancy {
+pub(crate) enum Redundancy {
     /// They do.
     Whole,
     /// This target is detached.
@@ -326,7 +326,7 @@ pub(super) enum Redundancy {
 }
 
 /// The redundancy according to a service's log so far: the latest report of the current session.
-pub(super) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
+pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
     let mut state = Redundancy::Whole;
     for line in log.lines() {
         let names = |before: &str, after: &str| {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::support::{Deployment, HALF, Stripes, TAIL, noise, text};
+use crate::support::{Deployment, HALF, Stripes, TAIL, command, noise, text};
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;

@@ -1,0 +1,393 @@
+//! A run: one fault after the other, under sessions that validate.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use deployment::implementation::{Implementation, Layout};
+use deployment::process::{Process, Signal};
+
+use super::deployment::Deployment;
+use super::{Condition, Fault};
+use crate::hammer::Redundancy;
+use crate::report::{Case, Outcome, Report};
+use crate::role::Wrong;
+
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(10);
+/// An initiator's log line when its session is set up and I/Os begin.
+const STARTED: &str = "start_storage_request";
+/// Time between the start of a session's I/Os and a fault.
+const BEFORE: Duration = Duration::from_secs(1);
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose programs.
+    pub implementation: Implementation,
+    /// The deployments, one after the other; each gets its share of the time.
+    pub layouts: Vec<Layout>,
+    /// Time after which no further fault is injected. Each is injected once at least.
+    pub duration: Duration,
+    /// The faults.
+    pub faults: Vec<Fault>,
+    /// Blocks of the storage.
+    pub blocks: u64,
+    /// Operations of a session.
+    pub operations: u32,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
+    /// Time after which the deployment has to be whole again.
+    pub limit: Duration,
+    /// Program and first arguments of [`relay`](super::relay) as a process.
+    pub cable: Vec<OsString>,
+}
+
+impl Settings {
+    pub(super) fn cpu(&self, role: usize) -> String {
+        self.cpus[role % self.cpus.len()].to_string()
+    }
+}
+
+/// Counts of the sessions so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Injected faults.
+    pub faults: u64,
+    /// Sessions that have read back what they wrote.
+    pub sessions: u64,
+    /// Their operations: each is a write and a read.
+    pub operations: u64,
+    /// Sessions that failed, and were allowed to.
+    pub failed: u64,
+    /// Blocks that did not hold what was written.
+    pub wrong: u64,
+}
+
+/// Injections of one fault in one layout.
+struct Row {
+    fault: Fault,
+    injected: u64,
+    detachments: usize,
+    took: Duration,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    /// Its settings.
+    pub settings: Settings,
+}
+
+impl Run {
+    /// Runs. `progress` is called with the next fault and the counts so far. A violation ends the run of a layout; the second value is
+    /// where the files of its processes are.
+    pub fn run(
+        &self,
+        progress: &dyn Fn(&str, Summary),
+        interrupted: &dyn Fn() -> bool,
+    ) -> (Report, Summary, Vec<PathBuf>) {
+        let (mut report, mut summary) = (Report::default(), Summary::default());
+        let mut kept = Vec::new();
+        let share =
+            self.settings.duration / u32::try_from(self.settings.layouts.len().max(1)).unwrap_or(1);
+        for &layout in &self.settings.layouts {
+            let mut rows: Vec<Row> = self
+                .settings
+                .faults
+                .iter()
+                .map(|&fault| Row {
+                    fault,
+                    injected: 0,
+                    detachments: 0,
+                    took: Duration::ZERO,
+                })
+                .collect();
+            let mut violation = None;
+            match Deployment::start(layout, &self.settings) {
+                Err(wrong) => violation = Some((0, wrong)),
+                Ok(deployment) => {
+                    let mut load = Load {
+                        deployment,
+                        settings: &self.settings,
+                        initiator: None,
+                        summary: &mut summary,
+                        tolerance: Tolerance::None,
+                        interrupted,
+                    };
+                    let end = Instant::now() + share;
+                    for index in 0.. {
+                        let at = index % rows.len();
+                        let is_first_round = index < rows.len();
+                        if interrupted() || !is_first_round && Instant::now() >= end {
+                            break;
+                        }
+                        let row = &mut rows[at];
+                        let target = index % load.deployment.targets();
+                        progress(
+                            &format!("{layout}: {} of target {target}", row.fault.name()),
+                            *load.summary,
+                        );
+                        let (begin, before) = (Instant::now(), load.deployment.detachments());
+                        if let Err(wrong) = load.inject(row.fault, target) {
+                            violation = Some((at, wrong));
+                            break;
+                        }
+                        row.injected += 1;
+                        // A service that was started again has another log.
+                        row.detachments += load.deployment.detachments().saturating_sub(before);
+                        row.took += begin.elapsed();
+                    }
+                    if violation.is_none() && !interrupted() {
+                        violation = load.end().err().map(|wrong| (rows.len() - 1, wrong));
+                    }
+                    let Load { deployment, .. } = load;
+                    if violation.is_some() {
+                        let Deployment { sandbox, .. } = deployment;
+                        kept.push(sandbox.keep());
+                    }
+                }
+            }
+            for (at, row) in rows.into_iter().enumerate() {
+                report.cases.push(case(layout, at, row, &mut violation));
+            }
+        }
+        (report, summary, kept)
+    }
+}
+
+fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wrong)>) -> Case {
+    let suite = match layout {
+        Layout::ZeroCopy => "network.zero_copy",
+        Layout::Gga => "network.gga",
+    };
+    let outcome = match violation.take_if(|(of, _)| *of == at) {
+        Some((_, wrong)) => Outcome::Failed(wrong.to_string()),
+        None if row.injected > 0 => Outcome::Passed,
+        None => Outcome::NotRun("the run ended before".to_owned()),
+    };
+    let note = match layout {
+        Layout::ZeroCopy => format!("{} injected", row.injected),
+        Layout::Gga => format!(
+            "{} injected, target detached {} times",
+            row.injected, row.detachments
+        ),
+    };
+    Case {
+        meaning: row.fault.meaning().to_owned(),
+        note: Some(note),
+        took: row.took,
+        ..Case::new(suite, row.fault.name(), outcome)
+    }
+}
+
+/// Sessions that may fail at a time, with any error but wrong data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tolerance {
+    /// None.
+    None,
+    /// Those that are being set up: a service that has accepted a target needs it until I/Os begin.
+    SetUp,
+    /// All: the storage has no redundancy, or its service was killed.
+    All,
+}
+
+/// Sessions of initiators, one after the other.
+struct Load<'a> {
+    deployment: Deployment<'a>,
+    settings: &'a Settings,
+    initiator: Option<Process>,
+    summary: &'a mut Summary,
+    tolerance: Tolerance,
+    interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Load<'_> {
+    /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded.
+    fn inject(&mut self, fault: Fault, target: usize) -> Result<(), Wrong> {
+        self.await_io()?;
+        let cuts_all = fault == Fault::ServiceReplaced;
+        self.tolerance = match self.deployment.layout {
+            _ if fault.is_endured() => Tolerance::None,
+            Layout::Gga if !cuts_all => Tolerance::SetUp,
+            Layout::ZeroCopy | Layout::Gga => Tolerance::All,
+        };
+        self.summary.faults += 1;
+        let affected = match cuts_all {
+            true => 0..self.deployment.targets(),
+            false => target..target + 1,
+        };
+        for target in affected.clone() {
+            self.deployment.set(target, fault.conditions())?;
+        }
+        match fault {
+            Fault::TargetReplaced => {
+                self.deployment.kill_target(target)?;
+                self.deployment.start_target(target)?;
+            }
+            Fault::ServiceReplaced => self.deployment.end_service(Signal::KILL)?,
+            Fault::AnotherAddress => {
+                self.deployment.kill_target(target)?;
+                self.deployment.change_address(target)?;
+                self.deployment.start_target(target)?;
+            }
+            _ => {}
+        }
+        self.keep_on(fault.duration())?;
+        for target in affected {
+            self.deployment.set(target, [Condition::GOOD; 2])?;
+        }
+        match fault {
+            Fault::ServiceReplaced => {
+                self.finish()?;
+                self.deployment.start_service()?;
+            }
+            Fault::AnotherAddress => {
+                // Its flags name the target's address: an administrator gives it the new one.
+                self.finish()?;
+                self.deployment.end_service(Signal::TERM)?;
+                self.deployment.start_service()?;
+            }
+            _ => {}
+        }
+        self.recover()
+    }
+
+    /// Waits until all targets are whole, and a session that began after the fault has succeeded.
+    fn recover(&mut self) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.settings.limit;
+        // The session of the fault.
+        self.finish()?;
+        self.tolerance = Tolerance::None;
+        let before = self.summary.sessions;
+        while self.summary.sessions == before || self.deployment.redundancy() != Redundancy::Whole {
+            if (self.interrupted)() {
+                return Ok(());
+            }
+            self.pump()?;
+            if Instant::now() >= deadline {
+                return Err(Wrong::expected(
+                    format!(
+                        "a session to succeed with all targets online within {:?}",
+                        self.settings.limit
+                    ),
+                    format!(
+                        "{} sessions, {:?}",
+                        self.summary.sessions - before,
+                        self.deployment.redundancy()
+                    ),
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Waits until the I/Os of a session have begun.
+    fn await_io(&mut self) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.settings.limit;
+        let has_started = |initiator: &Process| {
+            !initiator.has_ended() && initiator.lines().iter().any(|line| line.contains(STARTED))
+        };
+        while !self.initiator.as_ref().is_some_and(has_started) {
+            if Instant::now() >= deadline {
+                return Err(Wrong::expected(
+                    "a session to begin its I/Os",
+                    "none in time",
+                ));
+            }
+            self.keep_on(TICK)?;
+            if (self.interrupted)() {
+                return Ok(());
+            }
+        }
+        self.keep_on(BEFORE)
+    }
+
+    /// Has sessions for some time.
+    fn keep_on(&mut self, time: Duration) -> Result<(), Wrong> {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !(self.interrupted)() {
+            self.pump()?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the session that runs.
+    fn finish(&mut self) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.settings.limit;
+        while let Some(initiator) = &mut self.initiator {
+            if initiator.status().is_some() {
+                return self.reap();
+            }
+            if Instant::now() >= deadline {
+                let limit = self.settings.limit;
+                return Err(Wrong::expected(
+                    format!("the session to end within {limit:?}"),
+                    initiator.stderr(),
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Starts a session if there is none, and counts one that has ended.
+    fn pump(&mut self) -> Result<(), Wrong> {
+        match &self.initiator {
+            None => self.initiator = Some(self.deployment.initiator()?),
+            Some(initiator) if initiator.has_ended() => self.reap()?,
+            Some(_) => {}
+        }
+        match self.tolerance {
+            Tolerance::All => Ok(()),
+            Tolerance::None | Tolerance::SetUp => self.deployment.inspect(),
+        }
+    }
+
+    fn reap(&mut self) -> Result<(), Wrong> {
+        let Some(initiator) = self.initiator.take() else {
+            return Ok(());
+        };
+        let exit = initiator.into_exit();
+        let report: serde_json::Value =
+            serde_json::from_str(&exit.stdout).unwrap_or(serde_json::Value::Null);
+        if !report["mismatch"].is_null() {
+            self.summary.wrong += 1;
+            return Err(Wrong::expected(
+                "every block to hold what was written",
+                &report["mismatch"],
+            ));
+        }
+        if exit.succeeded() {
+            let counted = report["operation_count"].as_u64();
+            self.summary.sessions += 1;
+            self.summary.operations += counted.unwrap_or_default();
+            return Wrong::unless(
+                counted == Some(u64::from(self.settings.operations)),
+                format!("{} operations", self.settings.operations),
+                format!("{counted:?}"),
+            );
+        }
+        let may_fail = match self.tolerance {
+            Tolerance::None => false,
+            Tolerance::SetUp => !exit.stderr.contains(STARTED),
+            Tolerance::All => true,
+        };
+        if may_fail {
+            self.summary.failed += 1;
+            return Ok(());
+        }
+        Err(Wrong::expected(
+            "the session to go on",
+            format!("{:?}: {}", exit.status, exit.stderr),
+        ))
+    }
+
+    /// Ends the last session and all roles.
+    fn end(&mut self) -> Result<(), Wrong> {
+        self.finish()?;
+        self.deployment.end()
+    }
+}
