@@ -726,7 +726,7 @@ impl Drop for PublishGuard {
     }
 }
 
-/// Lets other processes call `handler` through [`request`](request), starting the agent if necessary.
+/// Lets other processes call `handler` through [`request`](super::request), starting the agent if necessary.
 ///
 /// # Errors
 /// As [`export`].
