@@ -6,7 +6,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use ::conformance::hammer::{
-    self, Commands, Counts, Load, LoadKind, Malformed, Row, Settings, Intruder, Totals, Task, Verifier,
+    self, Commands, Counts, Intruder, Load, LoadKind, Malformed, Row, Settings, Task, Totals,
+    Verifier,
 };
 use ::conformance::matrix::Layout;
 use ::deployment::implementation::{Implementation, Role};

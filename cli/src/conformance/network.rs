@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::implementation::{Implementation, Role};
 use ::conformance::network::{Fault, Run, Settings, Summary, relay};
+use ::deployment::implementation::{Implementation, Role};
 use clap::{Args, value_parser};
 use deployment::network::Network;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, flags};
 
+use super::LayoutChoice;
 use super::Result;
-use super::layout_choice::LayoutChoice;
 use super::report::ReportOptions;
 
 const HELP: &str = "\

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::deployment::{Deployment, Resources, TICK};
 use super::ledger::Counts;
-use super::load::{Load, Intruder};
+use super::load::{Intruder, Load};
 use super::nbd;
 use super::plan::{Injection, LoadKind, Plan};
 use super::round;

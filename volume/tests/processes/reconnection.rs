@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use conformance::process::Signal;
+use deployment::process::Signal;
 use volume::{Io, IoError, Operation, Volume};
 
 use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};

@@ -33,9 +33,16 @@ fn every_kind_of_fault_occurs_before_one_repeats() {
 #[test]
 fn faults_below_a_front_end_leave_two_targets_of_gga() {
     let blows = Injection::all_below_front_end(Layout::Gga);
-    assert!(blows.iter().any(|injection| injection.victim == Victim::FrontEnd));
+    assert!(
+        blows
+            .iter()
+            .any(|injection| injection.victim == Victim::FrontEnd)
+    );
     let of_target = |injection: &&Injection| injection.victim == Victim::Target;
-    let mut phases = blows.iter().filter(of_target).map(|injection| injection.phase);
+    let mut phases = blows
+        .iter()
+        .filter(of_target)
+        .map(|injection| injection.phase);
     assert!(phases.all(|phase| phase == Phase::Io));
 }
 
