@@ -480,7 +480,7 @@ impl Control {
                 attempt.endpoints.push(endpoint);
             } else {
                 attempt.lent += 1;
-                seat.tell(Command::Start(Link::new(endpoint, attempt.number)));
+                seat.tell(Command::Start(Box::new(Link::new(endpoint, attempt.number))));
             }
         }
         let timeout = self.config.io_timeout;
@@ -606,7 +606,7 @@ impl Control {
                 };
                 let mut returned = std::mem::take(&mut exchange.returned);
                 returned.extend(unseen.into_iter().filter_map(|command| match command {
-                    Command::Start(link) => Some(link),
+                    Command::Start(link) => Some(*link),
                     Command::Return { .. } | Command::Fail(_) => None,
                 }));
                 (returned, exchange.failure.take())

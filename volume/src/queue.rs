@@ -478,7 +478,7 @@ impl Queue {
             match command {
                 Command::Start(link) => {
                     self.give_back();
-                    self.attach(link);
+                    self.attach(*link);
                 }
                 Command::Return { drain } => {
                     if drain && self.link.is_some() && self.engine.has_requests() {

@@ -49,7 +49,7 @@ impl Link {
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A session has begun: use these contexts, and send all unanswered requests again.
-    Start(Link),
+    Start(Box<Link>),
     /// The session ends: return the contexts, when the requests in flight are answered if `drain`.
     Return {
         /// `true` if they may still be answered.
