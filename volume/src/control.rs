@@ -480,7 +480,10 @@ impl Control {
                 attempt.endpoints.push(endpoint);
             } else {
                 attempt.lent += 1;
-                seat.tell(Command::Start(Box::new(Link::new(endpoint, attempt.number))));
+                seat.tell(Command::Start(Box::new(Link::new(
+                    endpoint,
+                    attempt.number,
+                ))));
             }
         }
         let timeout = self.config.io_timeout;
