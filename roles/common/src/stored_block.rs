@@ -332,7 +332,7 @@ impl Encoder {
         Ok(&self.buffer[..size])
     }
 
-    /// Replaces the trailer of a stored block that [`inspect`](inspect) has accepted by one bound to `place`,
+    /// Replaces the trailer of a stored block that [`inspect`] has accepted by one bound to `place`,
     /// or by 0 with [`Checksum::Off`].
     ///
     /// # Panics

@@ -16,7 +16,7 @@ use crate::data_path::Mismatch;
 pub struct FailureReport {
     /// Name of the program.
     pub application: &'static str,
-    /// "failed", to distinguish it from a [`Report`](Report).
+    /// "failed", to distinguish it from a [`Report`].
     pub result: &'static str,
     /// Test that was run.
     pub execution_strategy: Strategy,
