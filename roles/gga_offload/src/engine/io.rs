@@ -274,6 +274,8 @@ impl StripeEngine {
 
     #[cold]
     fn stored_on_some(&mut self, slot: u32) {
+        // A target whose rebuild has just completed counts, though the write was begun before.
+        self.follow_view();
         let it = &self.slots[slot as usize];
         let (stripe, asked, failed) = (it.stripe(), it.asked, it.failed);
         let status = it.error.unwrap_or(Status::IO_FAILED);
