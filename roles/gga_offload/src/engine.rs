@@ -402,10 +402,6 @@ enum Stage {
     Remake(Target),
     /// The verdict on the block with it.
     RemakeVerification(Target),
-    /// The chunk that data_1 has while it is being rebuilt: the one recovered from the others makes up no block.
-    PresentChunk,
-    /// The verdict on the block with it.
-    PresentVerification,
     /// The target's confirmation of it.
     RemakeStore(Target),
     /// The new trailer.
@@ -987,7 +983,6 @@ impl StripeEngine {
             Stage::Store => self.stored(slot),
             Stage::Flush => self.flushed(slot),
             Stage::WorkChunks => self.work_chunks_read(slot),
-            Stage::PresentChunk => self.present_chunk_read(slot),
             Stage::RemakeStore(target) => self.remade_stored(slot, target),
             Stage::ResealStore | Stage::InitialStore => self.resealed_stored(slot),
             // A send completion that was overtaken by the end of its session.

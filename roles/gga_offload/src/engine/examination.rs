@@ -458,13 +458,8 @@ impl StripeEngine {
         if is_rebuild && quality == Quality::Bare && self.may_be_mixed(slot) {
             return self.end_work(slot, Outcome::Undecided);
         }
-        let is_right = self.is_good(slot, quality) || quality.is_unwritten();
-        let was_read = it.asked.contains(target);
-        if is_rebuild && target == Target::Data1 && !is_right && !was_read {
-            return self.read_chunks(slot, Targets::only(target), Stage::PresentChunk);
-        }
         // Data that may not be a block must not overwrite a chunk that may be the right one.
-        if !is_rebuild && !is_right {
+        if !is_rebuild && !self.is_good(slot, quality) && !quality.is_unwritten() {
             // After an unclean shutdown, the chunk that could not be read may tell.
             let is_resync = it.work.map(|work| work.purpose) == Some(Purpose::Resync);
             let outcome = if is_resync {
@@ -484,30 +479,6 @@ impl StripeEngine {
         let is_recovered = target != Target::DataP;
         let stage = Stage::RemakeStore(target);
         self.write_chunks(slot, Targets::only(target), stage, is_recovered);
-    }
-
-    /// The chunk that data_1 has while it is being rebuilt was read: the one recovered from the others makes up no block.
-    ///
-    /// The chunk of data_2 is current and has the checksum. If the block is right with the present chunk of data_1, this was not written
-    /// in the meantime, and the parity is wrong. (The same does not hold for data_2: its present chunk has its own checksum, of the block
-    /// as it was then.)
-    #[cold]
-    pub(super) fn present_chunk_read(&mut self, slot: u32) {
-        if self.slots[slot as usize].failed.is_empty() {
-            self.verify(slot, None, Stage::PresentVerification);
-        } else {
-            self.remake(slot, Target::Data1);
-        }
-    }
-
-    #[cold]
-    pub(super) fn present_verified(&mut self, slot: u32, quality: Quality) {
-        let odd = if self.is_trusted(quality) {
-            Target::DataP
-        } else {
-            Target::Data1
-        };
-        self.remake(slot, odd);
     }
 
     fn is_good(&self, slot: u32, quality: Quality) -> bool {

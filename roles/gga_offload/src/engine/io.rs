@@ -152,7 +152,6 @@ impl StripeEngine {
             Stage::Verification => self.fetch_third_chunk(slot, quality),
             Stage::FinalVerification => self.conclude_read(slot, quality),
             Stage::RemakeVerification(target) => self.remade(slot, target, quality),
-            Stage::PresentVerification => self.present_verified(slot, quality),
             _ => {}
         }
     }

@@ -134,39 +134,3 @@ fn block_whose_conversion_was_interrupted_is_not_mixed_of_two_forms() {
         assert_eq!(violation_of(&steps), None);
     }
 }
-
-#[test]
-fn rebuild_of_data_1_keeps_its_chunk_where_the_parity_is_damaged() {
-    // The block is not written while data_1 is offline, and the sector of data_p with its parity is lost.
-    let mut steps: Vec<_> = (0..BLOCKS)
-        .map(|block| (2_000_000 + block * 1_000, Step::Write { block, count: 1 }))
-        .collect();
-    steps.extend([
-        (
-            2_100_000,
-            Step::KillTarget {
-                target: 0,
-                restart: Duration::from_millis(80),
-            },
-        ),
-        (
-            2_150_000,
-            Step::ZeroSector {
-                target: 2,
-                block: 9,
-                sector: 1,
-            },
-        ),
-        // The next session rebuilds all of data_1.
-        (
-            2_160_000,
-            Step::EndSession {
-                restart: Duration::from_millis(70),
-            },
-        ),
-    ]);
-    for seed in 0..64 {
-        let (totals, violation, _) = World::new(&script_of(seed, &steps), false).run();
-        assert_eq!((totals.lost, violation), (0, None), "seed {seed}");
-    }
-}
