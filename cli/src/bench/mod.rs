@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long = "impl", value_name = "rust=DIR")]
     ours: Option<String>,
 
-    /// What to compare with: nbd (nbdkit's memory plugin under fio), or cpp=DIR with the reference's binaries; may be repeated
+    /// Reference to compare with: nbd (nbdkit's memory plugin under fio), or cpp=DIR with the reference's binaries; may be repeated
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
@@ -60,15 +60,15 @@ pub struct Options {
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
     protocol: Option<String>,
 
-    /// Directory of the DOCA libraries to run the roles' binaries with [default: what LD_LIBRARY_PATH and the programs say]
+    /// Directory of the DOCA libraries to run the roles' binaries with [default: from LD_LIBRARY_PATH and the programs]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Measure all block sizes (512 B to 1 MiB), depths (1 to 256) and numbers of workers, and not only what the bars need
+    /// Measure all block sizes (512 B to 1 MiB), depths (1 to 256) and numbers of workers, not only those with target values
     #[arg(long)]
     axes: bool,
 
-    /// Rounds; 3 or more for a spread
+    /// Number of rounds; 3 or more for a spread
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
@@ -76,15 +76,15 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
 
-    /// Only what has this in its name; may be repeated
+    /// Only measurements whose names contain this text; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 
-    /// Write a page with plots and the latency histogram, too, readable offline
+    /// Also write an HTML page with plots and the latency histogram, readable offline
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
-    /// Compare with an earlier run: what --json has printed then
+    /// Compare with an earlier run: a file with its --json output
     #[arg(long, value_name = "FILE.json")]
     baseline: Option<PathBuf>,
 

@@ -20,9 +20,9 @@ use crate::table;
 
 const HELP: &str = "\
 A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting
-for an initiator; each control message between service and target, held after it was sent and before it came; io, under a load that
-validates. In faults.*.serving the others have --sessions forever and serve the next session; in faults.gga.degraded the service
-has --degraded on. The exit status is the number of faults that were not survived, up to 100.
+for an initiator; each control message between service and target, held between its sender and its receiver; io, under a validating
+load. In faults.*.serving, the other roles have --sessions forever and serve the next session; in faults.gga.degraded, the service
+has --degraded on. The exit status is 0 if all faults were survived, 1 if one was not, and 2 for wrong usage.
 
 Examples:
   doca-storage conformance faults
@@ -53,11 +53,11 @@ pub(super) struct Faults {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=64))]
     jobs: u16,
 
-    /// Timeouts of the roles where one of them is stopped: --control-timeout and --io-timeout, and half of --idle-timeout
+    /// Timeouts of the roles if one of them is stopped (SIGSTOP): --control-timeout and --io-timeout, and half of --idle-timeout
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = seconds(1, 60))]
     control_timeout: u64,
 
-    /// Seconds after which all others must have noticed, and ended
+    /// Time in seconds within which all other roles must have noticed the fault, and exited
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds(1, 600))]
     notice: u64,
 
@@ -66,7 +66,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Tries the faults; the exit status is the number of failed cases, up to 100.
+    /// Injects the faults, and fails if one was not survived.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let cases = self.chosen()?;
         if self.list {

@@ -23,12 +23,12 @@ use super::{LayoutChoice, Result, exit_code, seconds};
 use crate::table;
 
 const HELP: &str = "\
-Real processes: a service, its targets with backing files, a load in the place of the initiator, and a verifier that is never hurt. Each
-round is a session of the load in which one of the others, or the load itself, is killed, stopped, delayed, cut off, or told nonsense, in
-a phase of the session; then all blocks are read back. A block must hold what was acknowledged last, or what was issued after that.
-The same seed gives the same rounds and the same I/Os; in the middle of which I/O a fault hits is up to the machine.
+Starts real processes: a service, its targets with backing files, a load in place of the initiator, and a verifier that receives no faults.
+Each round is a session of the load. In one phase of it, the service, a target or the load is killed, stopped, delayed, cut off, or sent
+malformed messages; then all blocks are read back. A block must hold the last acknowledged write, or one issued after it.
+The same seed gives the same rounds and the same I/Os, but the I/O that a fault interrupts depends on timing.
 With --load nbd, clients of an NBD server in front of the service read and write; the server is killed and restarted, too, and no I/O may fail.
-The exit status is 0 when everybody did as they should. Otherwise the run stops, and leaves logs, blocks and evidence.
+The exit status is 0 if all processes behaved as expected. Otherwise the run stops, and leaves logs, blocks and evidence.
 
 Examples:
   doca-storage conformance hammer                                        a minute, both deployments
@@ -40,7 +40,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(in crate::conformance) struct Hammer {
-    /// What reads and writes: an initiator, or clients of an NBD server (doca-storage nbd) that reconnect
+    /// Source of the I/O: an initiator, or clients of an NBD server (doca-storage nbd) that reconnect
     #[arg(long, value_enum, default_value_t = LoadChoice::Initiator)]
     load: LoadChoice,
 
@@ -72,7 +72,7 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(8..=65536))]
     blocks: u64,
 
-    /// Time in seconds after which all roles must have noticed a fault, and serve again or have exited
+    /// Time in seconds within which all roles must have noticed a fault, and serve again or have exited
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 
@@ -80,7 +80,7 @@ pub(in crate::conformance) struct Hammer {
     report: ReportOptions,
 }
 
-/// What reads and writes.
+/// Source of the I/O.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LoadChoice {
     Initiator,

@@ -18,12 +18,12 @@ use super::report::{ReportOptions, progress};
 use super::{Result, role, usage};
 
 const HELP: &str = "\
-Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,
-descriptors, and lines of the log. The note of an attack
-says what it did cost, and what stopped it where the role did. The exit status is the number of attacks that cost more, up to 100.
+Each attack has cost limits: seconds until another client is served after it, seconds by which another client is delayed during it, MiB,
+descriptors, and log lines. The note of an attack has its measured cost and, if the role stopped the attack, the error that ended
+it. The exit status is 0 if all attacks stayed within their limits, and 1 if not.
 
-With --duration or --sessions the attacks come in random order, beside a well-behaved client that is served all the time: sessions of it that
-have begun may not fail, after each attack it is served within the limit of that, and the role's memory, descriptors and threads do not grow.
+With --duration or --sessions, attacks run in random order beside a well-behaved client: its started sessions may not fail,
+it must be served within the limit after each attack, and the role's memory, descriptors and threads may not grow.
 
 Examples:
   doca-storage conformance hostile --role target
@@ -95,7 +95,7 @@ impl From<Role> for implementation::Role {
 }
 
 impl Hostile {
-    /// Plays the attacks: a failure where one of them cost too much.
+    /// Runs the attacks, and fails if one exceeded its cost limits.
     pub(super) fn run(&self) -> Result<ExitCode> {
         if matches!(self.role, Role::Initiator)
             && (self.duration.is_some() || self.sessions.is_some())

@@ -21,10 +21,11 @@ use super::{LayoutChoice, Result, WEEK, seconds, try_all, usage};
 use crate::table;
 
 const HELP: &str = "\
-A mix is named by its implementations with commas between them, from the initiator over the service to the target or to data_1,
-data_2 and data_p: rust,cpp,rust. Beside the four strategies, there are sessions with an I/O that fails (failing_io), with one
-behind the end of the targets (io_past_end), and with a wrong byte in a block (corrupt_block). What is known to differ between implementations is expected: one that prints a usage without
---output is taken for the C++ reference. The exit status is the number of checks that did not pass, up to 100.
+The name of a mix lists the implementations of the initiator, the service, and the target (or data_1, data_2 and data_p), separated
+by commas: rust,cpp,rust. Besides the four strategies, there are sessions with an I/O that fails (failing_io), with an I/O beyond the
+end of the targets (io_past_end), and with a wrong byte in a block (corrupt_block). Known differences of the C++ reference are
+expected; an implementation whose usage lacks --output is taken for it. The exit status is 0 if all checks passed, 1 if one did
+not, and 2 for wrong usage.
 
 Examples:
   doca-storage conformance matrix
@@ -33,7 +34,7 @@ Examples:
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --layout zero-copy --hosts 2
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build-3.1 --protocol 3.1 --layout zero-copy";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Matrix {
@@ -74,8 +75,8 @@ pub(super) struct Matrix {
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
     protocol: Option<String>,
 
-    /// Machines of each session: with 2 or more, network namespaces, where service and initiator run on the first and the targets on the
-    /// others in turn, with RDMA over TCP between them. Without io_past_end, whose relay is not on these machines
+    /// Number of machines per session. With 2 or more, these are network namespaces, with RDMA over TCP between them: service and initiator
+    /// run on the first, and the targets are distributed over the others. io_past_end is left out, because its relay is not on these machines
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=4))]
     hosts: u16,
 
@@ -88,7 +89,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Tries them; the exit status is the number of checks that did not pass, up to 100.
+    /// Runs the checks, and fails if one did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let members = self.members()?;

@@ -18,22 +18,22 @@ use super::Result;
 use super::report::ReportOptions;
 
 const HELP: &str = "\
-The service runs on one machine and each target on another one; all are network namespaces, with RDMA over TCP between them. An initiator runs
-read_write_data_validity_test, session after session, while cables are cut, slow or lossy. With gga, every session that has
-begun its I/Os has to succeed, whichever target is affected, and the target has to rejoin. With zero-copy, a session may fail when its only
-target cannot be reached. None may read wrong data, and after the fault the next one has to succeed. Each fault is injected once, and further ones until the time has passed. The exit status is the
-number of faults that were not survived.
+The service and each target run on machines of their own, which are network namespaces, with RDMA over TCP between them. An initiator runs
+read_write_data_validity_test in consecutive sessions while links are cut, slow or lossy. With gga, every session that has started
+its I/O must succeed, whichever target is affected, and the target must rejoin. With zero-copy, a session may fail while its only
+target is unreachable. No session may read wrong data, and the session after the fault must succeed. Each fault is injected at least
+once, then again in turn until the time is up. The exit status is 0 if all faults were survived, and 1 if not.
 
 Examples:
   doca-storage conformance network
   doca-storage conformance network --layout gga --duration 10m
   doca-storage conformance network --layout zero-copy --only cut --only loss --json";
 
-/// Its flags.
+/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct NetworkOptions {
-    /// Which deployments; each gets its share of the time
+    /// Deployments to test; each gets an equal share of the time
     #[arg(long, value_enum, default_value_t = LayoutChoice::All)]
     layout: LayoutChoice,
 
@@ -49,19 +49,19 @@ pub(super) struct NetworkOptions {
     #[arg(long = "bin", value_name = "DIR")]
     binaries: Option<PathBuf>,
 
-    /// Directory of the DOCA libraries to run them with [default: what LD_LIBRARY_PATH and the programs say]
+    /// Directory of the DOCA libraries for the roles [default: from LD_LIBRARY_PATH and the programs]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
 
-    /// Blocks of the storage
+    /// Number of blocks of the storage
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(64..=65536))]
     blocks: u64,
 
-    /// Operations of a session: each is a write and a read
+    /// Number of operations per session, each a write and a read
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = value_parser!(u32).range(64..))]
     operations: u32,
 
-    /// Seconds after which the deployment has to be whole again after a fault
+    /// Time in seconds after a fault within which a session must succeed with all targets online
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(10..=3600))]
     limit: u64,
 
@@ -70,7 +70,7 @@ pub(super) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// Runs; the exit status counts the faults that were not survived.
+    /// Runs the test, and fails if a fault was not survived.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         // Fails here, and not as a fault that was not survived.

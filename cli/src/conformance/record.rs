@@ -17,8 +17,8 @@ use super::{Result, usage};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 const HELP: &str = "\
-Tell the service the relay's address instead of the target's. Ctrl-C ends the recording; without, it ends after --sessions.
-Only what is said over TCP is recorded: the data path is RDMA, and initiator and service talk over Comch.
+Give the service the relay's address instead of the target's. Recording ends after --sessions, or with Ctrl-C.
+Only the control messages over TCP are recorded, not RDMA (the data path) or Comch (between initiator and service).
 
 Examples:
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript --sessions 1

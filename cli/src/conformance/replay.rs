@@ -23,8 +23,8 @@ use super::show::read;
 use super::{Result, seconds, usage};
 
 const HELP: &str = "\
-Start the role with the flags that it had when it was recorded: what it answers depends on them. It and this program must meet in the
-same runtime directory (SOFTDOCA_RUNTIME_DIR, by default one for each user). The exit status counts what came otherwise, up to 100.
+Start the role with the flags of the recording: its responses depend on them. It must use the same runtime directory as this program
+(SOFTDOCA_RUNTIME_DIR, by default one per user). The exit status is 0 if all messages match the recording, and 1 if not.
 
 Examples:
   doca-storage conformance replay session.transcript --to 127.0.0.1:12345
@@ -105,7 +105,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Plays, and compares what comes.
+    /// Replays the recording, and compares the responses.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let interrupted = || shutdown.is_requested();

@@ -34,7 +34,7 @@ pub(super) struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Prints a report; the exit status is the number of failures.
+    /// Prints a report; the exit status is 1 if there are failures.
     pub(super) fn finish(&self, name: &str, report: &Report) -> Result<ExitCode> {
         self.show(name, report, report, &table_of(report))
     }

@@ -27,7 +27,7 @@ use super::{Result, seconds, usage};
 const CRASH_RETRIES: u32 = 60;
 
 const HELP: &str = "\
-The exit status is the number of checks that failed, up to 100.
+The exit status is 0 if all checks passed, 1 if one failed, and 2 for wrong usage.
 
 Examples:
   doca-storage conformance role target                                  this program's own target
@@ -107,7 +107,7 @@ impl From<Role> for implementation::Role {
 }
 
 impl RoleOptions {
-    /// Runs the checks; the exit status is the number of failed ones.
+    /// Runs the checks, and fails if one failed.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let role = self.role.into();
         let checks = self.chosen(role)?;

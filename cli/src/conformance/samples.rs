@@ -19,7 +19,7 @@ use super::{Result, WEEK, exit_code, seconds, usage};
 use crate::table::{self, Layout};
 
 const HELP: &str = "\
-The exit status is the number of runs that did not pass, up to 100; one whose program is not there has not passed.
+The exit status is 0 if all runs passed, 1 if one did not, and 2 for wrong usage. A run whose program is missing has not passed.
 
 Examples:
   doca-storage sdk install --prefix ~/softdoca    build the samples against it, then
@@ -52,7 +52,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Runs them: a failure where one of them did not pass.
+    /// Runs the samples, and fails if one did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let scenarios = self.chosen()?;

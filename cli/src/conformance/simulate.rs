@@ -19,12 +19,12 @@ use serde::Serialize;
 use super::Result;
 
 const HELP: &str = "\
-The real engine, superblocks and assembly of the gga_offload service run in virtual time, against simulated targets, links and an
-initiator. Processes crash and restart, links are cut, targets are unresponsive, disks lose and misdirect writes, flip bits, are
-replaced by copies and by empty ones, and whole blocks are stored in the place of others. Every read has to be linearizable or an I/O
-error that a fault explains; two current targets have to answer every I/O; every session has to begin with all that was acknowledged;
-after the last fault and a scrub, all chunks of every block have to fit each other. A seed always gives the same run. The exit status is 0 when no run has violated that; otherwise the first
-violation is printed with the fewest steps that lead to it.
+The real engine, superblocks and assembly of the gga_offload service run in virtual time, with simulated targets, links and initiator.
+Processes crash and restart, links are cut, targets are unresponsive, disks lose and misdirect writes, flip bits, and are replaced by
+old copies or empty disks, and whole blocks are stored in the place of others. Every read must be linearizable, or an I/O error
+explained by a fault; two current targets must suffice to answer every I/O; every session must start with all acknowledged writes;
+after the last fault and a scrub, the chunks of every block must be consistent. A seed always gives the same run. The exit status is 0
+if no run violated this; otherwise the first violation is printed with the fewest steps that reproduce it.
 
 Examples:
   doca-storage conformance simulate                           a minute, on all CPUs

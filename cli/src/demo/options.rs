@@ -57,8 +57,8 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub operations: Option<u32>,
 
-    /// Machines: with 2 to 4, network namespaces, where initiator and service run on the first and the targets on the others in turn, with
-    /// RDMA over TCP between them
+    /// Number of machines. With 2 to 4, these are network namespaces, with RDMA over TCP between them: initiator and service run on the
+    /// first, and the targets are distributed over the others
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=4))]
     pub hosts: u16,
 

@@ -63,8 +63,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
     pub max_connections: u32,
 
-    /// Disconnect a client that makes no progress inside a request or in reading replies for so long (in seconds, or with units such as 2m), or does not choose an export within a
-    /// quarter of that. An idle client may stay
+    /// Disconnect a client that makes no progress in a request or in reading replies for this time (in seconds, or with a unit such as 2m), or
+    /// does not choose an export within a quarter of it. Idle clients are not disconnected
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub client_timeout: Duration,
 
@@ -84,11 +84,11 @@ pub struct Flags {
     #[arg(long, requires = "listen")]
     pub insecure: bool,
 
-    /// Time (in seconds, or with units such as 2m) to wait for the service when the storage is opened
+    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds, or with units such as 2m) that I/Os wait for a service that is gone before they fail
+    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 

@@ -60,11 +60,11 @@ pub struct Flags {
     #[arg(long)]
     pub read_only: bool,
 
-    /// Time (in seconds, or with units such as 2m) to wait for the service when the storage is opened
+    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 
-    /// Time (in seconds, or with units such as 2m) that I/Os wait for a service that is gone before they fail
+    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 

@@ -61,8 +61,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub trigger_recovery_read_every_n: u32,
 
-    /// Size of the initiator's blocks, which may have any content; without it, they are as large as what is stored of
-    /// them, and must compress
+    /// Size of the initiator's blocks, which may then have any content. Without it, they have the size of the stored blocks,
+    /// and must compress
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
     pub logical_block_size: Option<u32>,
 
@@ -75,7 +75,7 @@ pub struct Flags {
     )]
     pub placement: Placement,
 
-    /// Checksum of stored blocks: what is written, and whether reads insist on one
+    /// Checksums of stored blocks: policy for writes and reads
     #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
     pub checksum: ChecksumPolicy,
 
@@ -83,16 +83,16 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
     pub degraded: Degraded,
 
-    /// With --degraded on, rebuild all of this target, whatever it holds, from the start of I/O on
+    /// With --degraded on, rebuild all of this target, regardless of its contents, starting with the first I/O
     #[arg(long, value_enum, value_name = "TARGET")]
     pub rebuild: Option<Target>,
 
-    /// When all stripes are verified and repaired while I/Os are served: off, once (from the first session on), or again and again
-    /// after so much time in service, for example 12h or 7d
+    /// Verify and repair all stripes while I/Os are served: off, once (from the first session on), or periodically, after this time in
+    /// service, for example 12h or 7d
     #[arg(long, value_name = "off|once|PERIOD", value_parser = scrub, default_value = "7d")]
     pub scrub: Scrub,
 
-    /// MiB of blocks that a scrub reads per second at most, or a size such as 512k
+    /// Maximum rate of a scrub, in MiB of blocks per second, or as a size such as 512k
     #[arg(long, value_name = "MIB", value_parser = mebibytes, default_value = "64")]
     pub scrub_rate: u64,
 
@@ -134,12 +134,12 @@ fn scrub(text: &str) -> Result<Scrub, String> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChecksumPolicy {
-    /// Written; a block without one is checked against its parity when it is read
+    /// Write checksums; verify a block without one against its parity when it is read
     #[default]
     Crc32c,
-    /// Not written, which makes the reference's bytes; what has one is checked all the same
+    /// Do not write checksums (the reference's format); still verify those of blocks that have one
     Off,
-    /// Written; a block without one is an I/O error when it is read
+    /// Write checksums; reading a block without one is an I/O error
     Require,
 }
 
@@ -158,7 +158,7 @@ impl ChecksumPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Degraded {
-    /// The session ends, as the reference's does
+    /// End the session, as the reference does
     #[default]
     Off,
     /// Continue with the two others; after a second loss, writes are I/O errors

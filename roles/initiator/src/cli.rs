@@ -53,7 +53,7 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
     pub command_channel_name: String,
 
-    /// Time (in seconds, or with units such as 2m) to wait while performing control operations
+    /// Timeout of control operations, in seconds or with a unit such as 2m
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
     pub control_timeout: Duration,
 

@@ -38,8 +38,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub original_input_data: PathBuf,
 
-    /// Size of each block, in bytes or with a unit such as 4k, a multiple of 128, in the storage as in the data, which must compress; the last block of the
-    /// data is filled up with zeros
+    /// Size of each block, both stored and of the data, in bytes or with a unit such as 4k: a multiple of 128. The data must compress;
+    /// its last block is padded with zeros
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
 
@@ -56,15 +56,15 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
     pub matrix_type: MatrixType,
 
-    /// .sbc file to create with the first halves
+    /// .sbc file to create with the data_1 chunks
     #[arg(long = "data-1", value_name = "FILE")]
     pub data_1: PathBuf,
 
-    /// .sbc file to create with the second halves
+    /// .sbc file to create with the data_2 chunks
     #[arg(long = "data-2", value_name = "FILE")]
     pub data_2: PathBuf,
 
-    /// .sbc file to create with the parity
+    /// .sbc file to create with the parity chunks
     #[arg(long, value_name = "FILE")]
     pub data_p: PathBuf,
 
