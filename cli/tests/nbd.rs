@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::nbd_client::{Client, EINVAL, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
-use crate::support::{Bench, PATIENCE, complaint, soon, text};
+use crate::support::{Bench, PATIENCE, complaint, failure, soon, text};
 use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -238,11 +238,11 @@ fn impossible_configurations_are_refused() {
     let socket = bench.path("socket");
     let file = bench.file("precious", b"precious");
     let socket = text(&socket);
-    let cases: [(&[&str], &str); 6] = [
-        (&[], "--socket"),
-        (&["--listen", "0.0.0.0:0"], "--insecure"),
-        (&["--listen", "nowhere"], "NAME:PORT"),
-        (&["--socket", text(&file)], "found a file"),
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&[], 2, "--socket"),
+        (&["--listen", "0.0.0.0:0"], 2, "--insecure"),
+        (&["--listen", "nowhere"], 2, "NAME:PORT"),
+        (&["--socket", text(&file)], 1, "found a file"),
         (
             &[
                 "--socket",
@@ -252,6 +252,7 @@ fn impossible_configurations_are_refused() {
                 "--tls-key",
                 "b",
             ],
+            2,
             "--listen",
         ),
         (
@@ -263,12 +264,13 @@ fn impossible_configurations_are_refused() {
                 "--tls-key",
                 "/no/b",
             ],
+            1,
             "/no/",
         ),
     ];
-    for (arguments, expected) in cases {
+    for (arguments, code, expected) in cases {
         let server = bench.spawn("nbd", &[&base[..], arguments].concat());
-        let said = complaint(server);
+        let said = failure(server, code);
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     // Without a service.

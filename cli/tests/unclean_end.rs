@@ -216,7 +216,7 @@ fn next_session_knows_the_lost_target() {
     interrupted(writer);
     for number in [0, 2] {
         let target = set.targets[number].as_ref().expect("it runs");
-        said(target, "session 2 ended", 1);
+        said(target, "session 2 has ", 1);
     }
     set.start(1);
     // A target may still have refused the service when its last session was ending: then this one fails, and the next does not.

@@ -215,11 +215,16 @@ pub fn document(process: Process) -> Value {
 }
 
 /// Waits for the role to fail with exit code 1; what it wrote to standard error.
-pub fn complaint(mut process: Process) -> String {
+pub fn complaint(process: Process) -> String {
+    failure(process, 1)
+}
+
+/// Waits for the role to exit with this code; its standard error.
+pub fn failure(mut process: Process, code: i32) -> String {
     let status = process.wait(soon()).expect("the role ends");
     // Its last lines may still be on their way through the pipe.
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(status.code(), Some(1), "{}", process.stderr());
+    assert_eq!(status.code(), Some(code), "{}", process.stderr());
     process.stderr()
 }
 

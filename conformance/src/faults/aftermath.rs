@@ -9,7 +9,7 @@ use super::deployment::{BLOCKS, Deployment, Running, WAITING, Work, soon};
 use deployment::process::Signal;
 
 /// Log text at the end of a session, clean or not.
-const ENDED: &str = "session 1 ended";
+const ENDED: &str = "session 1 has ";
 /// Text behind the number of completed operations in an initiator's progress line, printed each second.
 const PROGRESS: &str = " of ";
 /// Log texts of a target for a connected service and for the end of its session.
