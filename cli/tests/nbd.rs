@@ -240,7 +240,7 @@ fn impossible_configurations_are_refused() {
     let socket = text(&socket);
     let cases: [(&[&str], i32, &str); 6] = [
         (&[], 2, "--socket"),
-        (&["--listen", "0.0.0.0:0"], 2, "--insecure"),
+        (&["--listen", "0.0.0.0:0"], 1, "--insecure"),
         (&["--listen", "nowhere"], 2, "NAME:PORT"),
         (&["--socket", text(&file)], 1, "found a file"),
         (
