@@ -83,7 +83,7 @@ fn whole_blocks_are_refused_with_degraded_on() {
     let flags = "-d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 127.0.0.1:1 --data-2-storage 127.0.0.1:2 \
          --data-p-storage 127.0.0.1:3 --placement whole-blocks --degraded on";
     let output = command(flags).output().expect("a process");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("--placement whole-blocks"), "{text}");
 }

@@ -248,5 +248,5 @@ fn errors_name_missing_files_and_devices() {
         &["--execution-strategy", "read_only_data_validity_test"],
     )
     .end()
-    .failed_with(&["--storage-plain-content"]);
+    .refused_with(&["--storage-plain-content"]);
 }

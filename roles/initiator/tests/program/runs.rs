@@ -239,5 +239,5 @@ fn local_region_of_3_0_must_have_the_size_of_the_storage() {
     let args = ["--protocol", "3.0", "--local-io-region-size", "8192"];
     Initiator::start("nobody listens here", &args)
         .end()
-        .failed_with(&["--local-io-region-size"]);
+        .refused_with(&["--local-io-region-size"]);
 }

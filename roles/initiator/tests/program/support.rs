@@ -122,9 +122,18 @@ impl Ended {
 
     /// Fails the test unless the initiator exited with 1 and printed all of `parts` on standard error.
     pub fn failed_with(self, parts: &[&str]) -> Self {
+        self.exited_with(1, parts)
+    }
+
+    /// As [`failed_with`](Self::failed_with), with 2 for wrong usage.
+    pub fn refused_with(self, parts: &[&str]) -> Self {
+        self.exited_with(2, parts)
+    }
+
+    fn exited_with(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(
             self.code,
-            Some(1),
+            Some(code),
             "stdout:\n{}\nstderr:\n{}",
             self.stdout,
             self.stderr
