@@ -241,7 +241,7 @@ fn impossible_configurations_are_refused() {
     let cases: [(&[&str], i32, &str); 6] = [
         (&[], 2, "--socket"),
         (&["--listen", "0.0.0.0:0"], 1, "--insecure"),
-        (&["--listen", "nowhere"], 2, "NAME:PORT"),
+        (&["--listen", "nowhere"], 1, "NAME:PORT"),
         (&["--socket", text(&file)], 1, "found a file"),
         (
             &[
