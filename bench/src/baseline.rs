@@ -89,7 +89,7 @@ pub struct Change {
     pub change: f64,
     /// Least and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
     pub spread: Option<[f64; 2]>,
-    /// What that says.
+    /// Interpretation of the change.
     pub trend: Trend,
 }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use deployment::implementation::Usage;
 use deployment::implementation::{Implementation, Role};
 use deployment::process::{Process, Signal};
-use deployment::sandbox::Sandbox;
 use serde::Deserialize;
 
 use super::Error;
@@ -73,13 +72,8 @@ pub fn measure_file(
     (file, flush): (&Path, bool),
 ) -> Result<Figures, Error> {
     let session = Session {
-        cast,
-        point,
-        operations,
-        cpus,
-        sandbox: Sandbox::new()?,
         backing: Some((file, flush)),
-        tallies: None,
+        ..Session::new(cast, point, operations, cpus)?
     };
     let ended = session.run()?;
     if flush {
@@ -100,15 +94,7 @@ pub fn measure(
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let session = Session {
-        cast,
-        point,
-        operations,
-        cpus,
-        sandbox: Sandbox::new()?,
-        backing: None,
-        tallies: None,
-    };
+    let session = Session::new(cast, point, operations, cpus)?;
     let ended = session.run()?;
     let mut figures = parse(&ended.stdout, point)?;
     let [initiator, service, targets] = ended
@@ -250,15 +236,7 @@ pub(crate) fn with_front_end(
     front_end: Command,
     load: impl FnOnce(Process) -> Result<(Process, Figures), Error>,
 ) -> Result<Figures, Error> {
-    let session = Session {
-        cast,
-        point,
-        operations: 0,
-        cpus,
-        sandbox: Sandbox::new()?,
-        backing: None,
-        tallies: None,
-    };
+    let session = Session::new(cast, point, 0, cpus)?;
     let (service, targets) = session.start()?;
     let channel = session.sandbox.channel();
     let front_end = session.sandbox.initiator(front_end, channel);
@@ -280,15 +258,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 ///
 /// A role cannot be started, or has ended early.
 pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
-    let session = Session {
-        cast,
-        point: Point::ZERO_COPY_READ,
-        operations: u32::MAX.into(),
-        cpus,
-        sandbox: Sandbox::new()?,
-        backing: None,
-        tallies: None,
-    };
+    let session = Session::new(cast, Point::ZERO_COPY_READ, u32::MAX.into(), cpus)?;
     let (service, mut targets) = session.start()?;
     let initiator = Process::spawn("initiator", session.initiator()?)?;
     std::thread::sleep(SETTLED);
@@ -328,15 +298,7 @@ pub fn after_pause(
     point: Point,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let session = Session {
-        cast,
-        point,
-        operations: 0,
-        cpus,
-        sandbox: Sandbox::new()?,
-        backing: None,
-        tallies: None,
-    };
+    let session = Session::new(cast, point, 0, cpus)?;
     let (service, targets) = session.start()?;
     let mut command = Command::new(program);
     session

@@ -87,7 +87,7 @@ pub enum Verdict {
     Fail,
     /// The bare ring was so slow that no figure means anything.
     Void,
-    /// What was measured holds, and something was not measured.
+    /// All measured bars hold, and at least one was not measured.
     Incomplete,
 }
 

@@ -162,6 +162,16 @@ impl Sandbox {
         self.directory.path().join(name)
     }
 
+    /// Opens the log `NAME.log` for appending; creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn log(&self, name: &str) -> io::Result<fs::File> {
+        let path = self.path(&format!("{name}.log"));
+        fs::File::options().create(true).append(true).open(path)
+    }
+
     /// Keeps the directory for inspection and returns its path.
     pub fn keep(self) -> PathBuf {
         self.directory.keep()

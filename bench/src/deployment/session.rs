@@ -43,7 +43,25 @@ pub(super) struct Ended {
     pub(super) cpu: [Duration; 3],
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// A session in a new sandbox, with targets in memory.
+    pub(super) fn new(
+        cast: &'a Cast,
+        point: Point,
+        operations: u64,
+        cpus: &'a [usize],
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            cast,
+            point,
+            operations,
+            cpus,
+            sandbox: Sandbox::new()?,
+            backing: None,
+            tallies: None,
+        })
+    }
+
     /// Targets and service, ready for an initiator.
     pub(super) fn start(&self) -> Result<(Process, Vec<Process>), Error> {
         let names = self.point.layout.targets();
@@ -377,15 +395,10 @@ fn session(
     cpus: &[usize],
 ) -> Result<([Tally; 3], Figures), Error> {
     let session = Session {
-        cast,
-        point,
-        operations,
-        cpus,
-        sandbox: Sandbox::new()?,
-        backing: None,
         tallies: Some(Tallies {
             directory: tempfile::tempdir()?,
         }),
+        ..Session::new(cast, point, operations, cpus)?
     };
     let ended = session.run()?;
     let tally = |role| match &session.tallies {

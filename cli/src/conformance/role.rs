@@ -243,7 +243,7 @@ pub(super) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
     }
     match status.code() {
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
-        None => Err(format!("expected the checks to come to an end: {status}").into()),
+        None => Err(format!("expected the checks to exit with a code, got {status}").into()),
     }
 }
 

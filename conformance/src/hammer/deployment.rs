@@ -1,6 +1,5 @@
 //! The roles of one deployment, which are started, hit by faults and restarted.
 
-use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -116,7 +115,7 @@ impl<'a> Deployment<'a> {
             .args(["--block-size", &block_size.to_string()])
             .args(["--idle-timeout", TARGET_IDLE_TIMEOUT])
             .args(["--sessions", "forever"]);
-        let log = self.log(name)?;
+        let log = self.sandbox.log(name)?;
         let process = Process::spawn_logged(name, command, log)?;
         if let Err(why) = process.wait_until_listening(port, self.settings.limit, || false) {
             return Err(process.failed(&why.to_string()).into());
@@ -164,7 +163,7 @@ impl<'a> Deployment<'a> {
             }
         }
         let name = format!("service-{}", self.starts);
-        let log = self.log(&name)?;
+        let log = self.sandbox.log(&name)?;
         self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, log)?;
         process.wait_for("waited for the initiator", self.settings.limit, |line| {
@@ -172,12 +171,6 @@ impl<'a> Deployment<'a> {
         })?;
         self.service = Some(process);
         Ok(())
-    }
-
-    /// A log that is written on where it was.
-    pub(super) fn log(&self, name: &str) -> Result<File, Wrong> {
-        let path = self.sandbox.path(&format!("{name}.log"));
-        Ok(File::options().create(true).append(true).open(path)?)
     }
 
     pub(super) fn service(&self) -> Option<&Process> {

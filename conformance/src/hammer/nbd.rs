@@ -196,7 +196,7 @@ struct Client {
     buffer: Vec<u8>,
 }
 
-/// What a client does.
+/// Task of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Write each of its blocks once.
@@ -640,7 +640,7 @@ impl Run<'_, '_> {
             .args(["--reconnect-timeout", RECONNECT_TIMEOUT])
             .args(["--output", "json", "--socket"])
             .arg(&self.clients.shared.socket);
-        let log = self.deployment.log("front_end")?;
+        let log = self.deployment.sandbox.log("front_end")?;
         let mut process = Process::spawn_logged("front end", command, log)?;
         process.wait_for("was listening", self.hammer.settings.limit, |line| {
             line.contains("Serving ").then_some(())

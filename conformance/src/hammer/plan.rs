@@ -22,7 +22,7 @@ pub enum Victim {
     FrontEnd,
 }
 
-/// What reads and writes while faults are injected.
+/// Kind of load while faults are injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadKind {
     /// The initiator of a service.

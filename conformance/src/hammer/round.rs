@@ -437,7 +437,7 @@ impl<'a> Sessions<'a> {
         };
         let mut command = (self.actors.load)(&load);
         deployment.sandbox.place(&mut command);
-        let log = deployment.log("load")?;
+        let log = deployment.sandbox.log("load")?;
         Ok(Running {
             process: Process::spawn_logged("load", command, log)?,
             session: self.number,
@@ -542,7 +542,8 @@ impl<'a> Sessions<'a> {
         };
         let mut command = (self.actors.intruder)(&intruder);
         deployment.sandbox.place(&mut command);
-        let process = Process::spawn_logged("intruder", command, deployment.log("intruder")?)?;
+        let process =
+            Process::spawn_logged("intruder", command, deployment.sandbox.log("intruder")?)?;
         end_of(process, self.settings.limit).during("intruder")?;
         Ok(())
     }

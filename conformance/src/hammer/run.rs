@@ -30,7 +30,7 @@ const WARM_UP: u32 = 8;
 pub struct Settings {
     /// The programs under test.
     pub implementation: Implementation,
-    /// What reads and writes.
+    /// The load.
     pub load: LoadKind,
     /// The layouts, which are tested in sequence.
     pub layouts: Vec<Layout>,

@@ -77,14 +77,14 @@ impl FromStr for Condition {
     }
 }
 
-/// What becomes of a frame.
+/// Treatment of a frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It is passed on.
+    /// Forwarded.
     Pass,
-    /// It is kept until it is due.
+    /// Queued until its delay has passed.
     Delayed,
-    /// It is lost.
+    /// Dropped.
     Lost,
 }
 

@@ -106,7 +106,7 @@ impl<'a> Deployment<'a> {
             .args(["--idle-timeout", TARGET_IDLE_TIMEOUT])
             .args(["--sessions", "forever"]);
         let command = self.sandbox.on_machine_of_target(index, command);
-        let process = Process::spawn_logged(name, command, self.log(name)?)?;
+        let process = Process::spawn_logged(name, command, self.sandbox.log(name)?)?;
         if let Err(why) = process.wait_until_listening(port, self.settings.limit, || false) {
             return Err(process.failed(&why.to_string()).into());
         }
@@ -136,18 +136,12 @@ impl<'a> Deployment<'a> {
         }
         let name = format!("service-{}", self.starts);
         self.service_log = self.sandbox.path(&format!("{name}.log"));
-        let mut process = Process::spawn_logged("service", command, self.log(&name)?)?;
+        let mut process = Process::spawn_logged("service", command, self.sandbox.log(&name)?)?;
         process.wait_for("waited for the initiator", self.settings.limit, |line| {
             line.contains("waiting for the initiator").then_some(())
         })?;
         self.service = Some(process);
         Ok(())
-    }
-
-    fn log(&self, name: &str) -> Result<fs::File, Wrong> {
-        let path = self.sandbox.path(&format!("{name}.log"));
-        let file = fs::File::options().create(true).append(true).open(path)?;
-        Ok(file)
     }
 
     /// An initiator that validates all it reads.

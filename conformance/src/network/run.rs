@@ -186,7 +186,7 @@ fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wron
 enum Tolerance {
     /// None.
     None,
-    /// Those that are being set up: a service that has accepted a target needs it until I/Os begin.
+    /// Sessions during set-up: a service that has accepted a target needs it until I/Os begin.
     SetUp,
     /// All: the storage has no redundancy, or its service was killed.
     All,

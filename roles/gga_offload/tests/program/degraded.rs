@@ -41,23 +41,6 @@ fn write(deployment: &mut Deployment, content: &[u8], expected: ErrorCode) {
     }
 }
 
-/// Reads blocks one by one, and compares them.
-fn expect(deployment: &mut Deployment, content: &[u8]) {
-    let initiator = &mut deployment.initiator;
-    initiator
-        .memory
-        .fill(0, content.len(), 0xee)
-        .expect("inside");
-    for (block, expected) in content.chunks(STORED).enumerate() {
-        assert_eq!(
-            initiator.io(Read, block as u64, 1),
-            ErrorCode::SUCCESS,
-            "block {block}"
-        );
-        assert_eq!(initiator.block(block as u64), expected, "block {block}");
-    }
-}
-
 /// Reads blocks one by one: each is an error without data.
 fn expect_errors(deployment: &mut Deployment, blocks: u64) {
     let initiator = &mut deployment.initiator;
@@ -98,10 +81,10 @@ fn target_that_fails_to_write_is_detached_and_io_continues() {
         };
         let mut deployment = deployment(&empty(), "", &[(target, fault)]);
         write(&mut deployment, &old, ErrorCode::SUCCESS);
-        expect(&mut deployment, &old);
+        deployment.expect_content(&old);
         write(&mut deployment, &new[..2 * STORED], ErrorCode::SUCCESS);
         let now = [&new[..2 * STORED], &old[2 * STORED..]].concat();
-        expect(&mut deployment, &now);
+        deployment.expect_content(&now);
         let end = deployment.end();
         // Blocks 5, 6 and 7 of the first pass, 0 and 1 of the second.
         assert_eq!(redundancy(&end, target), ("degraded", 1, 5), "{name}");
@@ -141,8 +124,8 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
             "--trigger-recovery-read-every-n 1",
             &[(target, fault)],
         );
-        expect(&mut deployment, &content);
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
+        deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(redundancy(&end, target), ("healthy", 0, 0), "{name}");
         assert_eq!(
@@ -167,7 +150,7 @@ fn unresponsive_target_is_detached() {
     let writes = |target: usize| {
         let mut writing = deployment(&empty(), "--control-timeout 3", &[(target, silent)]);
         write(&mut writing, &content, ErrorCode::SUCCESS);
-        expect(&mut writing, &content);
+        writing.expect_content(&content);
         let end = writing.end();
         assert_eq!(
             redundancy(&end, target),
@@ -180,7 +163,7 @@ fn unresponsive_target_is_detached() {
     let reads = |target: usize| {
         let args = "--control-timeout 3 --trigger-recovery-read-every-n 1";
         let mut reading = deployment(&stripes.0, args, &[(target, silent)]);
-        expect(&mut reading, &content);
+        reading.expect_content(&content);
         let end = reading.end();
         let name = NAMES[target];
         assert_eq!(redundancy(&end, target), ("degraded", 1, 0), "{name}");
@@ -232,7 +215,7 @@ fn two_failed_chunk_reads_are_an_error_of_that_block() {
         };
         let mut deployment = deployment(&stripes.0, "", &[(one, fail), (other, fail)]);
         expect_errors(&mut deployment, 1);
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(redundancy(&end, one), ("healthy", 0, 0));
         assert_eq!(end.statistics["failed_count"], 1);
@@ -259,7 +242,7 @@ fn blocks_without_checksum_are_read_from_two_chunks_unless_checksums_are_require
             if policy == "require" {
                 expect_errors(&mut deployment, BLOCKS - 1);
             } else {
-                expect(&mut deployment, &content);
+                deployment.expect_content(&content);
             }
             let end = deployment.end();
             assert_eq!(redundancy(&end, target), ("degraded", 1, 1));

@@ -32,22 +32,6 @@ fn write(deployment: &mut Deployment, content: &[u8], from: u64, blocks: u64) {
     }
 }
 
-fn expect(deployment: &mut Deployment, content: &[u8]) {
-    let initiator = &mut deployment.initiator;
-    initiator
-        .memory
-        .fill(0, content.len(), 0xee)
-        .expect("inside");
-    for (block, expected) in content.chunks(STORED).enumerate() {
-        assert_eq!(
-            initiator.io(Read, block as u64, 1),
-            ErrorCode::SUCCESS,
-            "block {block}"
-        );
-        assert_eq!(initiator.block(block as u64), expected, "block {block}");
-    }
-}
-
 #[test]
 fn empty_replacement_target_is_rebuilt_during_io() {
     let old = text(BLOCKS, STORED);
@@ -62,13 +46,13 @@ fn empty_replacement_target_is_rebuilt_during_io() {
             let mut deployment = Deployment::with(&stripes.0, &args, faults, 1);
             write(&mut deployment, &old, 0, BLOCKS);
             deployment.last_content_of(target);
-            expect(&mut deployment, &old);
+            deployment.expect_content(&old);
             deployment.replace(target, empty(), Fault::None);
             deployment.wait_for_log(&format!("storage target {name} is online"));
             write(&mut deployment, &new, 0, BLOCKS / 2);
             deployment.wait_for_log(&format!("storage target {name} is up to date"));
             let now = [&new[..new.len() / 2], &old[old.len() / 2..]].concat();
-            expect(&mut deployment, &now);
+            deployment.expect_content(&now);
             let end = deployment.end();
             assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
             assert_eq!(end.statistics["redundancy"]["missed_stripes"], 0);
@@ -100,11 +84,11 @@ fn rebuilt_target_covers_another_failure() {
         deployment.replace(first, empty(), Fault::None);
         deployment.wait_for_log(&format!("{} is up to date", NAMES[first]));
         write(&mut deployment, &content, 0, 1);
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         deployment.last_content_of(second);
         deployment.replace(second, empty(), Fault::None);
         deployment.wait_for_log(&format!("{} is up to date", NAMES[second]));
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy");
         assert!(Stripes(end.halves) == Stripes::of(&content, Checksum::Crc32c));
@@ -128,7 +112,7 @@ fn every_replacement_target_persists_its_own_superblock() {
         deployment.last_content_of(target);
         deployment.replace_keeping(target, empty(), Fault::None, keeps);
         deployment.wait_for_log(&format!("storage target {name} is up to date"));
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
         let expected = Stripes::of(&content, Checksum::Crc32c);
@@ -193,9 +177,9 @@ fn discarded_target_is_rebuilt_completely() {
         halves[target] = Stripes::of(&older, Checksum::Crc32c).0[target].clone();
         let args = format!("--degraded on --rebuild {name}");
         let mut deployment = Deployment::start(&halves, &args);
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         deployment.wait_for_log(&format!("{name} is up to date"));
-        expect(&mut deployment, &content);
+        deployment.expect_content(&content);
         let end = deployment.end();
         assert!(Stripes(end.halves) == stripes, "what {name} holds");
         assert_eq!(end.statistics["redundancy"]["rebuilt_stripes"], BLOCKS);

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use ::deployment::process::Process;
 use conformance::target::{Fault, Script, ScriptedTarget};
+use doca::ErrorCode;
+use wire::io_message::IoMessageType;
 
 #[allow(unused_imports, reason = "every test file uses a part of this")]
 pub use initiator::{Initiator, TAIL};
@@ -76,6 +78,23 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// Reads blocks one by one from block 0, and compares them with `content`.
+    pub fn expect_content(&mut self, content: &[u8]) {
+        let initiator = &mut self.initiator;
+        initiator
+            .memory
+            .fill(0, content.len(), 0xee)
+            .expect("inside");
+        for (block, expected) in content.chunks(2 * HALF).enumerate() {
+            assert_eq!(
+                initiator.io(IoMessageType::Read, block as u64, 1),
+                ErrorCode::SUCCESS,
+                "block {block}"
+            );
+            assert_eq!(initiator.block(block as u64), expected, "block {block}");
+        }
+    }
+
     /// Starts targets with these contents, and a service with these further flags.
     pub fn start(halves: &[Vec<u8>; 3], args: &str) -> Self {
         Self::with(halves, args, [Fault::None; 3], 1)

@@ -1,7 +1,6 @@
 //! The target as a process: flags, exit codes, control channel, signals.
 
 use crate::support;
-use std::io::Read as _;
 
 use crate::support::{Exit, command, cpu, start};
 use bytes::Bytes;
@@ -9,26 +8,7 @@ use rustix::process::Signal;
 use wire::control::{InitStorage, Payload, StorageDetails};
 
 fn run(args: &str) -> Exit {
-    let mut child = command(args).spawn().expect("started");
-    let status = child.wait().expect("waited");
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    child
-        .stdout
-        .take()
-        .expect("piped")
-        .read_to_string(&mut stdout)
-        .expect("readable");
-    child
-        .stderr
-        .take()
-        .expect("piped")
-        .read_to_string(&mut stderr)
-        .expect("readable");
-    Exit {
-        status,
-        stdout,
-        stderr,
-    }
+    support::run_to_exit(command(args))
 }
 
 #[test]
