@@ -17,7 +17,7 @@ pub(crate) use task::{CompletionCallback, NO_DATA, TaskCell, TaskTable, completi
 
 use crate::error::call;
 use crate::pe::{EventQueue, Pe, PeInner};
-use crate::slots::{CompletionHandler, SlotTasks, Slots};
+use crate::slots::{BuffersOf, CompletionHandler, SlotTasks, Slots};
 use crate::{Buf, Error, ErrorCode, Event, Result};
 
 /// Time that a context gets to become idle and to deliver its control messages before its handle gives up.
@@ -188,14 +188,14 @@ impl<T: Object> Context<T> {
     ///
     /// # Safety
     ///
-    /// `allocate` returns a task for a buf, just allocated from this context, whose callbacks are those of `H`, with
-    /// the worker of the engine.
+    /// `allocate` returns a task for the buffers of a slot, just allocated from this context, whose callbacks are those
+    /// of `H`, with the worker of the engine.
     pub(crate) unsafe fn adopt_slots<H: CompletionHandler>(
         &self,
         operation: &'static str,
-        slots: &Slots<H::State>,
+        slots: &Slots<H::State, H::Buffers>,
         task: usize,
-        allocate: impl FnMut(*mut sys::doca_buf) -> Result<*mut sys::doca_task>,
+        allocate: impl FnMut(&BuffersOf<H>) -> Result<*mut sys::doca_task>,
     ) -> Result<()> {
         slots.check(operation, self.queue(), task)?;
         // First: tasks are freed when only some can be allocated.

@@ -46,7 +46,7 @@
 //!   objects belong to the thread that created them.
 //! * A [`Task`] is allocated once and submitted repeatedly. It keeps its bufs; its context owns the C object. After the
 //!   context was stopped, [`Task::submit`] returns [`ErrorCode::BAD_STATE`].
-//! * A [`Slot`] is a buffer with its tasks. Submitting it gives it away, and the completion gives it back to a
+//! * A [`Slot`] is a buffer, or two, with its tasks. Submitting it gives it away, and the completion gives it back to a
 //!   [`CompletionHandler`]: for loops in which nothing may be checked or looked up per task.
 //! * A context is stopped by `stop()`, which reports errors, or by dropping it, which logs them.
 //!
@@ -93,5 +93,8 @@ pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Completion, Event, Pe, PeStats, Polled};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
-pub use slots::{CompletionHandler, Refused, Slot, SlotIter, Slots, TASKS_PER_SLOT, WorkerPe};
+pub use slots::{
+    Buffers, CompletionHandler, OneBuffer, Refused, Slot, SlotIter, Slots, TASKS_PER_SLOT,
+    TwoBuffers, WorkerPe,
+};
 pub use sync_event::{RemoteSyncEvent, SyncEvent, SyncEventBuilder, SyncEventContext};

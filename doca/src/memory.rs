@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use doca_sys as sys;
 pub use region::MemoryRegion;
-pub(crate) use shared_bytes::load as load_shared;
+pub(crate) use shared_bytes::{load as load_shared, store as store_shared};
 
 use crate::device::non_null;
 use crate::error::call;
@@ -256,6 +256,10 @@ impl Mmap {
     /// imported map. Not for access: it is needed by protocols that refer to memory by address.
     pub fn base_address(&self) -> u64 {
         self.inner.base as u64
+    }
+
+    pub(crate) fn base(&self) -> *mut c_void {
+        self.inner.base
     }
 
     /// The memory of a map created by [`register`](Self::register); `None` for an imported one.

@@ -14,7 +14,7 @@ use crate::context::{
 };
 use crate::device::non_null;
 use crate::error::call;
-use crate::slots::{CompletionHandler, HandlerConf};
+use crate::slots::{CompletionHandler, HandlerConf, OneBuffer, TwoBuffers};
 use crate::{Access, Device, Error, ErrorCode, Pe, Result};
 
 /// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
@@ -37,6 +37,8 @@ pub struct RdmaBuilder {
 struct RdmaHandlers {
     receive: Option<HandlerConf<sys::doca_rdma_task_receive>>,
     send: Option<HandlerConf<sys::doca_rdma_task_send>>,
+    read: Option<HandlerConf<sys::doca_rdma_task_read>>,
+    write: Option<HandlerConf<sys::doca_rdma_task_write>>,
 }
 
 /// Number of tasks of each kind.
@@ -121,15 +123,29 @@ impl RdmaBuilder {
 
     /// Sets the handler of receive tasks, which are those of [slots](Rdma::receive_into) then. The engine must be that of
     /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
-    pub fn receive_handler<H: CompletionHandler>(mut self) -> Self {
+    pub fn receive_handler<H: CompletionHandler<Buffers = OneBuffer>>(mut self) -> Self {
         self.handlers.receive = Some(HandlerConf::of::<H>());
         self
     }
 
     /// Sets the handler of send tasks, which are those of [slots](Rdma::send_from) then. The engine must be that of a
     /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
-    pub fn send_handler<H: CompletionHandler>(mut self) -> Self {
+    pub fn send_handler<H: CompletionHandler<Buffers = OneBuffer>>(mut self) -> Self {
         self.handlers.send = Some(HandlerConf::of::<H>());
+        self
+    }
+
+    /// Sets the handler of read tasks, which are those of [slots](Rdma::read_into) then. The engine must be that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn read_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
+        self.handlers.read = Some(HandlerConf::of::<H>());
+        self
+    }
+
+    /// Sets the handler of write tasks, which are those of [slots](Rdma::write_from) then. The engine must be that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn write_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
+        self.handlers.write = Some(HandlerConf::of::<H>());
         self
     }
 
@@ -227,6 +243,12 @@ impl Rdma {
         if let Some(handler) = handlers.send {
             handler.check_worker("doca_rdma_task_send_set_conf", pe)?;
         }
+        if let Some(handler) = handlers.read {
+            handler.check_worker("doca_rdma_task_read_set_conf", pe)?;
+        }
+        if let Some(handler) = handlers.write {
+            handler.check_worker("doca_rdma_task_write_set_conf", pe)?;
+        }
         let mut rdma = ptr::null_mut();
         // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
@@ -271,8 +293,8 @@ impl Rdma {
                 doca_rdma_task_receive_set_conf: receive, handlers.receive;
                 doca_rdma_task_send_set_conf: send, handlers.send;
                 doca_rdma_task_send_imm_set_conf: send_immediate;
-                doca_rdma_task_read_set_conf: read;
-                doca_rdma_task_write_set_conf: write;
+                doca_rdma_task_read_set_conf: read, handlers.read;
+                doca_rdma_task_write_set_conf: write, handlers.write;
                 doca_rdma_task_write_imm_set_conf: write_immediate;
                 doca_rdma_task_atomic_cmp_swp_set_conf: compare_swap;
                 doca_rdma_task_atomic_fetch_add_set_conf: fetch_add;

@@ -1,9 +1,10 @@
-//! Slots: tasks and their buffer behind a handle that costs nothing to submit and to get back.
+//! Slots: tasks and their buffers behind a handle that costs nothing to submit and to get back.
 
 use std::any::TypeId;
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
 use std::fmt;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use doca_sys as sys;
 
 use crate::context::CompletionCallback;
-use crate::memory::load_shared;
+use crate::memory::{load_shared, store_shared};
 use crate::pe::{DeferredCompletion, EventQueue};
 use crate::{Buf, BufInventory, Error, ErrorCode, Mmap, Pe, Result};
 
@@ -24,6 +25,8 @@ pub trait CompletionHandler: 'static {
     type Worker: 'static;
     /// State of each slot. Up to 16 bytes fit into the slot's cache line.
     type State: 'static;
+    /// Buffers of each slot.
+    type Buffers: Buffers;
 
     /// Called inside of [`WorkerPe::progress`] with the slot, which is idle again. A slot that is dropped here is not
     /// used any more.
@@ -31,7 +34,7 @@ pub trait CompletionHandler: 'static {
     /// As this is called through C functions, a panic aborts the process.
     fn completed(
         worker: &mut Self::Worker,
-        slot: Slot<Self::State>,
+        slot: Slot<Self::State, Self::Buffers>,
         result: std::result::Result<(), ErrorCode>,
     );
 }
@@ -42,7 +45,7 @@ pub trait CompletionHandler: 'static {
 /// engine.
 ///
 /// ```
-/// use doca::{CompletionHandler, ErrorCode, Slot, WorkerPe};
+/// use doca::{CompletionHandler, ErrorCode, OneBuffer, Slot, WorkerPe};
 ///
 /// #[derive(Default)]
 /// struct Receiver {
@@ -54,6 +57,7 @@ pub trait CompletionHandler: 'static {
 /// impl CompletionHandler for Received {
 ///     type Worker = Receiver;
 ///     type State = ();
+///     type Buffers = OneBuffer;
 ///
 ///     fn completed(receiver: &mut Receiver, mut slot: Slot<()>, result: Result<(), ErrorCode>) {
 ///         if result.is_ok() {
@@ -135,27 +139,112 @@ enum Phase {
     Completed,
 }
 
-/// What a [`Slot`] and the user data of its tasks point to: one cache line, if the state has at most 16 bytes.
-#[repr(C, align(64))]
-struct SlotCell<U> {
-    /// Null for tasks that the slot does not have, or not any more.
-    tasks: [Cell<*mut sys::doca_task>; TASKS_PER_SLOT],
-    buf: *mut sys::doca_buf,
-    /// Start of the buffer, which has `len` bytes.
-    bytes: *const u8,
-    pool: *const Pool<U>,
-    len: u32,
-    phase: Cell<Phase>,
-    /// Belongs to the [`Slot`], while there is one.
-    state: UnsafeCell<U>,
+/// Number and kind of a slot's buffers: [`OneBuffer`] or [`TwoBuffers`].
+pub trait Buffers: sealed::Buffers {}
+
+mod sealed {
+    use doca_sys as sys;
+
+    pub trait Buffers: 'static {
+        /// Part of a slot.
+        type OfSlot;
+        /// Part shared by all slots of a pool.
+        type OfPool;
+    }
+
+    /// The buffer of a slot.
+    pub struct OneOfSlot {
+        pub buf: *mut sys::doca_buf,
+        /// Start of the buffer.
+        pub bytes: *mut u8,
+    }
+
+    /// The addresses of a memory map, which may be those of another process.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Area {
+        pub base: *mut std::ffi::c_void,
+        pub len: usize,
+    }
 }
 
-const _: () = assert!(mem::size_of::<SlotCell<[u64; 2]>>() == 64);
+use sealed::Area;
+pub(crate) use sealed::OneOfSlot;
+
+/// Each slot has a buffer of the same length, at a fixed place in memory of this process: for messages.
+#[derive(Debug)]
+pub enum OneBuffer {}
+
+/// Each slot has two buffers, whose ranges are set before a task is submitted: for transfers between the memory maps
+/// with the numbers [`LOCAL`](Self::LOCAL) and [`REMOTE`](Self::REMOTE).
+#[derive(Debug)]
+pub enum TwoBuffers {}
+
+impl TwoBuffers {
+    /// Number of the buffer in memory of this process.
+    pub const LOCAL: usize = 0;
+    /// Number of the buffer in the peer's memory.
+    pub const REMOTE: usize = 1;
+}
+
+impl Buffers for OneBuffer {}
+impl Buffers for TwoBuffers {}
+
+impl sealed::Buffers for OneBuffer {
+    type OfSlot = OneOfSlot;
+    /// Length of each buffer in bytes.
+    type OfPool = usize;
+}
+
+impl sealed::Buffers for TwoBuffers {
+    type OfSlot = [*mut sys::doca_buf; 2];
+    type OfPool = [Area; 2];
+}
+
+/// The buffers of a slot of the type that `H` handles.
+pub(crate) type BuffersOf<H> = <<H as CompletionHandler>::Buffers as sealed::Buffers>::OfSlot;
+
+impl Area {
+    fn of(mmap: &Mmap) -> Self {
+        Self {
+            base: mmap.base(),
+            len: usize::try_from(mmap.len()).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// The address of `len` bytes at `offset`, if they are inside.
+    #[inline(always)]
+    fn address(&self, offset: u64, len: usize) -> Option<*mut c_void> {
+        // `usize` has 64 bits where it matters; elsewhere the comparison fails as it should.
+        let (all, wanted) = (self.len as u64, len as u64);
+        if wanted <= all && offset <= all - wanted {
+            // Wrapping: the address may belong to another process.
+            Some(self.base.wrapping_byte_add(offset as usize))
+        } else {
+            None
+        }
+    }
+}
+
+/// What a [`Slot`] and the user data of its tasks point to: one cache line, if the state has at most 16 bytes.
+#[repr(C, align(64))]
+struct SlotCell<U, B: Buffers> {
+    /// Null for tasks that the slot does not have, or not any more.
+    tasks: [Cell<*mut sys::doca_task>; TASKS_PER_SLOT],
+    buffers: B::OfSlot,
+    pool: *const Pool<U, B>,
+    phase: Cell<Phase>,
+    /// Belongs to the [`Slot`], which drops it.
+    state: UnsafeCell<ManuallyDrop<U>>,
+}
+
+const _: () = assert!(mem::size_of::<SlotCell<[u64; 2], OneBuffer>>() == 64);
+const _: () = assert!(mem::size_of::<SlotCell<[u64; 2], TwoBuffers>>() == 64);
 
 /// The memory of slots. Alive as long as there is a slot, idle or in flight, or a context with a task of one.
-struct Pool<U> {
-    cells: Box<[SlotCell<U>]>,
-    /// Keep the buffers' memory map.
+struct Pool<U, B: Buffers> {
+    cells: Box<[SlotCell<U, B>]>,
+    buffers: B::OfPool,
+    /// Keep the buffers' memory maps: one for each buffer of each slot, in order.
     bufs: Box<[Buf]>,
     queue: Rc<EventQueue>,
 }
@@ -166,7 +255,7 @@ pub(crate) trait SlotTasks {
     fn free_idle(&self, task: usize);
 }
 
-impl<U> SlotTasks for Pool<U> {
+impl<U, B: Buffers> SlotTasks for Pool<U, B> {
     fn free_idle(&self, task: usize) {
         for cell in &self.cells {
             if cell.phase.get() != Phase::InFlight(task as u8) {
@@ -180,9 +269,10 @@ impl<U> SlotTasks for Pool<U> {
     }
 }
 
-/// An idle slot: a buffer with up to [`TASKS_PER_SLOT`] tasks, of which one at a time is in flight.
+/// An idle slot: one buffer or [two](TwoBuffers) with up to [`TASKS_PER_SLOT`] tasks, of which one at a time is in
+/// flight.
 ///
-/// It is the only access to the buffer. [`submit`](Self::submit) gives it to the device, and the
+/// It is the only access to the buffers. [`submit`](Self::submit) gives it to the device, and the
 /// [handler](CompletionHandler) of the task gets it back. So there is no task that is submitted twice, and no buffer
 /// that is changed in flight:
 ///
@@ -200,7 +290,30 @@ impl<U> SlotTasks for Pool<U> {
 /// }
 /// ```
 ///
-/// A slot belongs to the thread of its contexts, and the number of a task is checked by the compiler:
+/// ```compile_fail,E0382
+/// use doca::TwoBuffers;
+///
+/// fn moved_in_flight(mut slot: doca::Slot<(), TwoBuffers>) {
+///     let _ = slot.submit::<0>();
+///     let _ = slot.set_range::<{ TwoBuffers::LOCAL }>(0, 64);
+/// }
+/// ```
+///
+/// A buffer for messages stays where it is, and transfers have no bytes to look at:
+///
+/// ```compile_fail,E0599
+/// fn moved(mut slot: doca::Slot<()>) {
+///     let _ = slot.set_range::<0>(0, 64);
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn read(slot: doca::Slot<(), doca::TwoBuffers>) {
+///     let _ = slot.read(&mut [0; 64]);
+/// }
+/// ```
+///
+/// A slot belongs to the thread of its contexts, and the numbers of tasks and buffers are checked by the compiler:
 ///
 /// ```compile_fail,E0277
 /// fn elsewhere(slot: doca::Slot<()>) {
@@ -215,35 +328,59 @@ impl<U> SlotTasks for Pool<U> {
 /// # fn main() { let _ = third_of_two as fn(_); }
 /// ```
 ///
-/// A slot that is dropped is not used any more; its tasks are freed with their contexts. A slot that is forgotten leaks
-/// the memory of its pool, and nothing else.
-pub struct Slot<U> {
-    cell: NonNull<SlotCell<U>>,
+/// ```compile_fail,E0080
+/// fn third_buffer_of_two(mut slot: doca::Slot<(), doca::TwoBuffers>) {
+///     let _ = slot.set_data::<2>(0, 64);
+/// }
+/// # fn main() { let _ = third_buffer_of_two as fn(_); }
+/// ```
+///
+/// A slot that is dropped drops its state and is not used any more; its tasks are freed with their contexts. A slot that
+/// is forgotten leaks its state and the memory of its pool, and nothing else.
+pub struct Slot<U, B: Buffers = OneBuffer> {
+    cell: NonNull<SlotCell<U, B>>,
 }
+
+// As it is with one word: an optional slot has no more.
+const _: () = assert!(mem::size_of::<Option<Slot<(), TwoBuffers>>>() == mem::size_of::<usize>());
 
 /// A slot whose task was not submitted, and the reason.
 #[derive(Debug)]
-pub struct Refused<U> {
+pub struct Refused<U, B: Buffers = OneBuffer> {
     /// The slot.
-    pub slot: Slot<U>,
+    pub slot: Slot<U, B>,
     /// [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted. [`ErrorCode::BAD_STATE`]: the
     /// slot has no such task, or the context is not running or was destroyed.
     pub code: ErrorCode,
 }
 
-impl<U> Slot<U> {
+impl<U, B: Buffers> Slot<U, B> {
     /// # Safety
     ///
-    /// The cell is idle, no other `Slot` refers to it, and its reference to the pool is passed on.
+    /// The cell is idle, its state was not dropped, no other `Slot` refers to it, and its reference to the pool is
+    /// passed on.
     #[inline(always)]
-    unsafe fn from_cell(cell: NonNull<SlotCell<U>>) -> Self {
+    unsafe fn from_cell(cell: NonNull<SlotCell<U, B>>) -> Self {
         Self { cell }
     }
 
     #[inline(always)]
-    fn cell(&self) -> &SlotCell<U> {
+    fn cell(&self) -> &SlotCell<U, B> {
         // SAFETY: the slot holds a reference to the pool.
         unsafe { self.cell.as_ref() }
+    }
+
+    #[inline(always)]
+    fn pool(&self) -> &Pool<U, B> {
+        // SAFETY: the slot holds a reference to the pool.
+        unsafe { &*self.cell().pool }
+    }
+
+    /// Number of the slot among those that were made with it.
+    #[inline(always)]
+    pub fn index(&self) -> usize {
+        let start = self.pool().cells.as_ptr().addr();
+        (self.cell.as_ptr().addr() - start) / mem::size_of::<SlotCell<U, B>>()
     }
 
     /// Submits the task with this number. When it has completed, its handler gets the slot.
@@ -252,7 +389,7 @@ impl<U> Slot<U> {
     ///
     /// The slot, with the code of `doca_task_submit`.
     #[inline(always)]
-    pub fn submit<const TASK: usize>(self) -> std::result::Result<(), Refused<U>> {
+    pub fn submit<const TASK: usize>(self) -> std::result::Result<(), Refused<U, B>> {
         const { assert!(TASK < TASKS_PER_SLOT) };
         let cell = self.cell();
         let task = cell.tasks[TASK].get();
@@ -260,8 +397,8 @@ impl<U> Slot<U> {
             return Err(self.refused(ErrorCode::BAD_STATE));
         }
         cell.phase.set(Phase::InFlight(TASK as u8));
-        // SAFETY: the task is allocated, and not in flight, as the slot is idle; its buf is live. The context's progress
-        // engine belongs to this thread, as slots are not `Send`.
+        // SAFETY: the task is allocated, and not in flight, as the slot is idle; its bufs are live. The context's
+        // progress engine belongs to this thread, as slots are not `Send`.
         let code = ErrorCode(unsafe { sys::doca_task_submit(task) });
         if code == ErrorCode::SUCCESS {
             // The completion makes a slot of the cell again.
@@ -273,7 +410,7 @@ impl<U> Slot<U> {
     }
 
     #[cold]
-    fn refused(self, code: ErrorCode) -> Refused<U> {
+    fn refused(self, code: ErrorCode) -> Refused<U, B> {
         Refused { slot: self, code }
     }
 
@@ -290,13 +427,15 @@ impl<U> Slot<U> {
         // SAFETY: as in `state`, and the slot is borrowed exclusively.
         unsafe { &mut *self.cell().state.get() }
     }
+}
 
+impl<U> Slot<U> {
     /// Length in bytes of what was received into the buffer or is sent from it.
     #[inline(always)]
     pub fn data_len(&self) -> usize {
         let mut len = 0;
         // SAFETY: the pool has the buf, the out-parameter is valid. Fails only for null.
-        let _ = unsafe { sys::doca_buf_get_data_len(self.cell().buf, &mut len) };
+        let _ = unsafe { sys::doca_buf_get_data_len(self.cell().buffers.buf, &mut len) };
         len
     }
 
@@ -304,7 +443,7 @@ impl<U> Slot<U> {
     #[inline(always)]
     pub fn reset_data(&mut self) {
         // SAFETY: the pool has the buf, and it is not in flight, as the slot is idle. Fails only for null.
-        let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buf) };
+        let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buffers.buf) };
     }
 
     /// Copies the first `N` bytes of the buffer, whatever of them is data. Returns `false`, and copies nothing, if the
@@ -314,11 +453,24 @@ impl<U> Slot<U> {
     #[inline(always)]
     #[must_use]
     pub fn read<const N: usize>(&self, into: &mut [u8; N]) -> bool {
-        let cell = self.cell();
-        let fits = N <= cell.len as usize;
+        let fits = N <= self.pool().buffers;
         if fits {
             // SAFETY: the buffer has that many bytes, in a region that the pool's bufs keep; `into` is not in it.
-            unsafe { load_shared(cell.bytes, into.as_mut_ptr(), N) };
+            unsafe { load_shared(self.cell().buffers.bytes, into.as_mut_ptr(), N) };
+        }
+        fits
+    }
+
+    /// Overwrites the first `N` bytes of the buffer, whatever of them is data. Returns `false`, and writes nothing, if
+    /// the buffer is smaller.
+    #[inline(always)]
+    #[must_use]
+    pub fn write<const N: usize>(&mut self, bytes: &[u8; N]) -> bool {
+        let fits = N <= self.pool().buffers;
+        if fits {
+            // SAFETY: the buffer has that many bytes, in a region that the pool's bufs keep; `bytes` is not in it. The
+            // device does not use it, as the slot is idle.
+            unsafe { store_shared(bytes.as_ptr(), self.cell().buffers.bytes, N) };
         }
         fits
     }
@@ -329,28 +481,73 @@ impl<U> Slot<U> {
     ///
     /// [`ErrorCode::TOO_BIG`] for more bytes than the buffer has.
     pub fn write_data(&mut self, bytes: &[u8]) -> Result<()> {
-        let cell = self.cell();
-        // SAFETY: the slot holds a reference to the pool.
-        let pool = unsafe { &*cell.pool };
-        let start = pool.cells.as_ptr().addr();
-        let index = (ptr::from_ref(cell).addr() - start) / mem::size_of::<SlotCell<U>>();
-        pool.bufs[index].write_data(bytes)
+        self.pool().bufs[self.index()].write_data(bytes)
     }
 }
 
-impl<U> Drop for Slot<U> {
+impl<U> Slot<U, TwoBuffers> {
+    /// Sets the range of a buffer to `len` bytes at `offset` of its memory map, all of them data: the source of a task.
+    /// `BUFFER` is [`LOCAL`](TwoBuffers::LOCAL) or [`REMOTE`](TwoBuffers::REMOTE).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map. The buffer is unchanged then.
+    #[inline(always)]
+    pub fn set_data<const BUFFER: usize>(
+        &mut self,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<(), ErrorCode> {
+        let (buf, address) = self.place::<BUFFER>(offset, len)?;
+        // SAFETY: the pool has the buf, which is not in flight, as the slot is idle; the range is inside its map.
+        ErrorCode(unsafe { sys::doca_buf_inventory_buf_reuse_by_data(buf, address, len) }).ok()
+    }
+
+    /// Sets the range of a buffer to `len` bytes at `offset` of its memory map, without data: the destination of a task.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_data`](Self::set_data).
+    #[inline(always)]
+    pub fn set_range<const BUFFER: usize>(
+        &mut self,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<(), ErrorCode> {
+        let (buf, address) = self.place::<BUFFER>(offset, len)?;
+        // SAFETY: as in `set_data`.
+        ErrorCode(unsafe { sys::doca_buf_inventory_buf_reuse_by_addr(buf, address, len) }).ok()
+    }
+
+    #[inline(always)]
+    fn place<const BUFFER: usize>(
+        &self,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<(*mut sys::doca_buf, *mut c_void), ErrorCode> {
+        const { assert!(BUFFER < 2) };
+        match self.pool().buffers[BUFFER].address(offset, len) {
+            Some(address) => Ok((self.cell().buffers[BUFFER], address)),
+            None => Err(ErrorCode::INVALID_VALUE),
+        }
+    }
+}
+
+impl<U, B: Buffers> Drop for Slot<U, B> {
     fn drop(&mut self) {
-        let pool = self.cell().pool;
-        // SAFETY: the slot's own reference, from `Slots::new`; neither pointer is used afterwards.
-        unsafe { Rc::decrement_strong_count(pool) };
+        let cell = self.cell();
+        // SAFETY: the state was not dropped, and only this slot, the last one of its cell, refers to it.
+        unsafe { ManuallyDrop::drop(&mut *cell.state.get()) };
+        // SAFETY: the slot's own reference, from `SlotIter::next`; neither pointer is used afterwards.
+        unsafe { Rc::decrement_strong_count(cell.pool) };
     }
 }
 
-impl<U> fmt::Debug for Slot<U> {
+impl<U, B: Buffers> fmt::Debug for Slot<U, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot")
             .field("cell", &self.cell)
-            .field("data_len", &self.data_len())
+            .field("index", &self.index())
             .finish_non_exhaustive()
     }
 }
@@ -358,9 +555,11 @@ impl<U> fmt::Debug for Slot<U> {
 /// New slots with their buffers, which contexts give tasks to before they are [used](Self::into_iter).
 ///
 /// [`Consumer::receive_into`](crate::Consumer::receive_into), [`Producer::send_from`](crate::Producer::send_from),
-/// [`Rdma::receive_into`](crate::Rdma::receive_into) and [`Rdma::send_from`](crate::Rdma::send_from) add tasks.
-pub struct Slots<U> {
-    pool: Rc<Pool<U>>,
+/// [`Rdma::receive_into`](crate::Rdma::receive_into) and [`Rdma::send_from`](crate::Rdma::send_from) add tasks;
+/// [`Rdma::read_into`](crate::Rdma::read_into) and [`Rdma::write_from`](crate::Rdma::write_from) to those with two
+/// buffers.
+pub struct Slots<U, B: Buffers = OneBuffer> {
+    slots: SlotIter<U, B>,
 }
 
 impl<U: 'static> Slots<U> {
@@ -375,7 +574,7 @@ impl<U: 'static> Slots<U> {
         inventory: &BufInventory,
         mmap: &Mmap,
         (offset, len, count): (usize, u32, usize),
-        mut state: impl FnMut(usize) -> U,
+        state: impl FnMut(usize) -> U,
     ) -> Result<Self> {
         const OPERATION: &str = "doca_buf_inventory_buf_get_by_addr";
         let Some(region) = mmap.region() else {
@@ -396,27 +595,86 @@ impl<U: 'static> Slots<U> {
                 inventory.buf(mmap, offset as u64, len as usize)
             })
             .collect::<Result<Box<[Buf]>>>()?;
+        let buffers = |index: usize| OneOfSlot {
+            buf: bufs[index].as_ptr(),
+            // Inside of the region, or there would be no buf.
+            bytes: region.as_ptr().wrapping_add(place(index).unwrap_or(0)),
+        };
+        let buffers = (0..count).map(buffers).collect();
+        Ok(Self::with_buffers(pe, buffers, len as usize, bufs, state))
+    }
+
+    /// The map of the buffers; `None` without slots.
+    pub(crate) fn mmap(&self) -> Option<&Mmap> {
+        self.slots.pool.bufs.first().map(Buf::mmap)
+    }
+}
+
+impl<U: 'static> Slots<U, TwoBuffers> {
+    /// `count` slots for handlers of the engine's worker, each with a buffer in `local`, memory of this process, and one
+    /// in `remote`, that of a peer. `state` makes the state of the slot with a number.
+    ///
+    /// The range of each buffer is all of its map, until it is [set](Slot::set_range).
+    ///
+    /// # Errors
+    ///
+    /// As for [`BufInventory::buf`].
+    pub fn with_two_buffers<W>(
+        pe: &WorkerPe<W>,
+        inventory: &BufInventory,
+        local: &Mmap,
+        remote: &Mmap,
+        count: usize,
+        state: impl FnMut(usize) -> U,
+    ) -> Result<Self> {
+        let areas = [local, remote].map(Area::of);
+        let mut bufs = Vec::with_capacity(2 * count);
+        for _ in 0..count {
+            bufs.push(inventory.buf(local, 0, areas[TwoBuffers::LOCAL].len)?);
+            bufs.push(inventory.buf(remote, 0, areas[TwoBuffers::REMOTE].len)?);
+        }
+        let buffers = bufs.as_chunks::<2>().0;
+        let buffers = buffers.iter().map(|pair| pair.each_ref().map(Buf::as_ptr));
+        Ok(Self::with_buffers(
+            pe,
+            buffers.collect(),
+            areas,
+            bufs.into(),
+            state,
+        ))
+    }
+}
+
+impl<U: 'static, B: Buffers> Slots<U, B> {
+    /// Slots with these buffers, which `bufs` keep.
+    fn with_buffers<W>(
+        pe: &WorkerPe<W>,
+        of_slots: Vec<B::OfSlot>,
+        of_pool: B::OfPool,
+        bufs: Box<[Buf]>,
+        mut state: impl FnMut(usize) -> U,
+    ) -> Self {
         let queue = Rc::clone(pe.pe.inner().queue());
-        queue.reserve_deferred(count);
+        queue.reserve_deferred(of_slots.len());
         let pool = Rc::new_cyclic(|pool| Pool {
-            cells: bufs
-                .iter()
+            cells: of_slots
+                .into_iter()
                 .enumerate()
-                .map(|(index, buf)| SlotCell {
+                .map(|(index, buffers)| SlotCell {
                     tasks: Default::default(),
-                    buf: buf.as_ptr(),
-                    // Inside of the region, or there would be no buf.
-                    bytes: region.as_ptr().wrapping_add(place(index).unwrap_or(0)),
+                    buffers,
                     pool: pool.as_ptr(),
-                    len,
                     phase: Cell::new(Phase::Idle),
-                    state: UnsafeCell::new(state(index)),
+                    state: UnsafeCell::new(ManuallyDrop::new(state(index))),
                 })
                 .collect(),
+            buffers: of_pool,
             bufs,
             queue,
         });
-        Ok(Self { pool })
+        Self {
+            slots: SlotIter { pool, next: 0 },
+        }
     }
 
     /// Refuses slots of another engine, and those that have a task with this number.
@@ -426,10 +684,11 @@ impl<U: 'static> Slots<U> {
         queue: &Rc<EventQueue>,
         task: usize,
     ) -> Result<()> {
-        let is_vacant = |cell: &SlotCell<U>| cell.tasks[task].get().is_null();
-        let detail = if !Rc::ptr_eq(queue, &self.pool.queue) {
+        let pool = &self.slots.pool;
+        let is_vacant = |cell: &SlotCell<U, B>| cell.tasks[task].get().is_null();
+        let detail = if !Rc::ptr_eq(queue, &pool.queue) {
             "the slots are of another progress engine"
-        } else if !self.pool.cells.iter().all(is_vacant) {
+        } else if !pool.cells.iter().all(is_vacant) {
             "the slots have a task of this number"
         } else {
             return Ok(());
@@ -445,17 +704,17 @@ impl<U: 'static> Slots<U> {
     ///
     /// # Safety
     ///
-    /// [`check`](Self::check) has accepted the queue of the engine and the number. `allocate` returns a task for a buf,
-    /// just allocated from a context of that engine that calls [`SlotTasks::free_idle`] before it is destroyed, with the
-    /// callbacks of a handler for this type of state, whose worker is that of the engine.
+    /// [`check`](Self::check) has accepted the queue of the engine and the number. `allocate` returns a task for the
+    /// buffers of a slot, just allocated from a context of that engine that calls [`SlotTasks::free_idle`] before it is
+    /// destroyed, with the callbacks of a handler for slots of this type, whose worker is that of the engine.
     pub(crate) unsafe fn adopt(
         &self,
         operation: &'static str,
         task: usize,
-        mut allocate: impl FnMut(*mut sys::doca_buf) -> Result<*mut sys::doca_task>,
+        mut allocate: impl FnMut(&B::OfSlot) -> Result<*mut sys::doca_task>,
     ) -> Result<()> {
-        for cell in &self.pool.cells {
-            let raw = crate::device::non_null(operation, allocate(cell.buf)?)?;
+        for cell in &self.slots.pool.cells {
+            let raw = crate::device::non_null(operation, allocate(&cell.buffers)?)?;
             cell.tasks[task].set(raw.as_ptr());
             let user_data = sys::doca_data {
                 ptr: ptr::from_ref(cell).cast_mut().cast(),
@@ -466,57 +725,55 @@ impl<U: 'static> Slots<U> {
         Ok(())
     }
 
-    /// The map of the buffers; `None` without slots.
-    pub(crate) fn mmap(&self) -> Option<&Mmap> {
-        self.pool.bufs.first().map(Buf::mmap)
-    }
-
     pub(crate) fn tasks(&self) -> Rc<dyn SlotTasks> {
-        Rc::clone(&self.pool) as Rc<dyn SlotTasks>
+        Rc::clone(&self.slots.pool) as Rc<dyn SlotTasks>
     }
 }
 
-impl<U> IntoIterator for Slots<U> {
-    type Item = Slot<U>;
-    type IntoIter = SlotIter<U>;
+impl<U, B: Buffers> IntoIterator for Slots<U, B> {
+    type Item = Slot<U, B>;
+    type IntoIter = SlotIter<U, B>;
 
     /// The slots, idle.
-    fn into_iter(self) -> SlotIter<U> {
-        SlotIter {
-            pool: self.pool,
-            next: 0,
-        }
+    fn into_iter(self) -> SlotIter<U, B> {
+        self.slots
     }
 }
 
-impl<U> fmt::Debug for Slots<U> {
+impl<U, B: Buffers> fmt::Debug for Slots<U, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slots")
-            .field("count", &self.pool.cells.len())
+            .field("count", &self.slots.pool.cells.len())
             .finish_non_exhaustive()
     }
 }
 
-/// Iterator over new slots.
-pub struct SlotIter<U> {
-    pool: Rc<Pool<U>>,
+/// Iterator over new slots. Those that it does not return are dropped with it.
+pub struct SlotIter<U, B: Buffers = OneBuffer> {
+    pool: Rc<Pool<U, B>>,
     next: usize,
 }
 
-impl<U> Iterator for SlotIter<U> {
-    type Item = Slot<U>;
+impl<U, B: Buffers> Drop for SlotIter<U, B> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
 
-    fn next(&mut self) -> Option<Slot<U>> {
+impl<U, B: Buffers> Iterator for SlotIter<U, B> {
+    type Item = Slot<U, B>;
+
+    fn next(&mut self) -> Option<Slot<U, B>> {
         let cell = NonNull::from(self.pool.cells.get(self.next)?);
         self.next += 1;
         // Not dropped here: the slot's own reference.
         mem::forget(Rc::clone(&self.pool));
-        // SAFETY: each cell is passed once, idle, with the reference above.
+        // SAFETY: each cell is passed once, idle, with its state and the reference above.
         Some(unsafe { Slot::from_cell(cell) })
     }
 }
 
-impl<U> fmt::Debug for SlotIter<U> {
+impl<U, B: Buffers> fmt::Debug for SlotIter<U, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SlotIter")
             .field("next", &self.next)
@@ -624,7 +881,7 @@ unsafe extern "C" fn failed<T, H: CompletionHandler>(
 ) {
     // SAFETY: DOCA passes the user data that `Slots::adopt` set; the task is live: it just completed.
     unsafe {
-        let cell = &*task_user_data.ptr.cast::<SlotCell<H::State>>();
+        let cell = &*task_user_data.ptr.cast::<SlotCell<H::State, H::Buffers>>();
         let code = match cell.phase.get() {
             Phase::InFlight(task) => {
                 ErrorCode(sys::doca_task_get_status(cell.tasks[task as usize].get()))
@@ -645,11 +902,12 @@ unsafe extern "C" fn failed<T, H: CompletionHandler>(
 ///
 /// # Safety
 ///
-/// The user data is that of a task of a slot with the state of `H` that has completed.
+/// The user data is that of a task of a slot of the type that `H` handles, and the task has completed.
 #[inline(always)]
 unsafe fn complete<H: CompletionHandler>(user_data: sys::doca_data, code: ErrorCode) {
     // SAFETY: `Slots::adopt` set this member to the address of a cell.
-    let pointer = unsafe { NonNull::new_unchecked(user_data.ptr.cast::<SlotCell<H::State>>()) };
+    let pointer =
+        unsafe { NonNull::new_unchecked(user_data.ptr.cast::<SlotCell<H::State, H::Buffers>>()) };
     // SAFETY: a slot in flight has a reference to its pool.
     let (cell, pool) = unsafe { (pointer.as_ref(), &*pointer.as_ref().pool) };
     let Some(worker) = pool.queue.worker() else {
@@ -682,7 +940,7 @@ unsafe extern "C" fn hand_over<H: CompletionHandler>(
     worker: Option<NonNull<()>>,
     code: ErrorCode,
 ) {
-    let pointer = slot.cast::<SlotCell<H::State>>();
+    let pointer = slot.cast::<SlotCell<H::State, H::Buffers>>();
     // SAFETY: a slot that was deferred has kept its reference to the pool.
     unsafe {
         pointer.as_ref().phase.set(Phase::Idle);

@@ -7,26 +7,34 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use doca::{
-    Access, BufInventory, CompletionHandler, Device, ErrorCode, Event, Mmap, Pe, Rdma,
-    RdmaConnection, Slot, Slots, WorkerPe,
+    Access, BufInventory, CompletionHandler, Device, ErrorCode, Event, Mmap, OneBuffer, Pe, Rdma,
+    RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
 };
-use support::{PATIENCE, devices, isolated, memory};
+use support::{PATIENCE, devices, isolated, memory, pattern};
 
 const MESSAGE: u32 = 64;
 const SEND: usize = 0;
 const RECEIVE: usize = 1;
+const READ: usize = 0;
+const WRITE: usize = 1;
 
 /// What each slot has: a number, and a reference by which a test sees that the slot is gone.
 struct Tag {
     number: usize,
     _alive: Rc<()>,
+    /// Other slots that this one owns.
+    message: Option<Slot<Tag>>,
+    transfer: Option<TransferSlot>,
 }
+
+type TransferSlot = Slot<Tag, TwoBuffers>;
 
 /// Collects slots, with the results of their tasks.
 #[derive(Default)]
 struct Collector {
     sent: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
     received: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
+    transferred: Vec<(TransferSlot, Result<(), ErrorCode>)>,
     /// Taken and dropped by the first completion.
     victim: Option<Rdma>,
 }
@@ -36,6 +44,7 @@ struct Sent;
 impl CompletionHandler for Sent {
     type Worker = Collector;
     type State = Tag;
+    type Buffers = OneBuffer;
 
     fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
         drop(collector.victim.take());
@@ -48,9 +57,26 @@ struct Received;
 impl CompletionHandler for Received {
     type Worker = Collector;
     type State = Tag;
+    type Buffers = OneBuffer;
 
     fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
         collector.received.push((slot, result));
+    }
+}
+
+struct Transferred;
+
+impl CompletionHandler for Transferred {
+    type Worker = Collector;
+    type State = Tag;
+    type Buffers = TwoBuffers;
+
+    fn completed(
+        collector: &mut Collector,
+        slot: Slot<Tag, TwoBuffers>,
+        result: Result<(), ErrorCode>,
+    ) {
+        collector.transferred.push((slot, result));
     }
 }
 
@@ -70,8 +96,13 @@ fn world(device: &Device) -> World {
     let start = || {
         let builder = Rdma::builder(device).receive_tasks(8).send_tasks(8);
         let rdma = builder
+            .permissions(Access::RDMA_READ | Access::RDMA_WRITE)
+            .read_tasks(8)
+            .write_tasks(8)
             .send_handler::<Sent>()
             .receive_handler::<Received>()
+            .read_handler::<Transferred>()
+            .write_handler::<Transferred>()
             .start(&pe)
             .unwrap();
         let (description, connection) = rdma.export().unwrap();
@@ -95,13 +126,35 @@ fn world(device: &Device) -> World {
 }
 
 impl World {
-    fn slots(&self, first: usize, count: usize) -> Slots<Tag> {
-        let place = (first * MESSAGE as usize, MESSAGE, count);
-        let tag = |number| Tag {
+    fn tag(&self, number: usize) -> Tag {
+        Tag {
             number,
             _alive: Rc::clone(&self.alive),
-        };
+            message: None,
+            transfer: None,
+        }
+    }
+
+    fn slots(&self, first: usize, count: usize) -> Slots<Tag> {
+        let place = (first * MESSAGE as usize, MESSAGE, count);
+        let tag = |number| self.tag(number);
         Slots::new(&self.pe, &self.inventory, &self.mmap, place, tag).unwrap()
+    }
+
+    /// Slots for transfers by the sender between its memory and `remote`.
+    fn transfers(&self, remote: &Mmap, count: usize) -> Vec<TransferSlot> {
+        let tag = |number| self.tag(number);
+        let slots =
+            Slots::with_two_buffers(&self.pe, &self.inventory, &self.mmap, remote, count, tag)
+                .unwrap();
+        let (sender, connection) = (&self.sender, &self.connection);
+        sender
+            .read_into::<READ, Transferred>(&slots, connection)
+            .unwrap();
+        sender
+            .write_from::<WRITE, Transferred>(&slots, connection)
+            .unwrap();
+        slots.into_iter().collect()
     }
 
     fn sends(&self, first: usize, count: usize) -> Vec<Slot<Tag>> {
@@ -301,7 +354,8 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
             submit::<RECEIVE>(first.receives(0, 3));
             let idle = first.receives(3, 1);
             drop(first.sends(4, 1));
-            assert_eq!(first.alive(), 5);
+            drop(first.slots(5, 1));
+            assert_eq!(first.alive(), 4, "a slot that is dropped drops its state");
             let alive = Rc::clone(&first.alive);
             drop(first);
             assert_eq!(Rc::strong_count(&alive), 2, "the idle slot is left");
@@ -321,12 +375,146 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
     );
 }
 
+#[test]
+fn transfers_move_the_bytes_of_the_ranges_that_were_set() {
+    isolated(
+        "transfers_move_the_bytes_of_the_ranges_that_were_set",
+        || {
+            const LOCAL: usize = TwoBuffers::LOCAL;
+            const REMOTE: usize = TwoBuffers::REMOTE;
+            const LEN: usize = 100_000;
+            let device = devices().dpu;
+            let mut world = world(&device);
+            let (local, _) = memory(&device, LEN, Access::LOCAL_READ_WRITE);
+            world.mmap = local;
+            let permissions = Access::RDMA_READ | Access::RDMA_WRITE;
+            let (theirs, _) = memory(&device, LEN, permissions);
+            let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+            let mut slots = world.transfers(&imported, 2);
+            let mut collector = Collector::default();
+            let bytes_of = |mmap: &Mmap, offset: u64, len: usize| {
+                let mut bytes = vec![0; len];
+                let region = mmap.region().unwrap();
+                region.read(offset as usize, &mut bytes).unwrap();
+                bytes
+            };
+            for (round, (local, remote, len)) in [
+                (0, 0, LEN),
+                (4096, 8192, 4096),
+                (1, 99_999, 1),
+                (777, 5, 33_333),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let content = pattern(round as u64, LEN);
+                theirs.region().unwrap().write(0, &content).unwrap();
+                world.mmap.region().unwrap().fill(0, LEN, 0).unwrap();
+                let mut slot = slots.pop().unwrap();
+                slot.set_data::<REMOTE>(remote, len).unwrap();
+                slot.set_range::<LOCAL>(local, len).unwrap();
+                // The ranges stay as they are.
+                for (offset, len) in [
+                    (1, LEN),
+                    (LEN as u64, 1),
+                    (u64::MAX, 1),
+                    (u64::MAX - 7, 8),
+                    (0, usize::MAX),
+                ] {
+                    let invalid = Err(ErrorCode::INVALID_VALUE);
+                    assert_eq!(slot.set_data::<REMOTE>(offset, len), invalid);
+                    assert_eq!(slot.set_range::<LOCAL>(offset, len), invalid);
+                }
+                assert!(slot.submit::<READ>().is_ok());
+                world.until(&mut collector, |collector| collector.transferred.len() == 1);
+                let (mut slot, result) = collector.transferred.pop().unwrap();
+                assert_eq!(result, Ok(()));
+                assert!(bytes_of(&world.mmap, local, len) == content[remote as usize..][..len]);
+                let around = bytes_of(&world.mmap, 0, LEN);
+                let outside = &around[local as usize + len..];
+                assert!(outside.iter().all(|&byte| byte == 0));
+                theirs.region().unwrap().fill(0, LEN, 0).unwrap();
+                slot.set_data::<LOCAL>(local, len).unwrap();
+                slot.set_range::<REMOTE>(LEN as u64 - len as u64, len)
+                    .unwrap();
+                assert!(slot.submit::<WRITE>().is_ok());
+                world.until(&mut collector, |collector| collector.transferred.len() == 1);
+                let (slot, result) = collector.transferred.pop().unwrap();
+                assert_eq!(result, Ok(()));
+                let moved = bytes_of(&theirs, LEN as u64 - len as u64, len);
+                assert!(moved == content[remote as usize..][..len]);
+                slots.insert(0, slot);
+            }
+            let numbers: Vec<_> = slots.iter().map(Slot::index).collect();
+            assert_eq!(numbers, [0, 1]);
+            assert!(slots.iter().all(|slot| slot.index() == slot.state().number));
+        },
+    );
+}
+
+#[test]
+fn a_failed_transfer_gives_the_slot_back() {
+    isolated("a_failed_transfer_gives_the_slot_back", || {
+        let device = devices().dpu;
+        let mut world = world(&device);
+        let (theirs, _) = memory(&device, 4096, Access::RDMA_READ | Access::LOCAL_READ_WRITE);
+        let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+        let mut collector = Collector::default();
+        let mut slot = world.transfers(&imported, 1).pop().unwrap();
+        slot.set_data::<{ TwoBuffers::LOCAL }>(0, 64).unwrap();
+        slot.set_range::<{ TwoBuffers::REMOTE }>(0, 64).unwrap();
+        match slot.submit::<WRITE>() {
+            Err(refused) => assert_eq!(refused.slot.state().number, 0),
+            Ok(()) => {
+                world.until(&mut collector, |collector| collector.transferred.len() == 1);
+                let (slot, result) = collector.transferred.pop().unwrap();
+                assert!(result.is_err(), "a write into read-only memory");
+                assert_eq!(slot.state().number, 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn slots_that_own_each_other_are_dropped_with_their_contexts() {
+    isolated(
+        "slots_that_own_each_other_are_dropped_with_their_contexts",
+        || {
+            let device = devices().dpu;
+            let mut world = world(&device);
+            let permissions = Access::RDMA_READ | Access::RDMA_WRITE;
+            let (theirs, _) = memory(&device, 4096, permissions);
+            let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+            let mut messages = world.receives(0, 3);
+            for (message, transfer) in messages.iter_mut().zip(world.transfers(&imported, 3)) {
+                message.state_mut().transfer = Some(transfer);
+            }
+            assert_eq!(world.alive(), 6);
+            // One pair is received into, one transfers, one is idle. The pool of each kind has slots that the other owns.
+            let idle = messages.pop().unwrap();
+            let mut message = messages.pop().unwrap();
+            let mut transfer = message.state_mut().transfer.take().unwrap();
+            transfer.state_mut().message = Some(message);
+            transfer.set_data::<{ TwoBuffers::LOCAL }>(0, 64).unwrap();
+            transfer.set_range::<{ TwoBuffers::REMOTE }>(0, 64).unwrap();
+            assert!(transfer.submit::<WRITE>().is_ok());
+            submit::<RECEIVE>(messages);
+            drop(idle);
+            assert_eq!(world.alive(), 4);
+            let alive = std::mem::replace(&mut world.alive, Rc::new(()));
+            drop(world);
+            assert_eq!(Rc::strong_count(&alive), 1);
+        },
+    );
+}
+
 /// Another handler of the same worker, and one of another worker.
 struct Other;
 
 impl CompletionHandler for Other {
     type Worker = Collector;
     type State = Tag;
+    type Buffers = OneBuffer;
 
     fn completed(_: &mut Collector, _: Slot<Tag>, _: Result<(), ErrorCode>) {}
 }
@@ -336,6 +524,7 @@ struct Foreign;
 impl CompletionHandler for Foreign {
     type Worker = u8;
     type State = Tag;
+    type Buffers = OneBuffer;
 
     fn completed(_: &mut u8, _: Slot<Tag>, _: Result<(), ErrorCode>) {}
 }
@@ -363,6 +552,9 @@ fn what_does_not_belong_together_is_refused() {
         invalid(world.receiver.receive_task(&buf, 0).map(drop));
         invalid(world.receiver.receive_any_task(Some(&buf), 0).map(drop));
         invalid(world.sender.send_task(&world.connection, &buf, 0).map(drop));
+        let connection = &world.connection;
+        invalid(world.sender.read_task(connection, &buf, &buf, 0).map(drop));
+        invalid(world.sender.write_task(connection, &buf, &buf, 0).map(drop));
         // Engines of other workers, or of none.
         let builder = || Rdma::builder(&device).receive_tasks(1);
         let plain = Pe::new().unwrap();
@@ -380,16 +572,19 @@ fn what_does_not_belong_together_is_refused() {
         );
         let elsewhere = WorkerPe::<Collector>::new().unwrap();
         let place = (0, MESSAGE, 1);
-        let tag = |number| Tag {
-            number,
-            _alive: Rc::clone(&world.alive),
-        };
+        let tag = |number| world.tag(number);
         let slots = Slots::new(&elsewhere, &world.inventory, &world.mmap, place, tag).unwrap();
         invalid(world.receiver.receive_into::<RECEIVE, Received>(&slots));
         // An instance without handlers.
         let queued = builder().start(&world.pe).unwrap();
         let slots = world.slots(8, 1);
         invalid(queued.receive_into::<RECEIVE, Received>(&slots));
+        let tag = |number| world.tag(number);
+        let (inventory, map) = (&world.inventory, &world.mmap);
+        let transfers = Slots::with_two_buffers(&world.pe, inventory, map, map, 1, tag).unwrap();
+        let (_, connection) = queued.export().unwrap();
+        invalid(queued.read_into::<READ, Transferred>(&transfers, &connection));
+        invalid(queued.write_from::<WRITE, Transferred>(&transfers, &connection));
         let task = queued.receive_task(&buf, 7).unwrap();
         task.submit().unwrap();
         drop(queued);

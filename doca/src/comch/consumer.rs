@@ -7,7 +7,7 @@ use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::slots::{self, CompletionHandler, HandlerConf, Slots};
+use crate::slots::{self, CompletionHandler, HandlerConf, OneBuffer, OneOfSlot, Slots};
 use crate::{Buf, Error, ErrorCode, Mmap, Pe, Result};
 
 /// The receiving side of a connection's fast path.
@@ -89,7 +89,7 @@ impl Consumer {
     /// # Errors
     ///
     /// As for [`start`](Self::start), and [`ErrorCode::INVALID_VALUE`] for another engine.
-    pub fn start_with<H: CompletionHandler>(
+    pub fn start_with<H: CompletionHandler<Buffers = OneBuffer>>(
         pe: &Pe,
         connection: &Connection,
         mmap: &Mmap,
@@ -145,7 +145,7 @@ impl Consumer {
     ///
     /// As for [`post_recv_task`](Self::post_recv_task), and [`ErrorCode::INVALID_VALUE`] unless the consumer was
     /// started with this handler, on the engine of the slots.
-    pub fn receive_into<const TASK: usize, H: CompletionHandler>(
+    pub fn receive_into<const TASK: usize, H: CompletionHandler<Buffers = OneBuffer>>(
         &self,
         slots: &Slots<H::State>,
     ) -> Result<()> {
@@ -153,13 +153,13 @@ impl Consumer {
         const { assert!(TASK < slots::TASKS_PER_SLOT) };
         slots::check_handler::<_, H>(OPERATION, self.handler)?;
         self.check_map(OPERATION, slots.mmap())?;
-        let allocate = |buf| {
+        let allocate = |buffer: &OneOfSlot| {
             let mut raw = ptr::null_mut();
             // SAFETY: consumer and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
             unsafe {
                 call!(doca_comch_consumer_task_post_recv_alloc_init(
                     self.context.object(),
-                    buf,
+                    buffer.buf,
                     &mut raw
                 ))?;
                 Ok(sys::doca_comch_consumer_task_post_recv_as_task(raw))

@@ -6,7 +6,7 @@ use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::slots::{self, CompletionHandler, HandlerConf, Slots};
+use crate::slots::{self, CompletionHandler, HandlerConf, OneBuffer, OneOfSlot, Slots};
 use crate::{Buf, Pe, Result};
 
 /// The sending side of a connection's fast path.
@@ -70,7 +70,7 @@ impl Producer {
     ///
     /// As for [`start`](Self::start), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for another
     /// engine.
-    pub fn start_with<H: CompletionHandler>(
+    pub fn start_with<H: CompletionHandler<Buffers = OneBuffer>>(
         pe: &Pe,
         connection: &Connection,
         max_tasks: u32,
@@ -113,7 +113,7 @@ impl Producer {
     ///
     /// As for [`send_task`](Self::send_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless
     /// the producer was started with this handler, on the engine of the slots.
-    pub fn send_from<const TASK: usize, H: CompletionHandler>(
+    pub fn send_from<const TASK: usize, H: CompletionHandler<Buffers = OneBuffer>>(
         &self,
         slots: &Slots<H::State>,
         consumer_id: u32,
@@ -121,13 +121,13 @@ impl Producer {
         const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
         const { assert!(TASK < slots::TASKS_PER_SLOT) };
         slots::check_handler::<_, H>(OPERATION, self.handler)?;
-        let allocate = |buf: *mut sys::doca_buf| {
+        let allocate = |buffer: &OneOfSlot| {
             let mut raw = ptr::null_mut();
             // SAFETY: producer and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
             unsafe {
                 call!(doca_comch_producer_task_send_alloc_init(
                     self.context.object(),
-                    buf.cast_const(),
+                    buffer.buf.cast_const(),
                     ptr::null_mut(),
                     0,
                     consumer_id,

@@ -34,7 +34,7 @@ pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// As for [`load`], with the roles exchanged.
 #[inline]
-pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: guaranteed by the caller.
     let done = unsafe { move_blocks(from, to, len) };
     if done < len {

@@ -7,7 +7,7 @@ use doca_sys as sys;
 use super::{Rdma, RdmaConnection};
 use crate::context::{NO_DATA, Task};
 use crate::error::call;
-use crate::slots::{self, CompletionHandler, Slots};
+use crate::slots::{self, CompletionHandler, OneBuffer, OneOfSlot, Slots, TwoBuffers};
 use crate::{Buf, RemoteSyncEvent, Result};
 
 impl Rdma {
@@ -76,20 +76,20 @@ impl Rdma {
     ///
     /// As for [`receive_task`](Self::receive_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the
     /// instance was started with this [handler](crate::RdmaBuilder::receive_handler), on the engine of the slots.
-    pub fn receive_into<const TASK: usize, H: CompletionHandler>(
+    pub fn receive_into<const TASK: usize, H: CompletionHandler<Buffers = OneBuffer>>(
         &self,
         slots: &Slots<H::State>,
     ) -> Result<()> {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
         const { assert!(TASK < slots::TASKS_PER_SLOT) };
         slots::check_handler::<_, H>(OPERATION, self.handlers.receive)?;
-        let allocate = |buf| {
+        let allocate = |buffer: &OneOfSlot| {
             let mut task = ptr::null_mut();
             // SAFETY: instance and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
             unsafe {
                 call!(doca_rdma_task_receive_allocate_init(
                     self.context.object(),
-                    buf,
+                    buffer.buf,
                     NO_DATA,
                     &mut task
                 ))?;
@@ -110,7 +110,7 @@ impl Rdma {
     ///
     /// As for [`send_task`](Self::send_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the
     /// instance was started with this [handler](crate::RdmaBuilder::send_handler), on the engine of the slots.
-    pub fn send_from<const TASK: usize, H: CompletionHandler>(
+    pub fn send_from<const TASK: usize, H: CompletionHandler<Buffers = OneBuffer>>(
         &self,
         slots: &Slots<H::State>,
         connection: &RdmaConnection,
@@ -119,18 +119,95 @@ impl Rdma {
         const { assert!(TASK < slots::TASKS_PER_SLOT) };
         slots::check_handler::<_, H>(OPERATION, self.handlers.send)?;
         let connection = connection.for_instance(OPERATION, self.id())?;
-        let allocate = |buf: *mut sys::doca_buf| {
+        let allocate = |buffer: &OneOfSlot| {
             let mut task = ptr::null_mut();
             // SAFETY: instance, connection and buf are live, the out-parameter is valid. The slot's pool keeps the buf.
             unsafe {
                 call!(doca_rdma_task_send_allocate_init(
                     self.context.object(),
                     connection,
-                    buf,
+                    buffer.buf,
                     NO_DATA,
                     &mut task
                 ))?;
                 Ok(sys::doca_rdma_task_send_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that reads the peer's memory, the data of the slot's
+    /// [remote](TwoBuffers::REMOTE) buffer, and appends it to the data of its [local](TwoBuffers::LOCAL) one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_task`](Self::read_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the instance
+    /// was started with this [handler](crate::RdmaBuilder::read_handler), on the engine of the slots.
+    pub fn read_into<const TASK: usize, H: CompletionHandler<Buffers = TwoBuffers>>(
+        &self,
+        slots: &Slots<H::State, TwoBuffers>,
+        connection: &RdmaConnection,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_rdma_task_read_allocate_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handlers.read)?;
+        let connection = connection.for_instance(OPERATION, self.id())?;
+        let allocate = |bufs: &[*mut sys::doca_buf; 2]| {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The slot's pool keeps the
+            // bufs.
+            unsafe {
+                call!(doca_rdma_task_read_allocate_init(
+                    self.context.object(),
+                    connection,
+                    bufs[TwoBuffers::REMOTE],
+                    bufs[TwoBuffers::LOCAL],
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_rdma_task_read_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that appends the data of the slot's
+    /// [local](TwoBuffers::LOCAL) buffer to the data of its [remote](TwoBuffers::REMOTE) one, in the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_task`](Self::write_task), and [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the
+    /// instance was started with this [handler](crate::RdmaBuilder::write_handler), on the engine of the slots.
+    pub fn write_from<const TASK: usize, H: CompletionHandler<Buffers = TwoBuffers>>(
+        &self,
+        slots: &Slots<H::State, TwoBuffers>,
+        connection: &RdmaConnection,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_rdma_task_write_allocate_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handlers.write)?;
+        let connection = connection.for_instance(OPERATION, self.id())?;
+        let allocate = |bufs: &[*mut sys::doca_buf; 2]| {
+            let mut task = ptr::null_mut();
+            // SAFETY: as in `read_into`.
+            unsafe {
+                call!(doca_rdma_task_write_allocate_init(
+                    self.context.object(),
+                    connection,
+                    bufs[TwoBuffers::LOCAL],
+                    bufs[TwoBuffers::REMOTE],
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_rdma_task_write_as_task(task))
             }
         };
         // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
@@ -154,6 +231,7 @@ impl Rdma {
         token: u64,
     ) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_read_allocate_init";
+        slots::check_queued(OPERATION, &self.handlers.read)?;
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
         // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The bufs are kept by the task's
@@ -187,6 +265,7 @@ impl Rdma {
         token: u64,
     ) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_write_allocate_init";
+        slots::check_queued(OPERATION, &self.handlers.write)?;
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
         // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The bufs are kept by the task's

@@ -15,7 +15,7 @@ mod transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, BufInventory, Device, MemoryRegion, Mmap, Pe, PeStats, Rdma};
+use doca::{Access, BufInventory, Device, MemoryRegion, Mmap, PeStats, Rdma, WorkerPe};
 use role_common::Failure;
 use role_common::ends;
 use role_common::messages::Messages;
@@ -26,7 +26,6 @@ use role_common::statistics::CoreStatistics;
 use role_common::turns::{Limits, Turns, run_to_end};
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
-use wire::io_message::{self, Repr};
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use crate::backing::BackingFile;
@@ -34,8 +33,8 @@ use crate::content::Geometry;
 use crate::quarantine::{Quarantine, Writes};
 use crate::store::disk::FileDisk;
 use crate::store::{FileStore, Layout, MemoryStore, SectorLocks, Store};
-use execution::Executor;
-use transfers::Transfers;
+use execution::{AnswerSent, BlocksTransferred, Executor, RequestReceived};
+use transfers::Maps;
 
 /// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
 const IDLE_POLLS: u32 = 24;
@@ -157,7 +156,7 @@ fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath
 }
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
-pub(crate) struct Worker<S, L: IoLayout> {
+pub(crate) struct Worker<S, L> {
     executor: Executor<S, L>,
     control: RdmaEndpoint,
     data: RdmaEndpoint,
@@ -165,13 +164,13 @@ pub(crate) struct Worker<S, L: IoLayout> {
     message_map: Mmap,
     /// The memory of the store.
     storage: Mmap,
-    pe: Pe,
+    pe: WorkerPe<Executor<S, L>>,
     setup: Setup,
     /// Poll iterations since anything has happened.
     idle: u32,
 }
 
-impl<S: Store, L: IoLayout> Worker<S, L> {
+impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
     fn create(setup: Setup, store: S, layout: L, storage: Mmap) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let slots = count as usize;
@@ -180,20 +179,27 @@ impl<S: Store, L: IoLayout> Worker<S, L> {
             Mmap::register(&setup.device, Arc::clone(messages.region()), permissions())?;
         // One buffer for the messages of a transfer, one for either end of its blocks.
         let inventory = BufInventory::new(slots * 3)?;
-        let pe = Pe::new()?;
+        let pe = WorkerPe::new()?;
         let builder = || Rdma::builder(&setup.device).permissions(permissions());
         let control = builder()
             .receive_tasks(count)
+            .receive_handler::<RequestReceived<S, L>>()
             .send_tasks(count)
+            .send_handler::<AnswerSent<S, L>>()
             .start(&pe)?;
-        let data = builder().read_tasks(count).write_tasks(count).start(&pe)?;
+        let data = builder()
+            .read_tasks(count)
+            .read_handler::<BlocksTransferred<S, L>>()
+            .write_tasks(count)
+            .write_handler::<BlocksTransferred<S, L>>()
+            .start(&pe)?;
         let limits = request::Limits {
             storage: setup.geometry.capacity(),
             requester: setup.requester.len(),
             flush: setup.flush,
         };
         Ok(Self {
-            executor: Executor::new(store, layout, messages, limits, slots, &setup),
+            executor: Executor::new(store, layout, limits, slots, &setup),
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,
@@ -218,14 +224,22 @@ impl<S: Store, L: IoLayout> Worker<S, L> {
     fn prepare(&mut self, within: Duration) -> Result<(), Failure> {
         let states = || [self.control.rdma().state(), self.data.rdma().state()];
         wait_until_running(&self.pe, within, "the RDMA contexts", states)?;
-        let transfers = Transfers::allocate(
-            self.setup.transaction_count,
+        let maps = Maps {
+            messages: &self.message_map,
+            storage: &self.storage,
+            requester: &self.setup.requester,
+        };
+        let count = self.setup.transaction_count;
+        let messages = transfers::allocate(
+            count,
+            &self.pe,
             &self.inventory,
-            [&self.message_map, &self.storage, &self.setup.requester],
+            &maps,
             (self.control.rdma(), self.control.connection()?),
             (self.data.rdma(), self.data.connection()?),
-        )?;
-        self.executor.begin(transfers)
+        )
+        .map_err(|error| Failure::from(error).context(format_args!("{count} transactions")))?;
+        self.executor.begin(messages)
     }
 
     /// Goes on with what the disk has done; sleeps when nothing has happened for a while, and the disk is at work.
@@ -247,16 +261,20 @@ impl<S: Store, L: IoLayout> Worker<S, L> {
     }
 }
 
-impl<S: Store, L: IoLayout> Turns for Worker<S, L> {
+impl<S: Store + 'static, L: IoLayout> Turns for Worker<S, L> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let hits = if S::WAITS { self.pe.stats().hits } else { 0 };
-        ends::turn(
-            &mut self.pe,
-            &mut self.executor,
-            run,
-            "an RDMA connection was lost: the service is gone, or its device failed",
-        )?;
+        let others = self.pe.progress(&mut self.executor);
+        self.executor.outcome()?;
+        if others {
+            ends::happened(
+                &self.pe,
+                run,
+                "an RDMA connection was lost: the service is gone, or its device failed",
+            )?;
+        }
+        self.executor.retry()?;
         if S::WAITS {
             self.poll_disk(hits)?;
         }
@@ -312,6 +330,7 @@ impl<S: Store + 'static, L: IoLayout> DataPath for Worker<S, L> {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
+        self.executor.run(run);
         let calls = run_to_end(self, run)?;
         self.executor.warn();
         Ok(CoreStatistics {
@@ -323,13 +342,3 @@ impl<S: Store + 'static, L: IoLayout> DataPath for Worker<S, L> {
         })
     }
 }
-
-/// A result without an I/O, for transfers that have not seen one yet.
-const NO_REQUEST: Repr = Repr {
-    message_type: io_message::IoMessageType::Result,
-    user_data: 0,
-    result: 0,
-    size: 0,
-    requester_offset: 0,
-    storage_offset: 0,
-};

@@ -1,32 +1,105 @@
-//! What a worker does when its tasks end: requests are carried out and answered.
+//! What a worker does when its tasks complete: requests are executed and answered.
 //!
-//! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
+//! This runs inside of the calls of progress, three times for every request. Cold paths are apart, and marked as such.
 
+use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use doca::{Completion, ErrorCode};
-use role_common::ends::Ends;
-use role_common::messages::Messages;
+use doca::{CompletionHandler, ErrorCode, OneBuffer, Slot, TwoBuffers};
 use role_common::metrics::{Count, Counts, Traffic};
-use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
-use wire::io_message;
+use wire::io_message::{self, IoMessage};
 use wire::release::{CorrelationId as _, IoLayout};
 
 use super::Setup;
 use super::request;
-use super::transfers::{Kind, Token, Transfers};
+use super::transfers::{
+    self, Direction, Message, MessageSlot, RECEIVE, Request, SEND, TransferSlot,
+};
 use crate::quarantine::{Quarantine, Writes};
 use crate::store::{Io, Operation, Step, Store};
 
-/// Carries requests out. Fields are in the order in which they must be dropped.
-pub(super) struct Executor<S, L: IoLayout> {
+/// Handles received requests.
+pub(super) struct RequestReceived<S, L>(PhantomData<(S, L)>);
+/// Handles answers that were sent.
+pub(super) struct AnswerSent<S, L>(PhantomData<(S, L)>);
+/// Handles transfers of blocks, in either direction.
+pub(super) struct BlocksTransferred<S, L>(PhantomData<(S, L)>);
+
+impl<S: Store + 'static, L: IoLayout> CompletionHandler for RequestReceived<S, L> {
+    type Worker = Executor<S, L>;
+    type State = Message;
+    type Buffers = OneBuffer;
+
+    #[inline(always)]
+    fn completed(
+        executor: &mut Executor<S, L>,
+        message: MessageSlot,
+        result: Result<(), ErrorCode>,
+    ) {
+        match result {
+            Ok(()) => executor.request_received(message),
+            Err(code) => executor.message_failed("receiving a request", code),
+        }
+    }
+}
+
+impl<S: Store + 'static, L: IoLayout> CompletionHandler for AnswerSent<S, L> {
+    type Worker = Executor<S, L>;
+    type State = Message;
+    type Buffers = OneBuffer;
+
+    #[inline(always)]
+    fn completed(
+        executor: &mut Executor<S, L>,
+        message: MessageSlot,
+        result: Result<(), ErrorCode>,
+    ) {
+        match result {
+            Ok(()) => executor.answer_sent(message),
+            Err(code) => executor.message_failed("sending an answer", code),
+        }
+    }
+}
+
+impl<S: Store + 'static, L: IoLayout> CompletionHandler for BlocksTransferred<S, L> {
+    type Worker = Executor<S, L>;
+    type State = Request;
+    type Buffers = TwoBuffers;
+
+    #[inline(always)]
+    fn completed(
+        executor: &mut Executor<S, L>,
+        transfer: Slot<Request, TwoBuffers>,
+        result: Result<(), ErrorCode>,
+    ) {
+        match result {
+            Ok(()) => {
+                let step = executor.store.transferred(transfer.index());
+                executor.follow(transfer, step);
+            }
+            Err(_) => executor.transfer_failed(transfer, ErrorCode::IO_FAILED),
+        }
+    }
+}
+
+/// A slot whose submission was answered with `AGAIN`.
+enum Deferred {
+    Receive(MessageSlot),
+    Send(MessageSlot),
+    Transfer(TransferSlot, Direction),
+}
+
+/// Executes requests. Fields are in the order in which they must be dropped.
+pub(super) struct Executor<S, L> {
     store: S,
     layout: L,
-    transfers: Transfers<L::CorrelationId>,
-    messages: Messages,
-    deferred: DeferredTasks,
+    /// Slots of requests that wait for the disk, by their number. Without slots if the store never waits.
+    pending: Box<[Option<TransferSlot>]>,
+    /// Slots that are submitted later, in order.
+    deferred: VecDeque<Deferred>,
     limits: request::Limits,
     writes: Arc<Writes>,
     quarantine: Quarantine,
@@ -38,25 +111,25 @@ pub(super) struct Executor<S, L: IoLayout> {
     traffic: Traffic,
     /// Why the worker cannot go on.
     failure: FirstFailure,
+    run: RunFlag,
 }
 
 impl<S: Store, L: IoLayout> Executor<S, L> {
-    /// For so many transfers, which it gets when it [begins](Self::begin).
+    /// For so many requests, whose slots it gets when it [begins](Self::begin).
     pub(super) fn new(
         store: S,
         layout: L,
-        messages: Messages,
         limits: request::Limits,
-        transfers: usize,
+        requests: usize,
         setup: &Setup,
     ) -> Self {
+        let waiting = if S::WAITS { requests } else { 0 };
         Self {
             store,
             layout,
-            transfers: Transfers::default(),
-            messages,
-            // At any time, one task of each transfer is under way.
-            deferred: DeferredTasks::with_capacity(transfers),
+            pending: (0..waiting).map(|_| None).collect(),
+            // At any time, one task of each request is in flight.
+            deferred: VecDeque::with_capacity(requests),
             limits,
             writes: Arc::clone(&setup.writes),
             quarantine: setup.quarantine.clone(),
@@ -66,17 +139,21 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             failed: 0,
             traffic: Traffic::default(),
             failure: FirstFailure::default(),
+            run: RunFlag::default(),
         }
     }
 
     /// Receives requests from now on.
-    pub(super) fn begin(&mut self, transfers: Transfers<L::CorrelationId>) -> Result<(), Failure> {
-        self.transfers = transfers;
-        for slot in 0..self.transfers.len() {
-            self.submit(slot, Kind::Receive)
-                .map_err(|code| Failure::new(code, "first receives of requests"))?;
+    pub(super) fn begin(&mut self, messages: Vec<MessageSlot>) -> Result<(), Failure> {
+        for message in messages {
+            self.receive(message);
         }
-        Ok(())
+        self.failure.outcome()
+    }
+
+    /// Failures of messages are the worker's failure as long as the flag is set.
+    pub(super) fn run(&mut self, run: &RunFlag) {
+        self.run = run.clone();
     }
 
     /// Requests that were received and whose answers have not been sent.
@@ -103,66 +180,54 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         &self.store
     }
 
-    /// Goes on with what the disk has done. Returns whether there was anything.
+    /// Continues I/Os whose disk operations have completed. Returns `true` if there were any.
     #[inline]
     pub(super) fn poll_store(&mut self) -> Result<bool, Failure> {
         let any = self.store.poll();
-        while let Some((slot, step)) = self.store.next() {
-            self.follow(slot, step)?;
+        while let Some((number, step)) = self.store.next() {
+            match self.pending.get_mut(number).and_then(Option::take) {
+                Some(transfer) => self.follow(transfer, step),
+                None => return Err(Failure::unexpected("the disk has completed an unknown I/O")),
+            }
         }
+        self.failure.outcome()?;
         Ok(any)
     }
 
-    /// Logs what was not carried out.
+    /// Logs what was not executed.
     pub(super) fn warn(&self) {
         if self.refused != 0 {
             tracing::warn!("{} I/Os were refused", self.refused);
         }
     }
 
-    #[inline]
-    fn submit(&mut self, slot: usize, kind: Kind) -> Result<(), ErrorCode> {
-        let task = self.transfers[slot].task(kind);
-        self.deferred.submit(Token::new(slot, kind).0, task)
+    /// Takes the first failure since the last call.
+    #[inline(always)]
+    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
+        self.failure.outcome()
     }
 
     #[inline(always)]
-    fn completed(
-        &mut self,
-        token: u64,
-        result: Result<(), ErrorCode>,
-        run: &RunFlag,
-    ) -> Result<(), Failure> {
-        let (slot, kind) = Token(token).parts();
-        match (kind, result) {
-            (Kind::Receive, Ok(())) => self.request_received(slot, run),
-            (Kind::Read | Kind::Write, Ok(())) => {
-                let step = self.store.transferred(slot);
-                self.follow(slot, step)
-            }
-            (Kind::Read | Kind::Write, Err(_)) => {
-                self.store.abandon(slot);
-                self.answer(slot, ErrorCode::IO_FAILED)
-            }
-            (Kind::Send, Ok(())) => self.answer_sent(slot),
-            // When the run ends, whatever waits for a request is flushed.
-            (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
-            (Kind::Receive, Err(code)) => Err(Failure::new(code, "receiving a request failed")),
-            (Kind::Send, Err(code)) => Err(Failure::new(code, "sending an answer failed")),
-        }
-    }
-
-    #[inline]
-    fn request_received(&mut self, slot: usize, run: &RunFlag) -> Result<(), Failure> {
+    fn request_received(&mut self, mut message: MessageSlot) {
         self.in_flight += 1;
-        let message = &self.transfers[slot].message;
         let mut bytes = [0; io_message::SIZE];
-        let length = self.messages.received(slot, message, &mut bytes)?;
+        let length = message.data_len();
+        if !message.read(&mut bytes) || length != bytes.len() {
+            return self.refuse_message(message, length);
+        }
         let examined = request::examine(self.layout, &bytes, length, self.limits);
-        let transfer = &mut self.transfers[slot];
-        transfer.request = examined.repr;
-        transfer.correlation_id = L::CorrelationId::read(&bytes);
-        transfer.operation = examined.operation.ok();
+        // What is sent if the I/O succeeds. The request is not used any more.
+        let answer = self.layout.to_bytes(
+            &examined.repr.answer(ErrorCode::SUCCESS.0),
+            L::CorrelationId::read(&bytes),
+        );
+        // It fits, as the request did.
+        let _ = message.write(&answer);
+        let operation = examined.operation.ok();
+        let transfer = match transfers::received(message, examined.repr.size, operation) {
+            Ok(transfer) => transfer,
+            Err(failure) => return self.failure.keep(failure),
+        };
         let admitted = examined.operation.and_then(|operation| {
             let io = Io {
                 operation,
@@ -170,20 +235,20 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
                 requester_offset: examined.repr.requester_offset,
                 size: examined.repr.size,
             };
-            self.admit(slot, &io, run).map(|()| io)
+            self.admit(&transfer, &io).map(|()| io)
         });
         match admitted {
             Ok(io) => {
-                let step = self.store.begin(slot, io);
-                self.follow(slot, step)
+                let step = self.store.begin(transfer.index(), io);
+                self.follow(transfer, step);
             }
-            Err(code) => self.refuse(slot, code),
+            Err(code) => self.refuse(transfer, code),
         }
     }
 
-    /// Publishes a write, and refuses what overlaps those of abandoned workers.
+    /// Publishes a write, and refuses I/Os that overlap the writes of abandoned workers.
     #[inline(always)]
-    fn admit(&self, slot: usize, io: &Io, run: &RunFlag) -> Result<(), ErrorCode> {
+    fn admit(&self, transfer: &TransferSlot, io: &Io) -> Result<(), ErrorCode> {
         if io.operation == Operation::Flush {
             return Ok(());
         }
@@ -192,114 +257,220 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             return Err(ErrorCode::IN_USE);
         }
         if let Operation::Write { .. } = io.operation {
-            self.writes.begin(slot, offset, size);
+            self.writes.begin(transfer.index(), offset, size);
             // After it was published: one that is abandoned now begins no further write.
-            if run.is_abandoned() {
+            if self.run.is_abandoned() {
                 return Err(ErrorCode::SHUTDOWN);
             }
         }
         Ok(())
     }
 
-    /// Does what an I/O needs next.
+    /// Executes the next step of an I/O.
     #[inline(always)]
-    fn follow(&mut self, slot: usize, step: Step) -> Result<(), Failure> {
+    fn follow(&mut self, mut transfer: TransferSlot, step: Step) {
         match step {
-            Step::Transfer(extent) => {
-                let prepared = self.transfers[slot].prepare(extent);
-                match prepared.and_then(|kind| self.submit(slot, kind)) {
-                    Ok(()) => Ok(()),
-                    Err(code) => {
-                        self.store.abandon(slot);
-                        self.refuse(slot, code)
+            Step::Transfer(extent) => match transfers::prepare(&mut transfer, extent) {
+                Ok(direction) => {
+                    if let Err(refused) = direction.submit(transfer) {
+                        self.not_transferred(refused.slot, direction, refused.code);
                     }
                 }
-            }
-            Step::Pending => Ok(()),
-            Step::Complete(result) => self.answer(slot, result),
+                Err(code) => self.transfer_refused(transfer, code),
+            },
+            Step::Pending => self.wait(transfer),
+            Step::Complete(result) => self.answer(transfer, result),
+        }
+    }
+
+    /// Keeps the slot until the disk has completed the I/O's operation.
+    #[inline]
+    fn wait(&mut self, transfer: TransferSlot) {
+        match self.pending.get_mut(transfer.index()) {
+            Some(place) => *place = Some(transfer),
+            None => self
+                .failure
+                .keep(Failure::unexpected("memory makes nothing wait")),
         }
     }
 
     #[cold]
-    fn refuse(&mut self, slot: usize, code: ErrorCode) -> Result<(), Failure> {
+    fn not_transferred(&mut self, transfer: TransferSlot, direction: Direction, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred
+                .push_back(Deferred::Transfer(transfer, direction));
+        } else {
+            self.transfer_refused(transfer, code);
+        }
+    }
+
+    #[cold]
+    fn transfer_refused(&mut self, transfer: TransferSlot, code: ErrorCode) {
+        self.store.abandon(transfer.index());
+        self.refuse(transfer, code);
+    }
+
+    #[cold]
+    fn transfer_failed(&mut self, transfer: TransferSlot, code: ErrorCode) {
+        self.store.abandon(transfer.index());
+        self.answer(transfer, code);
+    }
+
+    /// Refuses a message without the length of a request. Its answer repeats what was received.
+    #[cold]
+    fn refuse_message(&mut self, mut message: MessageSlot, length: usize) {
+        let mut bytes = [0; io_message::SIZE];
+        if message.read(&mut bytes) && length < bytes.len() {
+            bytes[length..].fill(0);
+        }
+        let repr = self.layout.answer_to(&bytes);
+        let id = L::CorrelationId::read(&bytes);
+        let written = message.write_data(&self.layout.to_bytes(&repr, id));
+        let transfer = written
+            .map_err(Failure::from)
+            .and_then(|()| transfers::received(message, repr.size, None));
+        match transfer {
+            Ok(transfer) => self.refuse(transfer, ErrorCode::INVALID_VALUE),
+            Err(failure) => self.failure.keep(failure),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, transfer: TransferSlot, code: ErrorCode) {
         // Only the first is logged: a broken client can send millions a second.
         if self.refused == 0 {
-            let request = &self.transfers[slot].request;
+            let mut bytes = [0; io_message::SIZE];
+            let _ = transfers::message_of(&transfer).is_some_and(|slot| slot.read(&mut bytes));
+            let request = self.layout.answer_to(&bytes);
             tracing::warn!(
                 "refused an I/O with {code:?}, and will not log further ones: {request:?}"
             );
         }
         self.refused += 1;
-        self.answer(slot, code)
+        self.answer(transfer, code);
     }
 
-    #[inline]
-    fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
-        self.writes.end(slot);
-        let transfer = &self.transfers[slot];
-        let answer = transfer.request.answer(result.0);
-        let mut bytes = u64::from(answer.size);
+    #[inline(always)]
+    fn answer(&mut self, transfer: TransferSlot, result: ErrorCode) {
+        let &Request {
+            size, operation, ..
+        } = transfer.state();
+        let mut bytes = u64::from(size);
         if result != ErrorCode::SUCCESS {
             (self.failed, bytes) = (self.failed + 1, 0);
         }
-        match transfer.operation {
+        match operation {
             Some(Operation::Read) => self.traffic.read(bytes),
-            Some(Operation::Write { .. }) => self.traffic.write(bytes),
+            Some(Operation::Write { .. }) => {
+                self.writes.end(transfer.index());
+                self.traffic.write(bytes);
+            }
             Some(Operation::Flush) => self.traffic.flush(),
             None => {}
         }
-        let bytes = self.layout.to_bytes(&answer, transfer.correlation_id);
-        self.messages.put(slot, &bytes)?;
         self.operations += 1;
-        self.submit(slot, Kind::Send)
-            .map_err(|code| Failure::new(code, "an answer cannot be sent"))
+        let mut message = match transfers::executed(transfer) {
+            Ok(message) => message,
+            Err(failure) => return self.failure.keep(failure),
+        };
+        if result != ErrorCode::SUCCESS {
+            set_result(&mut message, result);
+        }
+        if let Err(refused) = message.submit::<SEND>() {
+            self.not_sent(refused.slot, refused.code);
+        }
     }
 
-    #[inline]
-    fn answer_sent(&mut self, slot: usize) -> Result<(), Failure> {
-        self.in_flight -= 1;
-        self.transfers[slot].message.reset_data()?;
-        self.submit(slot, Kind::Receive)
-            .map_err(|code| Failure::new(code, "a receive cannot be posted"))
-    }
-}
-
-impl<S: Store, L: IoLayout> Ends for Executor<S, L> {
     #[inline(always)]
-    fn ended(&mut self, completion: Completion, run: &RunFlag) {
-        let Completion { token, result } = completion;
-        if let Err(failure) = self.completed(token, result, run) {
+    fn answer_sent(&mut self, mut message: MessageSlot) {
+        self.in_flight -= 1;
+        message.reset_data();
+        self.receive(message);
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, message: MessageSlot) {
+        if let Err(refused) = message.submit::<RECEIVE>() {
+            self.not_received(refused.slot, refused.code);
+        }
+    }
+
+    #[cold]
+    fn not_sent(&mut self, message: MessageSlot, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred.push_back(Deferred::Send(message));
+        } else {
+            let failure = Failure::new(code, "an answer cannot be sent");
             self.failure.keep(failure);
         }
     }
 
-    #[inline(always)]
-    fn outcome(&mut self) -> Result<(), Failure> {
-        self.failure.outcome()
+    #[cold]
+    fn not_received(&mut self, message: MessageSlot, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred.push_back(Deferred::Receive(message));
+        } else {
+            let failure = Failure::new(code, "a receive cannot be posted");
+            self.failure.keep(failure);
+        }
     }
 
+    /// A message task has failed. At the end of the run, tasks that wait for requests are flushed.
+    #[cold]
+    fn message_failed(&mut self, doing: &str, code: ErrorCode) {
+        if self.run.is_set() {
+            self.failure
+                .keep(Failure::new(code, format!("{doing} failed")));
+        }
+    }
+
+    /// Submits deferred slots, until one is deferred again.
     #[inline]
-    fn retry(&mut self) -> Result<(), Failure> {
+    pub(super) fn retry(&mut self) -> Result<(), Failure> {
         if self.deferred.is_empty() {
             return Ok(());
         }
-        let transfers = &self.transfers;
-        let task = |token| {
-            let (slot, kind) = Token(token).parts();
-            transfers[slot].task(kind)
-        };
-        match self.deferred.retry(task) {
-            Ok(()) => Ok(()),
-            Err((token, code)) => match Token(token).parts() {
-                (slot, Kind::Read | Kind::Write) => {
-                    self.store.abandon(slot);
-                    self.answer(slot, code)
-                }
-                (_, kind) => Err(Failure::new(
-                    code,
-                    format!("a deferred {kind:?} task cannot be submitted"),
-                )),
-            },
+        self.retry_deferred();
+        self.failure.outcome()
+    }
+
+    #[cold]
+    fn retry_deferred(&mut self) {
+        while let Some(deferred) = self.deferred.pop_front() {
+            let (deferred, code) = match deferred {
+                Deferred::Receive(message) => match message.submit::<RECEIVE>() {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Receive(refused.slot), refused.code),
+                },
+                Deferred::Send(message) => match message.submit::<SEND>() {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Send(refused.slot), refused.code),
+                },
+                Deferred::Transfer(transfer, direction) => match direction.submit(transfer) {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Transfer(refused.slot, direction), refused.code),
+                },
+            };
+            if code == ErrorCode::AGAIN {
+                self.deferred.push_front(deferred);
+                return;
+            }
+            match deferred {
+                Deferred::Transfer(transfer, _) => self.transfer_failed(transfer, code),
+                Deferred::Receive(message) => self.not_received(message, code),
+                Deferred::Send(message) => self.not_sent(message, code),
+            }
         }
+    }
+}
+
+/// Sets the result of an answer that was prepared for success.
+#[cold]
+fn set_result(message: &mut MessageSlot, result: ErrorCode) {
+    let mut bytes = [0; io_message::SIZE];
+    if message.read(&mut bytes) {
+        IoMessage::new_unchecked_len(&mut bytes).set_result(result.0);
+        // It fits: it was read.
+        let _ = message.write(&bytes);
     }
 }

@@ -1,179 +1,168 @@
-//! Buffers and tasks of the transfers of one worker, allocated before the first request.
+//! Slots of one worker's requests, allocated before the first request.
+//!
+//! A request has a message slot, which receives it and sends its answer, and a transfer slot, which moves its blocks.
+//! While one of the two is in flight, its state owns the other.
 
-use std::ops::{Index, IndexMut};
-
-use doca::{Buf, BufInventory, ErrorCode, Mmap, Rdma, RdmaConnection, Task};
+use doca::{
+    BufInventory, ErrorCode, Mmap, Rdma, RdmaConnection, Refused, Slot, Slots, TwoBuffers, WorkerPe,
+};
 use role_common::Failure;
-use wire::io_message::{self, Repr};
+use role_common::messages::Messages;
+use wire::io_message;
+use wire::release::IoLayout;
 
-use super::NO_REQUEST;
-use crate::store::{Extent, Operation};
+use super::execution::{AnswerSent, BlocksTransferred, Executor, RequestReceived};
+use crate::store::{Extent, Operation, Store};
 
-/// The four tasks of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Receive of a request.
-    Receive,
-    /// Send of its answer.
-    Send,
-    /// RDMA read: blocks from the requester to the storage.
-    Read,
-    /// RDMA write: blocks from the storage to the requester.
-    Write,
+/// The buffer of a request and its answer.
+pub(super) type MessageSlot = Slot<Message>;
+
+/// The buffers of a request's blocks: in the memory of the store and in that of the requester.
+pub(super) type TransferSlot = Slot<Request, TwoBuffers>;
+
+/// Number of a message slot's task that receives a request.
+pub(super) const RECEIVE: usize = 0;
+/// Number of a message slot's task that sends an answer.
+pub(super) const SEND: usize = 1;
+/// Number of a transfer slot's task that reads the requester's memory.
+const READ: usize = 0;
+/// Number of a transfer slot's task that writes the requester's memory.
+const WRITE: usize = 1;
+
+/// State of a message slot.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// `None` while the transfer slot owns the message slot.
+    transfer: Option<TransferSlot>,
 }
 
-/// Names a task in its completion: the transfer and the kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token(pub(super) u64);
-
-impl Token {
-    #[inline]
-    pub(super) fn new(slot: usize, kind: Kind) -> Self {
-        Self((slot as u64) << 2 | kind as u64)
-    }
-
-    #[inline]
-    pub(super) fn parts(self) -> (usize, Kind) {
-        let kind = match self.0 & 3 {
-            0 => Kind::Receive,
-            1 => Kind::Send,
-            2 => Kind::Read,
-            _ => Kind::Write,
-        };
-        ((self.0 >> 2) as usize, kind)
-    }
-}
-
-/// One request at a time, from its arrival to its answer.
-pub(super) struct Transfer<C> {
-    tasks: [Task; 4],
-    /// Where the request arrives and from where the answer leaves.
-    pub(super) message: Buf,
-    storage: Buf,
-    requester: Buf,
-    /// The request at hand.
-    pub(super) request: Repr,
-    /// Operation of the request; `None` if it was refused.
+/// State of a transfer slot.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// `None` while the message slot owns the transfer slot.
+    message: Option<MessageSlot>,
+    /// Number of bytes.
+    pub(super) size: u32,
+    /// `None` if the request was refused.
     pub(super) operation: Option<Operation>,
-    /// Its correlation id, where the session's release has one.
-    pub(super) correlation_id: C,
 }
 
-impl<C> Transfer<C> {
-    #[inline]
-    pub(super) fn task(&self, kind: Kind) -> &Task {
-        &self.tasks[kind as usize]
-    }
-
-    /// Sets the ranges of the buffers, which lie inside the maps, and returns the task that moves the bytes.
-    #[inline]
-    pub(super) fn prepare(&self, extent: Extent) -> Result<Kind, ErrorCode> {
-        let Extent {
-            to_requester,
-            local_offset,
-            requester_offset,
-            len,
-        } = extent;
-        let (set, kind) = if to_requester {
-            let set = self
-                .storage
-                .set_data(local_offset, len)
-                .and_then(|()| self.requester.set_range(requester_offset, len));
-            (set, Kind::Write)
-        } else {
-            let set = self
-                .requester
-                .set_data(requester_offset, len)
-                .and_then(|()| self.storage.set_range(local_offset, len));
-            (set, Kind::Read)
-        };
-        set.map(|()| kind).map_err(|error| error.code)
-    }
+/// The slots of a request that was received: its transfer slot, which owns the message slot.
+#[inline(always)]
+pub(super) fn received(
+    mut message: MessageSlot,
+    size: u32,
+    operation: Option<Operation>,
+) -> Result<TransferSlot, Failure> {
+    let Some(mut transfer) = message.state_mut().transfer.take() else {
+        return Err(not_owned());
+    };
+    *transfer.state_mut() = Request {
+        message: Some(message),
+        size,
+        operation,
+    };
+    Ok(transfer)
 }
 
-/// All transfers of a worker.
-pub(super) struct Transfers<C>(Vec<Transfer<C>>);
-
-impl<C> Default for Transfers<C> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
+/// The slots of a request that is to be answered: its message slot, which owns the transfer slot.
+#[inline(always)]
+pub(super) fn executed(mut transfer: TransferSlot) -> Result<MessageSlot, Failure> {
+    let Some(mut message) = transfer.state_mut().message.take() else {
+        return Err(not_owned());
+    };
+    message.state_mut().transfer = Some(transfer);
+    Ok(message)
 }
 
-impl<C: Default> Transfers<C> {
-    /// Allocates `count` transfers. Message `n` lies at `n` times the size of a message.
-    pub(super) fn allocate(
-        count: u32,
-        inventory: &BufInventory,
-        [messages, storage, requester]: [&Mmap; 3],
-        (control, control_connection): (&Rdma, &RdmaConnection),
-        (data, data_connection): (&Rdma, &RdmaConnection),
-    ) -> Result<Self, Failure> {
-        let whole = |mmap: &Mmap| usize::try_from(mmap.len()).unwrap_or(usize::MAX);
-        let transfer = |slot: usize| -> Result<Transfer<C>, Failure> {
-            let token = |kind| Token::new(slot, kind).0;
-            let message =
-                inventory.buf(messages, (slot * io_message::SIZE) as u64, io_message::SIZE)?;
-            let storage = inventory.buf(storage, 0, whole(storage))?;
-            let requester = inventory.buf(requester, 0, whole(requester))?;
-            // In the order of `Kind`.
-            let tasks = [
-                control.receive_task(&message, token(Kind::Receive))?,
-                control.send_task(control_connection, &message, token(Kind::Send))?,
-                data.read_task(data_connection, &requester, &storage, token(Kind::Read))?,
-                data.write_task(data_connection, &storage, &requester, token(Kind::Write))?,
-            ];
-            Ok(Transfer {
-                tasks,
-                message,
-                storage,
-                requester,
-                request: NO_REQUEST,
-                operation: None,
-                correlation_id: C::default(),
-            })
-        };
-        let transfers = (0..count as usize).map(transfer).collect::<Result<_, _>>();
-        transfers
-            .map(Self)
-            .map_err(|failure| failure.context(format_args!("{count} transactions")))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
+#[cold]
+fn not_owned() -> Failure {
+    Failure::unexpected("a slot has lost its counterpart")
 }
 
-impl<C> Index<usize> for Transfers<C> {
-    type Output = Transfer<C>;
-
-    #[inline]
-    fn index(&self, slot: usize) -> &Transfer<C> {
-        &self.0[slot]
-    }
+/// The message slot of a request that is being executed.
+pub(super) fn message_of(transfer: &TransferSlot) -> Option<&MessageSlot> {
+    transfer.state().message.as_ref()
 }
 
-impl<C> IndexMut<usize> for Transfers<C> {
-    #[inline]
-    fn index_mut(&mut self, slot: usize) -> &mut Transfer<C> {
-        &mut self.0[slot]
-    }
+/// Direction of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// RDMA read: blocks from the requester to the store.
+    FromRequester,
+    /// RDMA write: blocks from the store to the requester.
+    ToRequester,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_name_slot_and_kind() {
-        for slot in [0, 1, 65535] {
-            for (index, kind) in [Kind::Receive, Kind::Send, Kind::Read, Kind::Write]
-                .into_iter()
-                .enumerate()
-            {
-                assert_eq!(kind as usize, index, "the order of the tasks of a transfer");
-                assert_eq!(Token::new(slot, kind).parts(), (slot, kind));
-            }
+impl Direction {
+    #[inline(always)]
+    pub(super) fn submit(self, transfer: TransferSlot) -> Result<(), Refused<Request, TwoBuffers>> {
+        match self {
+            Self::FromRequester => transfer.submit::<READ>(),
+            Self::ToRequester => transfer.submit::<WRITE>(),
         }
     }
+}
+
+/// Sets the ranges of the buffers, which must be inside the memory maps, and returns the direction of the transfer.
+#[inline(always)]
+pub(super) fn prepare(transfer: &mut TransferSlot, extent: Extent) -> Result<Direction, ErrorCode> {
+    const LOCAL: usize = TwoBuffers::LOCAL;
+    const REMOTE: usize = TwoBuffers::REMOTE;
+    let Extent {
+        to_requester,
+        local_offset,
+        requester_offset,
+        len,
+    } = extent;
+    if to_requester {
+        transfer.set_data::<LOCAL>(local_offset, len)?;
+        transfer.set_range::<REMOTE>(requester_offset, len)?;
+        Ok(Direction::ToRequester)
+    } else {
+        transfer.set_data::<REMOTE>(requester_offset, len)?;
+        transfer.set_range::<LOCAL>(local_offset, len)?;
+        Ok(Direction::FromRequester)
+    }
+}
+
+/// Memory maps of a worker.
+pub(super) struct Maps<'m> {
+    pub(super) messages: &'m Mmap,
+    /// The memory of the store.
+    pub(super) storage: &'m Mmap,
+    pub(super) requester: &'m Mmap,
+}
+
+/// Allocates the slots of `count` requests: their message slots, which own the transfer slots.
+pub(super) fn allocate<S: Store + 'static, L: IoLayout>(
+    count: u32,
+    pe: &WorkerPe<Executor<S, L>>,
+    inventory: &BufInventory,
+    maps: &Maps<'_>,
+    (control, control_connection): (&Rdma, &RdmaConnection),
+    (data, data_connection): (&Rdma, &RdmaConnection),
+) -> doca::Result<Vec<MessageSlot>> {
+    let slots = count as usize;
+    let idle = |_| Request {
+        message: None,
+        size: 0,
+        operation: None,
+    };
+    let transfers =
+        Slots::with_two_buffers(pe, inventory, maps.storage, maps.requester, slots, idle)?;
+    data.read_into::<READ, BlocksTransferred<S, L>>(&transfers, data_connection)?;
+    data.write_from::<WRITE, BlocksTransferred<S, L>>(&transfers, data_connection)?;
+    let place = (Messages::offset(0), io_message::SIZE as u32, slots);
+    let unpaired = |_| Message { transfer: None };
+    let messages = Slots::new(pe, inventory, maps.messages, place, unpaired)?;
+    control.receive_into::<RECEIVE, RequestReceived<S, L>>(&messages)?;
+    control.send_from::<SEND, AnswerSent<S, L>>(&messages, control_connection)?;
+    let pairs = messages.into_iter().zip(transfers);
+    Ok(pairs
+        .map(|(mut message, transfer)| {
+            message.state_mut().transfer = Some(transfer);
+            message
+        })
+        .collect())
 }

@@ -77,6 +77,7 @@ macro_rules! handler {
         impl CompletionHandler for $handler {
             type Worker = Forwarder;
             type State = Purpose;
+            type Buffers = doca::OneBuffer;
 
             #[inline(always)]
             fn completed(
