@@ -19,7 +19,7 @@ use crate::{Buf, BufInventory, Error, ErrorCode, Mmap, Pe, Result};
 /// Maximum number of tasks of a slot.
 pub const TASKS_PER_SLOT: usize = 2;
 
-/// What a worker does when a task of one kind of a context has completed: see [`WorkerPe`].
+/// Handler of completed tasks of one kind of a context: see [`WorkerPe`].
 pub trait CompletionHandler: 'static {
     /// State of the loop that makes progress.
     type Worker: 'static;
@@ -214,7 +214,7 @@ impl Area {
     /// The address of `len` bytes at `offset`, if they are inside.
     #[inline(always)]
     fn address(&self, offset: u64, len: usize) -> Option<*mut c_void> {
-        // `usize` has 64 bits where it matters; elsewhere the comparison fails as it should.
+        // As `u64`: an offset that does not fit into `usize` is outside.
         let (all, wanted) = (self.len as u64, len as u64);
         if wanted <= all && offset <= all - wanted {
             // Wrapping: the address may belong to another process.
@@ -225,7 +225,7 @@ impl Area {
     }
 }
 
-/// What a [`Slot`] and the user data of its tasks point to: one cache line, if the state has at most 16 bytes.
+/// Target of a [`Slot`] and of the user data of its tasks: one cache line, if the state has at most 16 bytes.
 #[repr(C, align(64))]
 struct SlotCell<U, B: Buffers> {
     /// Null for tasks that the slot does not have, or not any more.
@@ -249,7 +249,7 @@ struct Pool<U, B: Buffers> {
     queue: Rc<EventQueue>,
 }
 
-/// What a context has to know of slots that have tasks of it.
+/// Slots, as seen by a context with tasks of theirs.
 pub(crate) trait SlotTasks {
     /// Frees the tasks with this number that are not in flight.
     fn free_idle(&self, task: usize);
@@ -341,7 +341,7 @@ pub struct Slot<U, B: Buffers = OneBuffer> {
     cell: NonNull<SlotCell<U, B>>,
 }
 
-// As it is with one word: an optional slot has no more.
+// A slot, and an optional one, is one word.
 const _: () = assert!(mem::size_of::<Option<Slot<(), TwoBuffers>>>() == mem::size_of::<usize>());
 
 /// A slot whose task was not submitted, and the reason.
@@ -534,6 +534,8 @@ impl<U> Slot<U, TwoBuffers> {
 }
 
 impl<U, B: Buffers> Drop for Slot<U, B> {
+    // So that a place for an optional slot is checked inline when it is overwritten.
+    #[cold]
     fn drop(&mut self) {
         let cell = self.cell();
         // SAFETY: the state was not dropped, and only this slot, the last one of its cell, refers to it.

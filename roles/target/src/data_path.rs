@@ -1,12 +1,12 @@
-//! What one worker thread of the target does.
+//! Data path of one worker thread of the target.
 //!
-//! A request arrives in a message buffer (RDMA receive), the blocks move between the service's
-//! client and the memory of the [`Store`] (RDMA write for a read, RDMA read for a write), and the answer leaves from
-//! the same message buffer (RDMA send), which then waits for the next request. The two RDMA contexts
-//! keep answers from queueing behind other transfers.
+//! A request arrives in the buffer of a message slot (RDMA receive), a transfer slot moves its blocks between the
+//! service's client and the memory of the [`Store`] (RDMA write for a read, RDMA read for a write), and the answer leaves
+//! from the buffer of the message slot (RDMA send), which then waits for the next request. The two RDMA contexts keep
+//! answers from queueing behind other transfers.
 //!
-//! A worker of a file waits for two things, messages and its disk: it polls both while either has something, and sleeps on both when neither has
-//! for a while and the disk is at work.
+//! A worker of a file polls messages and its disk. After some polls without either it sleeps until one of them is ready,
+//! if the disk has operations in flight.
 
 mod execution;
 pub mod request;
@@ -46,7 +46,7 @@ pub(crate) fn permissions() -> Access {
     Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
 }
 
-/// What a worker is made from.
+/// Settings and resources of a worker.
 pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) device: Device,
@@ -82,7 +82,7 @@ pub(crate) enum Blocks {
     File(Arc<BackingFile>),
 }
 
-/// What the main thread may ask for.
+/// Commands of the main thread.
 pub(crate) enum Command {
     /// Export a connection and connect it to the other end's export.
     Connect {
@@ -242,7 +242,8 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
         self.executor.begin(messages)
     }
 
-    /// Goes on with what the disk has done; sleeps when nothing has happened for a while, and the disk is at work.
+    /// Continues I/Os whose disk operations have completed; sleeps after [`IDLE_POLLS`] polls without any, if the disk has
+    /// operations in flight.
     #[inline]
     fn poll_disk(&mut self, hits: u64) -> Result<(), Failure> {
         let any = self.executor.poll_store()?;

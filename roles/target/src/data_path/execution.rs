@@ -1,6 +1,6 @@
-//! What a worker does when its tasks complete: requests are executed and answered.
+//! Completion handlers of a worker, which execute and answer requests.
 //!
-//! This runs inside of the calls of progress, three times for every request. Cold paths are apart, and marked as such.
+//! They run inside of calls of `progress`, three times for each request. Cold paths are marked as such.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -115,7 +115,7 @@ pub(super) struct Executor<S, L> {
 }
 
 impl<S: Store, L: IoLayout> Executor<S, L> {
-    /// For so many requests, whose slots it gets when it [begins](Self::begin).
+    /// Creates the executor of `requests` requests, whose slots are passed to [`begin`](Self::begin).
     pub(super) fn new(
         store: S,
         layout: L,
@@ -216,7 +216,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             return self.refuse_message(message, length);
         }
         let examined = request::examine(self.layout, &bytes, length, self.limits);
-        // What is sent if the I/O succeeds. The request is not used any more.
+        // Sent as it is if the I/O succeeds. The request is not read any more.
         let answer = self.layout.to_bytes(
             &examined.repr.answer(ErrorCode::SUCCESS.0),
             L::CorrelationId::read(&bytes),
@@ -288,9 +288,9 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
     fn wait(&mut self, transfer: TransferSlot) {
         match self.pending.get_mut(transfer.index()) {
             Some(place) => *place = Some(transfer),
-            None => self
-                .failure
-                .keep(Failure::unexpected("memory makes nothing wait")),
+            None => self.failure.keep(Failure::unexpected(
+                "an I/O waits for a disk that the store does not have",
+            )),
         }
     }
 
