@@ -217,6 +217,7 @@ function = "vf"
             replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("line 6"),
             "says where"
         );
+        assert!(replaced("iface = \"pf0hpf\"", "ifaec = \"x\"").contains("ifaec"));
         assert!(replaced("03:00.0", "3:00.0").contains("no PCI address"));
         assert!(replaced("mlx5_1", "mlx5_0").contains("two entries have the ibdev mlx5_0"));
         assert!(
