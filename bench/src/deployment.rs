@@ -35,6 +35,8 @@ pub struct Cast {
     pub transactions_flag: &'static str,
     /// `true` if all roles are ours.
     pub is_ours: bool,
+    /// The gga service writes. That of the reference's releases 3.0 and 3.1 only reads.
+    pub writes_gga: bool,
 }
 
 impl Cast {
@@ -50,6 +52,7 @@ impl Cast {
             transactions_flag: usage.transactions_flag(),
             prints_json: is_ours,
             is_ours,
+            writes_gga: is_ours || usage.release() == "3.2",
             initiator: implementation.clone(),
             service: implementation.clone(),
             target: implementation.clone(),

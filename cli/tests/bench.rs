@@ -184,6 +184,67 @@ fn statically_linked_roles_are_not_compared_with_twins() {
     );
 }
 
+/// A directory of programs that only print a usage, as the reference's initiators of releases before 3.2 do.
+fn reference_with_usage(usage: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    for role in [
+        "initiator_comch",
+        "comch_to_rdma_zero_copy",
+        "comch_to_rdma_gga_offload",
+        "target_rdma",
+        "gga_offload_sbc_generator",
+    ] {
+        let path = directory.path().join(format!("doca_storage_{role}"));
+        std::fs::write(&path, format!("#!/bin/sh\necho ' {usage}'\n")).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
+    }
+    directory
+}
+
+#[test]
+fn reference_of_an_earlier_release_needs_its_protocol_and_writes_no_gga() {
+    for (usage, release) in [
+        ("--task-count N --batch-size N", "3.0"),
+        ("--task-count N", "3.1"),
+    ] {
+        let reference = reference_with_usage(usage);
+        let compare = format!("cpp={}", reference.path().display());
+        for protocol in ["3.0", "3.1", "3.2"] {
+            let output = bench(&[
+                "--compare",
+                &compare,
+                "--protocol",
+                protocol,
+                "--only",
+                "none",
+            ]);
+            assert_eq!(output.status.code(), Some(1));
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let refused = format!("--protocol {protocol}: expected {release}");
+            assert_eq!(text.contains(&refused), protocol != release, "{text}");
+        }
+        // The list of subjects.
+        let output = bench(&["--compare", &compare, "--only", "none"]);
+        let names = String::from_utf8_lossy(&output.stderr).into_owned();
+        for (name, is_there) in [
+            ("cpp: zero copy read", true),
+            ("cpp: gga read", true),
+            ("cpp: gga write", false),
+            ("rust: gga write", true),
+        ] {
+            assert_eq!(names.contains(name), is_there, "{name}: {names}");
+        }
+        let only = ["--only", "memcpy: zero copy read 4 KiB x64", "--json"];
+        let output = bench(&[&["--compare", &compare][..], &only].concat());
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert!(
+            document["left_out"].to_string().contains("it only reads"),
+            "{document}"
+        );
+    }
+}
+
 #[test]
 fn interruption_keeps_completed_measurements() {
     let directory = tempfile::tempdir().expect("a directory");

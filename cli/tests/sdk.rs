@@ -172,6 +172,18 @@ fn documented_topology_is_seen_by_programs() {
         .collect();
     assert_eq!(kinds, [("0001:17:00.0", "pf"), ("0001:17:00.2", "vf")]);
     assert_eq!(devices[1]["representors"][0]["kind"], "emulated");
+    let table = bench
+        .command(&["sdk", "devices"])
+        .env("SOFTDOCA_TOPOLOGY", &topology)
+        .output()
+        .expect("the program starts");
+    let readme = include_str!("../../softdoca/README.md");
+    assert!(readme.contains(text(&table.stdout).trim()), "{table:?}");
+    assert_eq!(
+        text(&table.stderr),
+        "",
+        "queries of capabilities are no errors"
+    );
 }
 
 #[test]

@@ -287,6 +287,8 @@ const OUR_FLAG: &str = "--output";
 /// The flag for the number of I/Os that an initiator keeps in flight, up to version 3.1 of the reference and after it.
 const TASK_COUNT: &str = "--task-count";
 const TRANSACTION_COUNT: &str = "--transaction-count";
+/// A flag that the reference's initiator has in version 3.0 only.
+const BATCH_SIZE: &str = "--batch-size";
 
 /// The usage text of a program (`--help`), by which implementations and their versions are told apart.
 #[derive(Debug, Clone, Default)]
@@ -325,6 +327,16 @@ impl Usage {
             TASK_COUNT
         } else {
             TRANSACTION_COUNT
+        }
+    }
+
+    /// The release of the protocol that this initiator speaks, as a value of `--protocol`.
+    #[must_use]
+    pub fn release(&self) -> &'static str {
+        match (self.has(TASK_COUNT), self.has(BATCH_SIZE)) {
+            (true, true) => "3.0",
+            (true, false) => "3.1",
+            (false, _) => "3.2",
         }
     }
 }
@@ -408,6 +420,15 @@ mod tests {
         assert_eq!(of("  --task-count     Number of tasks"), "--task-count");
         assert_eq!(of("  --transaction-count  N"), "--transaction-count");
         assert_eq!(of(""), "--transaction-count");
+    }
+
+    #[test]
+    fn release_is_told_from_the_flags_of_the_initiator() {
+        let of = |usage: &str| Usage::from(usage).release();
+        assert_eq!(of("  --task-count  N\n  --batch-size  N"), "3.0");
+        assert_eq!(of("  --task-count  N"), "3.1");
+        assert_eq!(of("  --transaction-count  N"), "3.2");
+        assert_eq!(of(""), "3.2");
     }
 
     #[test]

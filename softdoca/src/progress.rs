@@ -18,6 +18,8 @@ mod pe;
 mod task;
 
 pub(crate) use ctx::{Ctx, CtxState, Driver, Event, Started};
+#[cfg(test)]
+pub(crate) use idle::with_sleeps_of;
 pub(crate) use idle::yield_before_retry;
 pub(crate) use pe::{Arming, Pe, Urgency};
 pub(crate) use task::{Completion, Task, TaskCallback, TaskOf, TaskPool};

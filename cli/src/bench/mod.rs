@@ -19,7 +19,7 @@ use ::bench::provenance::Provenance;
 use ::bench::suite::{
     Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, bars, idle, kernels, measure,
 };
-use ::deployment::implementation::Implementation;
+use ::deployment::implementation::{Implementation, Role, Usage};
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
@@ -56,7 +56,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     backing: Option<PathBuf>,
 
-    /// The release of the protocol that our roles speak, for a reference of that release [default: they detect it; 3.2 among themselves]
+    /// Release of the protocol that our roles speak [default: that of the reference, told from its initiator's flags; otherwise 3.2]
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
     protocol: Option<String>,
 
@@ -215,28 +215,51 @@ impl Options {
                 Implementation::in_directory("rust", directory)?
             }
         };
-        let ours = ours
-            .with_library_path(library_path.clone())
-            .with_protocol(self.protocol.clone());
         let mut cpp = None;
         for with in &self.compare {
             if with.as_str() != "nbd" {
                 cpp = Some(Implementation::parse(with)?.with_library_path(library_path.clone()));
             }
         }
+        let ours = ours
+            .with_library_path(library_path)
+            .with_protocol(self.release(cpp.as_ref())?);
         let no_twins = match &cpp {
             Some(cpp) => no_twins(&ours, cpp)?,
             None => None,
         };
         let exchanged = no_twins.is_none();
         left_out.extend(no_twins);
+        let casts = plan::casts(&ours, cpp.as_ref(), exchanged);
+        if casts.values().any(|cast| !cast.writes_gga) {
+            left_out.push(
+                "gga writes with the reference's service: in releases 3.0 and 3.1 it only reads"
+                    .to_owned(),
+            );
+        }
         Ok(Runner {
             yardsticks: Yardsticks::of(&program),
-            casts: plan::casts(&ours, cpp.as_ref(), exchanged),
+            casts,
             backing: self.backing.clone(),
             cpus: deployment::allowed_cpus()?,
             program,
         })
+    }
+
+    /// The release of the protocol for our roles; `None` for the current one.
+    fn release(&self, cpp: Option<&Implementation>) -> Result<Option<String>> {
+        let Some(cpp) = cpp else {
+            return Ok(self.protocol.clone());
+        };
+        let theirs = Usage::of(cpp, Role::Initiator)?.release();
+        match &self.protocol {
+            Some(ours) if ours != theirs => Err(format!(
+                "--protocol {ours}: expected {theirs}, the release of the reference in --compare"
+            )
+            .into()),
+            None if theirs == "3.2" => Ok(None),
+            _ => Ok(Some(theirs.to_owned())),
+        }
     }
 
     fn subjects(&self, runner: &Runner, left_out: &mut Vec<String>) -> Result<Vec<Subject>> {

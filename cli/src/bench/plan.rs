@@ -9,6 +9,9 @@ use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::deployment::implementation::Implementation;
 
 /// Ours alone; with the reference's programs, those alone, and, where `exchanged` says so, each role exchanged for its twin.
+///
+/// All gga services read the same blocks, with checksums, which the reference does not look at. Only the reference's services of releases
+/// 3.0 and 3.1 have the blocks of their own generator, which stores whole ones on each target.
 pub(super) fn casts(
     ours: &Implementation,
     cpp: Option<&Implementation>,
@@ -17,26 +20,29 @@ pub(super) fn casts(
     let all_ours = Cast::of(ours, true);
     let mut casts = BTreeMap::from([(OURS.to_owned(), all_ours.clone())]);
     let Some(cpp) = cpp else { return casts };
-    let all_theirs = Cast {
-        // All read the same blocks: with checksums, which the reference does not look at.
-        generator: ours.clone(),
-        ..Cast::of(cpp, false)
-    };
+    let mut all_theirs = Cast::of(cpp, false);
+    if all_theirs.writes_gga {
+        all_theirs.generator = ours.clone();
+    }
     for exchange in Exchanged::all().filter(|_| exchanged) {
-        let (mut cast, other, others_flag) = if exchange.among_theirs {
-            (all_theirs.clone(), ours, all_ours.transactions_flag)
+        let (mut cast, other) = if exchange.among_theirs {
+            (all_theirs.clone(), &all_ours)
         } else {
-            (all_ours.clone(), cpp, all_theirs.transactions_flag)
+            (all_ours.clone(), &all_theirs)
         };
         cast.is_ours = false;
         match exchange.role {
             "initiator" => {
-                cast.initiator = other.clone();
-                cast.transactions_flag = others_flag;
+                cast.initiator = other.initiator.clone();
+                cast.transactions_flag = other.transactions_flag;
                 cast.prints_json = exchange.among_theirs;
             }
-            "service" => cast.service = other.clone(),
-            _ => cast.target = other.clone(),
+            "service" => {
+                cast.service = other.service.clone();
+                cast.generator = other.generator.clone();
+                cast.writes_gga = other.writes_gga;
+            }
+            _ => cast.target = other.target.clone(),
         }
         casts.insert(exchange.to_string(), cast);
     }
@@ -96,10 +102,14 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
     for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
         subjects.push(deployment(gga(operation), OURS));
     }
-    for cast in runner.casts.keys().filter(|cast| cast.as_str() != OURS) {
-        for point in [base, gga(Operation::Read), gga(Operation::Write)] {
-            subjects.push(deployment(point, cast));
-        }
+    for (name, cast) in runner.casts.iter().filter(|(name, _)| *name != OURS) {
+        let points = [base, gga(Operation::Read), gga(Operation::Write)];
+        let points = if cast.writes_gga {
+            &points[..]
+        } else {
+            &points[..2]
+        };
+        subjects.extend(points.iter().map(|&point| deployment(point, name)));
     }
     subjects.push(Subject::WakeUp);
     subjects.push(Subject::FirstIos { point: base });
@@ -196,4 +206,78 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
 pub(super) fn files() -> Vec<Subject> {
     let both = |work| [Subject::File { work }, Subject::Fio { work }];
     Work::all().into_iter().flat_map(both).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use ::deployment::implementation::Role;
+
+    use super::*;
+
+    /// Programs that print this usage.
+    fn implementation(name: &str, directory: &Path, usage: &str) -> Implementation {
+        let directory = directory.join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        for role in Role::ALL {
+            let path = directory.join(role.program());
+            std::fs::write(&path, format!("#!/bin/sh\necho ' {usage}'\n")).expect("written");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
+        }
+        Implementation::in_directory(name, &directory).expect("programs")
+    }
+
+    /// For each cast with an exchanged role or of theirs: whose service and generator it has, the flag of its initiator, and `true` if its
+    /// service writes in gga.
+    fn exchanged(usage: &str) -> Vec<(String, String)> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let of = |name, usage| implementation(name, directory.path(), usage);
+        let (ours, cpp) = (of(OURS, "--transaction-count"), of(THEIRS, usage));
+        let casts = casts(&ours, Some(&cpp), true);
+        let told = casts.into_iter().filter(|(name, _)| name != OURS);
+        told.map(|(name, cast)| {
+            let told = [
+                cast.service.name(),
+                cast.generator.name(),
+                cast.transactions_flag,
+                if cast.writes_gga { "writes" } else { "reads" },
+            ];
+            (name, told.join(" "))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn services_of_earlier_releases_read_blocks_of_their_own_generator() {
+        let expected = |rows: [(&str, &str); 7]| rows.map(|(cast, row)| (cast.into(), row.into()));
+        let (tasks, transactions) = ("--task-count", "--transaction-count");
+        let rows: [(&str, &str); 7] = [
+            ("cpp", "cpp cpp --task-count reads"),
+            ("cpp + rust initiator", "cpp cpp --transaction-count reads"),
+            ("cpp + rust service", "rust rust --task-count writes"),
+            ("cpp + rust target", "cpp cpp --task-count reads"),
+            ("rust + cpp initiator", "rust rust --task-count writes"),
+            ("rust + cpp service", "cpp cpp --transaction-count reads"),
+            ("rust + cpp target", "rust rust --transaction-count writes"),
+        ];
+        assert_eq!(exchanged(tasks), expected(rows));
+        let rows = [
+            ("cpp", "cpp rust --transaction-count writes"),
+            (
+                "cpp + rust initiator",
+                "cpp rust --transaction-count writes",
+            ),
+            ("cpp + rust service", "rust rust --transaction-count writes"),
+            ("cpp + rust target", "cpp rust --transaction-count writes"),
+            (
+                "rust + cpp initiator",
+                "rust rust --transaction-count writes",
+            ),
+            ("rust + cpp service", "cpp rust --transaction-count writes"),
+            ("rust + cpp target", "rust rust --transaction-count writes"),
+        ];
+        assert_eq!(exchanged(transactions), expected(rows));
+    }
 }

@@ -7,7 +7,7 @@ use rustix::mm::{
     Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
 };
 
-use super::shared_bytes;
+use super::shared_bytes::{Outside, SharedBytes};
 use crate::{Error, ErrorCode, Result};
 
 /// Memory for devices and peers: page-aligned, initially zero, at a fixed address until it is dropped.
@@ -29,19 +29,21 @@ use crate::{Error, ErrorCode, Result};
 /// # doca::Result::Ok(())
 /// ```
 #[derive(Debug)]
-pub struct MemoryRegion {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the region is plain memory that is accessed only by atomic copies through raw pointers; no thread holds a
-// reference to it, and it is unmapped by the last owner.
-unsafe impl Send for MemoryRegion {}
-// SAFETY: see above. Two threads that copy to overlapping ranges at once leave a mixture of their bytes, as if the
-// other writer were a device: the accesses are atomic, and bytes have no invalid bit patterns.
-unsafe impl Sync for MemoryRegion {}
+pub struct MemoryRegion(SharedBytes);
 
 impl MemoryRegion {
+    /// Owns a mapping.
+    ///
+    /// # Safety
+    ///
+    /// `start` is the result of a successful `mmap` of `len` bytes with read and write access that nothing else unmaps.
+    unsafe fn of_mapping(start: *mut c_void, len: usize) -> Result<Arc<Self>> {
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
+        // SAFETY: mapped until this value is dropped; users of `as_ptr` are told to access the bytes atomically.
+        Ok(Arc::new(Self(unsafe { SharedBytes::new(start, len) })))
+    }
+
     /// Allocates `len` bytes of zeroed memory.
     ///
     /// # Errors
@@ -71,9 +73,8 @@ impl MemoryRegion {
                 format!("{len} bytes: {error}"),
             )
         })?;
-        let start =
-            NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
-        Ok(Arc::new(Self { start, len }))
+        // SAFETY: mapped above.
+        unsafe { Self::of_mapping(start, len) }
     }
 
     /// As [`new`](Self::new), for large, fully used memory that only this process and its devices access: asks the
@@ -89,7 +90,7 @@ impl MemoryRegion {
     pub fn with_huge_pages(len: usize) -> Result<Arc<Self>> {
         let region = Self::new(len)?;
         // SAFETY: the range is the whole mapping; the advice changes no byte of it.
-        let advised = unsafe { madvise(region.start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        let advised = unsafe { madvise(region.as_ptr().cast(), len, Advice::LinuxHugepage) };
         if let Err(error) = advised {
             tracing::debug!(%error, "no huge pages for {len} bytes");
         }
@@ -139,9 +140,8 @@ impl MemoryRegion {
             )
         }
         .map_err(|error| failed(error.into()))?;
-        let start =
-            NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
-        Ok(Arc::new(Self { start, len }))
+        // SAFETY: mapped above.
+        unsafe { Self::of_mapping(start, len) }
     }
 
     /// Waits until all written bytes are on disk, for a region of a file; no effect on others.
@@ -151,20 +151,20 @@ impl MemoryRegion {
     /// [`ErrorCode::IO_FAILED`] if the disk did not store all of them.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: the range is the whole mapping; nothing in it changes.
-        unsafe { msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) }
+        unsafe { msync(self.as_ptr().cast(), self.len(), MsyncFlags::SYNC) }
             .map_err(|error| Error::with_detail("msync", ErrorCode::IO_FAILED, error.to_string()))
     }
 
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
     /// First address. Accesses through it are up to the caller and must be atomic, as other threads may access the same
     /// bytes through the region.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.0.start().as_ptr()
     }
 
     /// Copies bytes at `offset` to `into`.
@@ -174,12 +174,9 @@ impl MemoryRegion {
     /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is copied.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let from = self.range(offset, into.len())?;
-        // SAFETY: `range` checked that the bytes are inside the mapping; `into` is borrowed exclusively and does not
-        // overlap it, as there are no references into the mapping, whose bytes are accessed atomically, here and by
-        // users of `as_ptr`.
-        unsafe { shared_bytes::load(from, into.as_mut_ptr(), into.len()) };
-        Ok(())
+        self.0
+            .read(offset, into)
+            .map_err(|range| self.outside(range))
     }
 
     /// Copies `bytes` to `offset`.
@@ -189,10 +186,9 @@ impl MemoryRegion {
     /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is copied.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let to = self.range(offset, bytes.len())?;
-        // SAFETY: as in `read`, with the roles exchanged.
-        unsafe { shared_bytes::store(bytes.as_ptr(), to, bytes.len()) };
-        Ok(())
+        self.0
+            .write(offset, bytes)
+            .map_err(|range| self.outside(range))
     }
 
     /// Sets `len` bytes at `offset` to `value`.
@@ -201,9 +197,9 @@ impl MemoryRegion {
     ///
     /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is written.
     pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<()> {
-        self.range(offset, len)?;
-        let bytes = [value; PIECE];
-        pieces(len).try_for_each(|(done, piece)| self.write(offset + done, &bytes[..piece]))
+        self.0
+            .fill(offset, len, value)
+            .map_err(|range| self.outside(range))
     }
 
     /// Copies `len` bytes from `source_offset` of `source` to `offset` of this region. The ranges may overlap.
@@ -218,61 +214,33 @@ impl MemoryRegion {
         source_offset: usize,
         len: usize,
     ) -> Result<()> {
-        let (from, to) = (source.range(source_offset, len)?, self.range(offset, len)?);
-        let mut bytes = [0; PIECE];
-        let mut copy = |(done, piece)| {
-            let bytes = &mut bytes[..piece];
-            source.read(source_offset + done, bytes)?;
-            self.write(offset + done, bytes)
-        };
-        // If they overlap, bytes must be copied before they are overwritten.
-        if to <= from {
-            pieces(len).try_for_each(copy)
-        } else {
-            pieces(len)
-                .rev()
-                .try_for_each(|piece: (usize, usize)| copy(piece))
-        }
-    }
-
-    #[inline]
-    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
-        match offset.checked_add(len) {
-            // SAFETY: `offset` is at most the length of the mapping.
-            Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(offset) }),
-            _ => Err(self.outside(offset, len)),
-        }
+        self.0
+            .copy_from(offset, &source.0, source_offset, len)
+            .map_err(|range| self.outside(range))
     }
 
     #[cold]
-    fn outside(&self, offset: usize, len: usize) -> Error {
+    fn outside(&self, Outside { offset, len }: Outside) -> Error {
         let detail = format!(
             "{len} bytes at offset {offset} are not inside a region of {} bytes",
-            self.len
+            self.len()
         );
         Error::with_detail("MemoryRegion", ErrorCode::INVALID_VALUE, detail)
     }
 }
 
-/// Bytes staged on the stack at a time.
-const PIECE: usize = 1024;
-
-/// Offsets and lengths of the pieces of `len` bytes.
-fn pieces(len: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
-    (0..len.div_ceil(PIECE)).map(move |number| (number * PIECE, PIECE.min(len - number * PIECE)))
-}
-
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; all owners are dropped.
-        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) } {
-            tracing::warn!(%error, len = self.len, "failed to unmap a memory region; leaking it");
+        // SAFETY: mapped with this length; all owners are dropped.
+        if let Err(error) = unsafe { munmap(self.as_ptr().cast::<c_void>(), self.len()) } {
+            tracing::warn!(%error, len = self.len(), "failed to unmap a memory region; leaking it");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared_bytes::PIECE;
     use super::*;
 
     #[test]

@@ -8,9 +8,120 @@
 //! The C library's `memcpy` is no alternative for large pieces either: it uses `rep movsb`, which AMD's Zen 3 and Zen 4 do 15 to 25 times
 //! slower when the destination begins up to 63 bytes behind the source, counted within their pages, as it often does here: `malloc` puts
 //! large buffers 16 bytes behind the beginning of a page, and regions begin with one.
+//!
+//! This file depends on the standard library alone: `tests/races` compiles it once more, for ThreadSanitizer.
 
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Memory that devices, other processes and other threads use at the same time.
+#[derive(Debug)]
+pub(crate) struct SharedBytes {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// A range is not inside the memory; nothing was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outside {
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+// SAFETY: the bytes are accessed by atomic copies through raw pointers only; no thread holds a reference to them.
+unsafe impl Send for SharedBytes {}
+// SAFETY: see above. Two threads that copy to overlapping ranges at once leave a mixture of their bytes, as if the
+// other writer were a device: the accesses are atomic, and bytes have no invalid bit patterns.
+unsafe impl Sync for SharedBytes {}
+
+impl SharedBytes {
+    /// The `len` bytes from `start` on.
+    ///
+    /// # Safety
+    ///
+    /// They can be read and written as long as this value exists, and all other accesses to them are atomic, as far as the language
+    /// knows of them.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes at `offset` to `into`.
+    #[inline]
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Outside> {
+        let from = self.range(offset, into.len())?;
+        // SAFETY: `range` checked that the bytes are inside the memory; `into` is borrowed exclusively and does not
+        // overlap it, as there are no references into the memory, whose bytes are accessed atomically.
+        unsafe { load(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` to `offset`.
+    #[inline]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Outside> {
+        let to = self.range(offset, bytes.len())?;
+        // SAFETY: as in `read`, with the roles exchanged.
+        unsafe { store(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Sets `len` bytes at `offset` to `value`.
+    pub(crate) fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Outside> {
+        self.range(offset, len)?;
+        let bytes = [value; PIECE];
+        pieces(len).try_for_each(|(done, piece)| self.write(offset + done, &bytes[..piece]))
+    }
+
+    /// Copies `len` bytes from `source_offset` of `source` to `offset`. The ranges may overlap.
+    pub(crate) fn copy_from(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        len: usize,
+    ) -> Result<(), Outside> {
+        let (from, to) = (source.range(source_offset, len)?, self.range(offset, len)?);
+        let mut bytes = [0; PIECE];
+        let mut copy = |(done, piece)| {
+            let bytes = &mut bytes[..piece];
+            source.read(source_offset + done, bytes)?;
+            self.write(offset + done, bytes)
+        };
+        // If they overlap, bytes must be copied before they are overwritten.
+        if to <= from {
+            pieces(len).try_for_each(copy)
+        } else {
+            pieces(len)
+                .rev()
+                .try_for_each(|piece: (usize, usize)| copy(piece))
+        }
+    }
+
+    #[inline]
+    fn range(&self, offset: usize, len: usize) -> Result<*mut u8, Outside> {
+        match offset.checked_add(len) {
+            // SAFETY: `offset` is at most the length of the memory.
+            Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(offset) }),
+            _ => Err(Outside { offset, len }),
+        }
+    }
+}
+
+/// Bytes staged on the stack at a time.
+pub(crate) const PIECE: usize = 1024;
+
+/// Offsets and lengths of the pieces of `len` bytes.
+fn pieces(len: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    (0..len.div_ceil(PIECE)).map(move |number| (number * PIECE, PIECE.min(len - number * PIECE)))
+}
 
 /// Copies from shared memory.
 ///

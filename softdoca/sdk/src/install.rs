@@ -313,6 +313,14 @@ mod tests {
                 Some(Directories::of_nvidia(Machine::X86_64))
             );
         }
+        // The directory is that of the library's machine, here AArch64.
+        let mut other = elf();
+        other[18] = 183;
+        fs::write(&library, other).unwrap();
+        let dpu = directory.path().join("dpu");
+        let installed = install(&library, &dpu, Layout::Nvidia(Side::Dpu)).unwrap();
+        let expected = dpu.join("lib/aarch64-linux-gnu").join(SONAME);
+        assert_eq!(installed.library, expected);
         fs::write(&library, b"\x7fELF").unwrap();
         assert!(matches!(
             install(&library, &prefix, Layout::Nvidia(Side::Host)),

@@ -541,8 +541,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        true => Err(Error::NotSupported
-            .because("expected the representor of a host's function, got one of the DPU")),
+        true => Err(Error::NotSupported),
     })
 }
 
@@ -556,7 +555,7 @@ pub unsafe extern "C" fn doca_comch_cap_server_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         true => Ok(()),
-        false => Err(Error::NotSupported.because("the device has no representors")),
+        false => Err(Error::NotSupported),
     })
 }
 

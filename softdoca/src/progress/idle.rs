@@ -229,6 +229,8 @@ fn sleep_if_all_armed(hurry: bool) {
             idle.sleep = SHORTEST_SLEEP;
         }
         let duration = idle.sleep;
+        #[cfg(test)]
+        let duration = FIXED_SLEEP.get().unwrap_or(duration);
         idle.sleep = (idle.sleep * 2).min(LONGEST_SLEEP);
         let sleepers: Vec<Arc<Sleeper>> = idle
             .engines
@@ -244,11 +246,26 @@ fn sleep_if_all_armed(hurry: bool) {
         .map(|sleeper| PollFd::new(&*sleeper.epoll, PollFlags::IN))
         .collect();
     let timeout = Timespec {
-        tv_sec: 0,
+        tv_sec: duration.as_secs().cast_signed(),
         tv_nsec: i64::from(duration.subsec_nanos()),
     };
     // Ignored: after a wake-up, a timeout or a signal, the next call polls.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+#[cfg(test)]
+thread_local! {
+    static FIXED_SLEEP: std::cell::Cell<Option<Duration>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs `work`, in which this thread sleeps for `duration` unless it is woken. A test can then tell a wake-up from a
+/// timeout on any machine.
+#[cfg(test)]
+pub(crate) fn with_sleeps_of<T>(duration: Duration, work: impl FnOnce() -> T) -> T {
+    FIXED_SLEEP.set(Some(duration));
+    let result = work();
+    FIXED_SLEEP.set(None);
+    result
 }
 
 /// A yield that takes longer was not used by a peer but by a CPU-bound thread.

@@ -157,6 +157,9 @@ ibdev = "mlx5_1"
 iface = "enp59s0f0np0"
 "#;
 
+    /// A second representor of the same function.
+    const REPRESENTOR: &str = "[[device.representor]]\npci = \"3b:00.0\"\n[[device.representor]]";
+
     #[test]
     fn built_in_topology_can_be_expressed_as_a_file() {
         assert_eq!(parse(FULL), Ok(Topology::built_in()));
@@ -214,11 +217,18 @@ function = "vf"
             replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("line 6"),
             "says where"
         );
+        assert!(replaced("iface = \"pf0hpf\"", "ifaec = \"x\"").contains("ifaec"));
         assert!(replaced("03:00.0", "3:00.0").contains("no PCI address"));
         assert!(replaced("mlx5_1", "mlx5_0").contains("two entries have the ibdev mlx5_0"));
         assert!(
             replaced("\"0000:3b:00.0\"\nibdev", "\"03:00.0\"\nibdev")
                 .contains("two entries have the pci")
+        );
+        let twice = FULL.replace("[[device.representor]]", REPRESENTOR);
+        assert!(
+            parse(&twice)
+                .unwrap_err()
+                .contains("two entries have the representor's pci 0000:3b:00.0")
         );
         assert!(replaced("iface = \"p0\"", "function = \"sf\"").contains("sf-index"));
         assert!(replaced("iface = \"p0\"", "sf-index = 1").contains("sf-index"));

@@ -51,6 +51,8 @@ TEST(pools_have_bufs, doca_buf_pool_create, doca_buf_pool_destroy, doca_buf_pool
 	world_release(second);
 	OK(doca_buf_pool_stop(pool));
 	RETURNS(DOCA_ERROR_BAD_STATE, doca_buf_pool_buf_alloc(pool, &first));
+	OK(doca_buf_pool_set_element_alignment(pool, 65536));
+	RETURNS(DOCA_ERROR_INITIALIZATION, doca_buf_pool_start(pool));
 	OK(doca_buf_pool_set_element_alignment(pool, 32768));
 	OK(doca_buf_pool_start(pool));
 	OK(doca_buf_pool_destroy(pool));

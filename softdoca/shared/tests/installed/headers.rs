@@ -60,6 +60,60 @@ fn enums_constants_and_sizes_are_those_of_the_table() {
     }
 }
 
+/// Integers in network byte order are those of the kernel where it has headers, and of the same types elsewhere.
+const TYPES: &str = r#"
+#include <doca_types.h>
+#include <stdio.h>
+
+#ifdef __linux__
+typedef __u32 comes_with_it;
+#endif
+
+int main(void)
+{
+	doca_be16_t half = 1;
+	doca_be32_t word = 2;
+	doca_be64_t longest = 3;
+	unsigned short *as_half = &half;
+	unsigned int *as_word = &word;
+	unsigned long long *as_longest = &longest;
+
+	return printf("%hu %u %llu", *as_half, *as_word, *as_longest) < 0;
+}
+"#;
+
+/// Uses what rdma-core declares, of which it includes nothing itself.
+const RDMA: &str = "#include <doca_rdma.h>\nextern struct declared_by_rdma_cma event;\nstruct declared_by_rdma_cma event;\n";
+
+#[test]
+fn headers_of_the_system_are_included_where_they_are_installed() {
+    let sdk = Sdk::install();
+    let system = sdk.scratch("system");
+    std::fs::create_dir(system.join("rdma")).unwrap();
+    let declaration = "struct declared_by_rdma_cma { int value; };\n";
+    std::fs::write(system.join("rdma/rdma_cma.h"), declaration).unwrap();
+    for language in Language::ALL {
+        let types = sdk.source(&format!("types.{}", language.suffix()), TYPES);
+        let rdma = sdk.source(&format!("rdma.{}", language.suffix()), RDMA);
+        for compiler in language.compilers() {
+            // Without the macro, the headers are those of a system without a Linux kernel.
+            for (flags, source) in [(&[][..], &types), (&["-U__linux__"], &types), (&[], &rdma)] {
+                succeed(
+                    Command::new(&compiler)
+                        .args(language.flags())
+                        .arg("-fsyntax-only")
+                        .args(flags)
+                        .arg("-I")
+                        .arg(sdk.include())
+                        .arg("-I")
+                        .arg(&system)
+                        .arg(source),
+                );
+            }
+        }
+    }
+}
+
 /// Typical uses of the macros.
 const MACROS: &str = r#"
 #include <doca_build_config.h>
