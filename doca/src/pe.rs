@@ -219,7 +219,8 @@ impl Pe {
     }
 
     /// Requests a notification: the [descriptor](AsFd) of the engine becomes readable at the next event. Returns
-    /// `false`, without a request, if events are already queued for [`poll`](Self::poll).
+    /// `false`, without a request, if events are already queued for [`poll`](Self::poll), or completions of slots for
+    /// [`WorkerPe::progress`](crate::WorkerPe::progress).
     ///
     /// For programs that wait for several sources with `epoll` or an async runtime ([`next_event`](Self::next_event)):
     /// arm, wait until the descriptor is readable, [`disarm`](Self::disarm), and poll until there are no more events.
@@ -246,7 +247,7 @@ impl Pe {
     /// Those of `doca_pe_request_notification`.
     pub fn arm(&self) -> Result<bool> {
         let queue = &self.inner.queue;
-        if !queue.is_empty() {
+        if queue.has_undelivered() {
             return Ok(false);
         }
         // It may find events and call back.
@@ -256,11 +257,11 @@ impl Pe {
             asked = unsafe { call!(doca_pe_request_notification(self.inner.as_ptr())) };
         });
         asked?;
-        if queue.is_empty() {
-            return Ok(true);
+        if queue.has_undelivered() {
+            self.disarm()?;
+            return Ok(false);
         }
-        self.disarm()?;
-        Ok(false)
+        Ok(true)
     }
 
     /// Cancels [`arm`](Self::arm), after the descriptor was readable.
@@ -285,7 +286,8 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] if `readable` fails.
+    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] if `readable` fails; [`ErrorCode::AGAIN`] if there is
+    /// no event, but completions of slots are queued for [`WorkerPe::progress`](crate::WorkerPe::progress).
     pub async fn next_event(
         &self,
         mut readable: impl AsyncFnMut() -> std::io::Result<()>,
@@ -293,6 +295,13 @@ impl Pe {
         loop {
             if let Some(event) = self.poll() {
                 return Ok(event);
+            }
+            if self.inner.queue.has_deferred() {
+                return Err(Error::with_detail(
+                    "doca_pe_request_notification",
+                    ErrorCode::AGAIN,
+                    "completions of slots are queued for `WorkerPe::progress`",
+                ));
             }
             if self.arm()? {
                 readable().await.map_err(|error| {
@@ -308,39 +317,25 @@ impl Pe {
     }
 
     /// Sleeps until the engine has an event, `other` is readable, or `timeout` has passed; returns immediately if an
-    /// event is queued. For loops that wait for more than completions: [`poll`](Self::poll) alone sleeps on the engine
-    /// only.
+    /// event or a completion of a slot is queued. For loops that wait for more than completions: [`poll`](Self::poll)
+    /// alone sleeps on the engine only.
     ///
     /// # Errors
     ///
-    /// If the engine does not support notifications.
+    /// Those of [`disarm`](Self::disarm).
     pub fn sleep_until_readable(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
-        if !self.inner.queue.is_empty() {
+        // A refused request means that there is something to do.
+        if !matches!(self.arm(), Ok(true)) {
             return Ok(());
         }
-        let mut handle = sys::doca_event_handle_t::default();
-        // SAFETY: the engine is live and belongs to this thread; the out-parameter is valid.
-        unsafe {
-            call!(doca_pe_get_notification_handle(
-                self.inner.as_ptr(),
-                &mut handle
-            ))
-        }?;
-        // SAFETY: as above. It is refused when there is something to do.
-        if unsafe { call!(doca_pe_request_notification(self.inner.as_ptr())) }.is_err() {
-            return Ok(());
-        }
-        // SAFETY: the descriptor is the engine's, which outlives the call.
-        let engine = unsafe { BorrowedFd::borrow_raw(handle) };
         let mut fds = [
-            PollFd::from_borrowed_fd(engine, PollFlags::IN),
+            PollFd::new(self, PollFlags::IN),
             PollFd::from_borrowed_fd(other, PollFlags::IN),
         ];
         let timeout = Timespec::try_from(timeout).ok();
         // A signal ends it early, which is not an error.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        // SAFETY: the handle is that of this engine.
-        unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
+        self.disarm()
     }
 
     /// Statistics of progress calls so far.

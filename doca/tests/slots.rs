@@ -3,6 +3,7 @@
 mod support;
 
 use std::mem;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -314,6 +315,43 @@ fn slots_in_flight_come_back_from_a_context_that_is_stopped_after_its_events() {
                 assert_eq!(refused.code, ErrorCode::BAD_STATE);
             }
             assert_eq!(Rc::strong_count(&world.alive), 1, "they were dropped");
+        },
+    );
+}
+
+#[test]
+fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
+    isolated(
+        "nothing_sleeps_while_completed_slots_wait_for_their_handlers",
+        || {
+            let mut world = world(&devices().dpu);
+            let mut collector = Collector::default();
+            submit::<RECEIVE>(world.receives(0, 2));
+            submit::<SEND>(world.sends(2, 2));
+            // Progress without the worker: the handlers cannot be called.
+            let start = Instant::now();
+            while world.pe.arm().unwrap() {
+                world.pe.disarm().unwrap();
+                assert!(world.pe.poll().is_none());
+                assert!(start.elapsed() < PATIENCE, "armed beside completed slots");
+            }
+            let (never, _writer) = rustix::pipe::pipe().unwrap();
+            let start = Instant::now();
+            let sleep = || world.pe.sleep_until_readable(never.as_fd(), 2 * PATIENCE);
+            sleep().unwrap();
+            assert!(start.elapsed() < PATIENCE, "slept beside completed slots");
+            let mut waits = 0;
+            let event = world.pe.next_event(async || {
+                waits += 1;
+                Ok(())
+            });
+            let error = async_io::block_on(event).unwrap_err();
+            assert_eq!((error.code, waits), (ErrorCode::AGAIN, 0));
+            world.until(&mut collector, |collector| {
+                collector.sent.len() == 2 && collector.received.len() == 2
+            });
+            assert_eq!(world.pe.arm(), Ok(true), "nothing is queued any more");
+            world.pe.disarm().unwrap();
         },
     );
 }

@@ -10,4 +10,7 @@ fn main() {
         .compile("softdoca_variadic");
     // Programs record this name instead of the file's: an incompatible library needs another one.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsoftdoca.so.3");
+    // For a test that builds programs.
+    let target = std::env::var("TARGET").expect("set by cargo");
+    println!("cargo::rustc-env=TARGET={target}");
 }

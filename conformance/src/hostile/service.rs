@@ -87,6 +87,10 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     // It was bound here, and belongs to no process of softdoca.
     let _ = std::fs::remove_file(&path);
     let status = initiator.wait(Instant::now());
+    if status.is_some() {
+        // Its last lines may still be in the pipe: wait for the end of its output.
+        let _ = initiator.find_line(0, LONGEST, |_| None::<()>);
+    }
     let lines = initiator.line_count();
     let output = initiator.stderr();
     let result = judge(attack.cost, status, ended, &watch, lines);

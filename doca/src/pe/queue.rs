@@ -61,6 +61,11 @@ impl EventQueue {
         !self.deferred.borrow().is_empty()
     }
 
+    /// `true` if an event or a completed slot is queued: the thread must not sleep.
+    pub(super) fn has_undelivered(&self) -> bool {
+        !self.is_empty() || self.has_deferred()
+    }
+
     /// Passes deferred slots to `worker` until one causes another event, which comes before the rest.
     ///
     /// # Safety

@@ -143,13 +143,32 @@ fn is_ignored(signal: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::process::{self, Command};
+
     use super::*;
 
+    /// The handlers remain for the life of the process, so the test runs in a process of its own: in that of all unit tests, SIGTERM would be
+    /// ignored from then on.
     #[test]
     fn a_signal_is_a_request_as_soon_as_it_is_delivered() {
+        const NAME: &str = "shutdown::tests::a_signal_is_a_request_as_soon_as_it_is_delivered";
+        const CHILD: &str = "ROLE_COMMON_TEST_CHILD";
+        /// Not 0, which is also the code of a run without any test.
+        const PASSED: i32 = 42;
+        if env::var_os(CHILD).is_none() {
+            let status = Command::new(env::current_exe().expect("a path"))
+                .args([NAME, "--exact", "--nocapture"])
+                .env(CHILD, "1")
+                .status()
+                .expect("a process");
+            assert_eq!(status.code(), Some(PASSED), "{status}");
+            return;
+        }
         let shutdown = Shutdown::on_signals().expect("handlers and a thread");
         // It returns when the handler has run on this thread, and not when the other thread has.
         signal_hook::low_level::raise(SIGTERM).expect("a signal");
         assert!(shutdown.is_requested());
+        process::exit(PASSED);
     }
 }

@@ -1,37 +1,94 @@
-//! The roles, linked through pkg-config to an installed softdoca as they would be to NVIDIA's libraries.
+//! The programs of the roles, linked through pkg-config to an installed softdoca as they would be to NVIDIA's libraries.
 //!
-//! They are built again for that, with `--cfg doca_sdk` and in a separate directory: the first time takes minutes.
+//! They are built again for that, with `--cfg doca_sdk`. Build scripts and procedural macros are those of the build of this test, as `RUSTFLAGS`
+//! does not apply to them with `--target`: everything else is compiled again, the first time.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use conformance::matrix::{Check, Layout, Matrix, Member, Settings, Strategy, mixes};
+use deployment::implementation::{Implementation, Role};
 
 use crate::support::{Sdk, lacks_pkg_config, succeed};
 use softdoca_sdk::{Directories, Side};
 
-/// `doca-storage`, which contains all roles.
-fn roles(sdk: &Sdk) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doca_sdk");
+const PACKAGES: [&str; 5] = [
+    "role-initiator",
+    "role-zero-copy",
+    "role-gga-offload",
+    "role-target",
+    "role-sbc-generator",
+];
+
+/// Lower bound of the number of functions that a program takes from the library: the smallest one takes 53.
+const FEWEST_FUNCTIONS: usize = 40;
+
+/// Directory with the programs of the roles.
+fn build(sdk: &Sdk) -> PathBuf {
+    // That of the build of this test.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("the target directory");
     let flags = format!(
         "{} --cfg doca_sdk",
         env::var("RUSTFLAGS").unwrap_or_default()
     );
     succeed(
         Command::new(env!("CARGO"))
-            .args(["build", "--offline", "--package", "doca-storage"])
+            .args(["build", "--offline", "--bins"])
+            .args(["--target", env!("TARGET")])
+            .args(PACKAGES.map(|package| format!("--package={package}")))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env(
                 "PKG_CONFIG_PATH",
                 sdk.prefix().join(Directories::PLAIN.packages(Side::Dpu)),
             )
-            .env("CARGO_TARGET_DIR", &target)
+            .env("CARGO_TARGET_DIR", target)
             // The value for this test does not apply.
             .env_remove("OUT_DIR")
             .env("RUSTFLAGS", flags.trim())
             // Debug information would take a third of the time.
             .env("CARGO_PROFILE_DEV_DEBUG", "0"),
     );
-    target.join("debug/doca-storage")
+    target.join(env!("TARGET")).join("debug")
+}
+
+/// The functions of DOCA in a program, with their type as nm(1) shows it.
+fn functions(program: &Path) -> Vec<(String, String)> {
+    succeed(Command::new("nm").arg("--format=posix").arg(program))
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').map(str::to_owned);
+            Some((words.next()?, words.next()?))
+        })
+        .filter(|(name, _)| name.starts_with("doca_"))
+        .collect()
+}
+
+/// The initiator writes and reads back every block, in a deployment of these programs.
+fn run(sdk: &Sdk, programs: &Path) {
+    let implementation = Implementation::in_directory("installed", programs)
+        .expect("the programs")
+        .with_library_path(Some(sdk.libraries()));
+    let members = [Member::probe(implementation).expect("a program for each role")];
+    let matrix = Matrix::new(Settings {
+        operations: 2000,
+        timeout: Duration::from_secs(120),
+        retries: 0,
+        protocol: None,
+        cpus: deployment::allowed_cpus().expect("CPUs"),
+        hosts: 1,
+        scripted_target: Vec::new(),
+    });
+    for layout in Layout::ALL {
+        let check = Check::Strategy(Strategy::WriteReadValidation);
+        let mixes = mixes(layout, &members);
+        assert_eq!(mixes.len(), 1);
+        let tried = matrix.run(&mixes[0], check, &|| false);
+        assert!(tried.passed(), "{layout}: {tried:#?}");
+    }
 }
 
 #[test]
@@ -40,38 +97,26 @@ fn roles_take_every_function_from_the_installed_library() {
         return;
     }
     let sdk = Sdk::install();
-    let program = roles(&sdk);
-
-    let symbols = succeed(Command::new("nm").arg("--format=posix").arg(&program));
-    let functions: Vec<(&str, &str)> = symbols
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ');
-            Some((words.next()?, words.next()?))
-        })
-        .filter(|(name, _)| name.starts_with("doca_"))
-        .collect();
-    assert!(functions.len() > 80, "{functions:?}");
-    for (name, kind) in functions {
-        assert_eq!(kind, "U", "{name} is in the program");
-    }
-
-    let report =
-        succeed(
-            sdk.command(&program, "run")
-                .args(["demo", "--json", "--operations", "2000"]),
+    let programs = build(&sdk);
+    for role in Role::ALL {
+        let program = programs.join(role.program());
+        let functions = functions(&program);
+        for (name, kind) in &functions {
+            assert_eq!(kind, "U", "{name} is in {}", role.program());
+        }
+        assert!(
+            functions.len() > FEWEST_FUNCTIONS,
+            "{}: {functions:?}",
+            role.program()
         );
-    assert!(
-        report.contains("\"verdict\": \"PASS\"") || report.contains("\"verdict\":\"PASS\""),
-        "{report}"
-    );
-
-    // Without the library the functions are missing.
-    let output = sdk
-        .command(&program, "run")
-        .env("LD_LIBRARY_PATH", "")
-        .arg("--version")
-        .output()
-        .expect("a process");
-    assert!(!output.status.success());
+        // Without the library the functions are missing.
+        let output = sdk
+            .command(&program, "run")
+            .env("LD_LIBRARY_PATH", "")
+            .arg("--version")
+            .output()
+            .expect("a process");
+        assert!(!output.status.success(), "{}: {output:?}", role.program());
+    }
+    run(&sdk, &programs);
 }
