@@ -62,6 +62,22 @@ const SET_INFLIGHT_FD: u32 = 32;
 const ADD_MEM_REG: u32 = 37;
 const REM_MEM_REG: u32 = 38;
 
+/// Codes that most messages have.
+const FREQUENT: [u32; 12] = [
+    SET_FEATURES,
+    SET_MEM_TABLE,
+    SET_VRING_NUM,
+    SET_VRING_ADDR,
+    SET_VRING_BASE,
+    GET_VRING_BASE,
+    SET_VRING_KICK,
+    SET_VRING_CALL,
+    SET_VRING_ENABLE,
+    SET_INFLIGHT_FD,
+    ADD_MEM_REG,
+    REM_MEM_REG,
+];
+
 /// Version 1 of the protocol.
 const VERSION: u32 = 1;
 const NEED_REPLY: u32 = 8;
@@ -149,7 +165,11 @@ fn mostly<'a>(u: &mut Unstructured<'a>, usual: &[u64]) -> Result<u64> {
 
 impl<'a> Arbitrary<'a> for Message {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        let code = u.int_in_range(0..=44)?;
+        let code = if u.ratio(1, 4)? {
+            u.int_in_range(0..=44)?
+        } else {
+            *u.choose(&FREQUENT)?
+        };
         let mut message = Self::new(code, &[], &[]);
         if u.ratio(1, 8)? {
             message.flags = u.arbitrary()?;
@@ -416,6 +436,7 @@ impl FrontEnd {
     fn start(&mut self, second: bool, next_available: u16) {
         let (index, base) = (u64::from(second), USER + u64::from(second) * SECOND);
         let addresses = [index, base + DESCRIPTORS, base + USED, base + AVAILABLE, 0];
+        let mut is_started = self.is_open;
         for message in [
             Message::vring(SET_VRING_NUM, index, SIZE.into()),
             Message::vring(SET_VRING_BASE, index, next_available.into()),
@@ -425,9 +446,10 @@ impl FrontEnd {
             Message::vring(SET_VRING_ENABLE, index, 1),
         ] {
             if self.is_open {
-                self.send(&message);
+                is_started = self.send(&message);
             }
         }
+        tally::count("vhost-user virtqueue", is_started);
     }
 
     /// Writes to the guest's memory.

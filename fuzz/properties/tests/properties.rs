@@ -67,7 +67,7 @@ fn virtqueues() {
 
 #[test]
 fn vhost_user_front_ends() {
-    run(4096, vhost_user::property);
+    run(16384, vhost_user::property);
 }
 
 #[test]
