@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
-use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::control::{ComchClientChannel, Waiter};
 use role_common::shutdown::Shutdown;
 use wire::control::{FEATURE_FLUSH, InitStorage, StorageDetails};
 
 use crate::buffer::Pool;
 use crate::config::{CloseError, Config, OpenError};
-use crate::endpoint::{Contexts, Endpoint};
+use crate::driver::Driver;
+use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Geometry};
 use crate::io::IoError;
 use crate::queue::{Parts, Queue};
 use crate::seat::{Command, Link, Shared};
-use crate::session::{Action, Event, Session, SessionConfig, SessionError};
+use crate::session::{Action, Event, SessionConfig, SessionError};
 use crate::watchdog::Watchdog;
 
 /// Time between two looks at contexts that are about to run.
@@ -128,9 +129,7 @@ struct Attempt {
     /// Contexts that were created, and those that queues have returned.
     endpoints: Vec<Endpoint>,
     mmap: Option<Mmap>,
-    channel: ComchClientChannel,
-    channel_open: bool,
-    session: Session,
+    driver: Driver,
     number: u64,
     is_creating: bool,
     is_ready: bool,
@@ -283,21 +282,14 @@ impl Control {
             features: FEATURE_FLUSH,
             release: self.config.release,
         };
-        let channel = ComchClientChannel::connect(
-            &self.device,
-            &self.config.service,
-            self.config.control_timeout,
-        );
-        let channel = match channel {
-            Ok(channel) => channel,
+        let driver = match Driver::connect(&self.device, &self.config.service, config) {
+            Ok(driver) => driver,
             Err(failure) => return (Err(SessionError::Local(failure)), 0),
         };
         let mut attempt = Attempt {
             endpoints: Vec::new(),
             mmap: None,
-            channel,
-            channel_open: true,
-            session: Session::new(config),
+            driver,
             number: self.sessions + 1,
             is_creating: false,
             is_ready: false,
@@ -314,13 +306,13 @@ impl Control {
             self.lost = Some(Instant::now());
             self.has_failed = false;
         }
-        let (result, lent) = (attempt.session.result(), attempt.lent);
+        let (result, lent) = (attempt.driver.session.result(), attempt.lent);
         if lent != 0 {
             attempt.endpoints.clear();
             self.remains.push(Remains {
                 session: attempt.number,
                 contexts: lent,
-                _channel: attempt.channel,
+                _channel: attempt.driver.into_channel(),
             });
         }
         (result, lent)
@@ -328,12 +320,12 @@ impl Control {
 
     fn drive(&mut self, attempt: &mut Attempt) {
         loop {
-            while let Some(action) = attempt.session.poll_action() {
+            while let Some(action) = attempt.driver.session.poll_action() {
                 if action == Action::Finish {
                     return;
                 }
                 if let Err(failure) = self.perform(attempt, action) {
-                    attempt.handle(Event::Failed(failure));
+                    attempt.driver.handle(Event::Failed(failure));
                 }
             }
             if self.collect(attempt) {
@@ -344,23 +336,23 @@ impl Control {
             if !attempt.is_started {
                 self.fail_overdue();
             }
-            attempt.handle(Event::Timeout);
+            attempt.driver.handle(Event::Timeout);
         }
     }
 
     fn perform(&mut self, attempt: &mut Attempt, action: Action) -> Result<(), Failure> {
         match action {
-            Action::Send(message) => attempt.channel.send(&message)?,
+            Action::Send(message) => attempt.driver.send(&message)?,
             Action::OpenStorage(details) => {
                 let init = self.open(attempt, &details)?;
-                attempt.handle(Event::Opened(init));
+                attempt.driver.handle(Event::Opened(init));
             }
             Action::CreateWorkers => self.create_next(attempt)?,
             Action::PrepareWorkers(consumers) => {
                 for (endpoint, &consumer) in attempt.endpoints.iter_mut().zip(&consumers) {
                     endpoint.prepare(consumer)?;
                 }
-                attempt.handle(Event::WorkersPrepared);
+                attempt.driver.handle(Event::WorkersPrepared);
             }
             Action::StartDataPath => self.start(attempt)?,
             Action::HaltDataPath { drain } => {
@@ -372,7 +364,7 @@ impl Control {
                     // The peer is gone: nobody waits for queues that are not polled.
                     attempt.mmap = None;
                     attempt.has_finished = true;
-                    attempt.handle(Event::WorkersFinished);
+                    attempt.driver.handle(Event::WorkersFinished);
                 }
             }
             Action::DestroyWorkers => {
@@ -381,7 +373,7 @@ impl Control {
                     self.tell_all(|| Command::Return { drain: false });
                 }
                 attempt.endpoints.clear();
-                attempt.handle(Event::WorkersDestroyed);
+                attempt.driver.handle(Event::WorkersDestroyed);
             }
             Action::Finish => {}
         }
@@ -397,7 +389,7 @@ impl Control {
         let storage = Storage {
             size: details.total_size,
             block_size: details.block_size,
-            flush: attempt.session.features() & FEATURE_FLUSH != 0,
+            flush: attempt.driver.session.features() & FEATURE_FLUSH != 0,
         };
         let region = match &self.memory {
             Some(memory) => {
@@ -437,16 +429,7 @@ impl Control {
     /// Contexts are created one after the other, each when those before run: the service takes our consumers in the order in which they
     /// appear, the first for its first worker.
     fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
-        let Some(connection) = attempt.channel.connection() else {
-            return Err(Failure::new(
-                ErrorCode::NOT_CONNECTED,
-                "the service is gone",
-            ));
-        };
-        let contexts = Contexts {
-            device: self.device.clone(),
-            connection,
-        };
+        let contexts = attempt.driver.contexts(&self.device)?;
         attempt
             .endpoints
             .push(Endpoint::new(&contexts, self.config.depth)?);
@@ -543,12 +526,9 @@ impl Control {
         if self.is_closing() && !attempt.interrupted {
             attempt.interrupted = true;
             happened = true;
-            attempt.handle(Event::Interrupted);
+            attempt.driver.handle(Event::Interrupted);
         }
-        while let Some(event) = attempt.channel_event() {
-            happened = true;
-            attempt.handle(event);
-        }
+        happened |= attempt.driver.poll();
         if attempt.is_creating {
             happened |= self.poll_creation(attempt);
         }
@@ -570,10 +550,9 @@ impl Control {
         }
         if is_stalled {
             let waited = Failure::timed_out("answers to I/Os", timeout);
-            attempt.handle(Event::Failed(waited));
+            attempt.driver.handle(Event::Failed(waited));
             // As good as gone: it would not answer control messages either.
-            attempt.channel_open = false;
-            attempt.handle(Event::Disconnected);
+            attempt.driver.disconnect();
         }
         is_stalled
     }
@@ -586,11 +565,11 @@ impl Control {
         if attempt.endpoints.len() < self.config.queues as usize {
             if let Err(failure) = self.create_next(attempt) {
                 attempt.is_creating = false;
-                attempt.handle(Event::Failed(failure));
+                attempt.driver.handle(Event::Failed(failure));
             }
         } else if !std::mem::replace(&mut attempt.is_ready, true) {
             attempt.is_creating = false;
-            attempt.handle(Event::WorkersReady);
+            attempt.driver.handle(Event::WorkersReady);
         }
         true
     }
@@ -635,7 +614,7 @@ impl Control {
                 && session == attempt.number
             {
                 happened = true;
-                attempt.handle(Event::Failed(failure));
+                attempt.driver.handle(Event::Failed(failure));
             }
         }
         if let Some(attempt) = attempt
@@ -644,7 +623,7 @@ impl Control {
             && !std::mem::replace(&mut attempt.has_finished, true)
         {
             happened = true;
-            attempt.handle(Event::WorkersFinished);
+            attempt.driver.handle(Event::WorkersFinished);
         }
         happened
     }
@@ -653,40 +632,9 @@ impl Control {
         let creation = attempt.is_creating.then(|| Instant::now() + CREATION_POLL);
         let outage = self.outage_end().filter(|_| !attempt.is_started);
         let check = attempt.next_check.filter(|_| !attempt.is_halting);
-        let deadline = [attempt.session.poll_timeout(), creation, outage, check]
-            .into_iter()
-            .flatten()
-            .min();
-        if attempt.channel_open {
-            self.waiter.wait(&[&attempt.channel], deadline);
-        } else {
-            self.waiter.wait(&[], deadline);
-        }
-    }
-}
-
-impl Attempt {
-    fn handle(&mut self, event: Event) {
-        self.session.handle(event, Instant::now());
-    }
-
-    fn channel_event(&mut self) -> Option<Event> {
-        if !self.channel_open {
-            return None;
-        }
-        match self.channel.poll() {
-            Ok(event) => {
-                let event = event?;
-                self.channel_open = event != ChannelEvent::Closed;
-                Some(event.into())
-            }
-            Err(failure) => {
-                // Of no further use, which is more than a failure.
-                self.channel_open = false;
-                self.handle(Event::Failed(failure));
-                Some(Event::Disconnected)
-            }
-        }
+        attempt
+            .driver
+            .wait(&mut self.waiter, &[creation, outage, check]);
     }
 }
 

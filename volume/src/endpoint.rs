@@ -1,18 +1,27 @@
-//! The contexts of one worker of a session: a Comch producer and consumer, the memory of their I/O messages, and the tasks that send and
-//! receive them.
+//! Submission and completion of requests to one worker of the service: a Comch producer and consumer, the tasks that send and receive
+//! their I/O messages, and the [requests](crate::requests) in flight.
+//!
+//! It is what a [`Queue`](crate::Queue) has in each session, and what the initiator's workers use as it is. An endpoint belongs to one session: it
+//! neither divides, orders nor repeats requests. Where their data is, in memory that was exported to the service, is up to the caller.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use doca::{
-    Access, Buf, BufInventory, Connection, Consumer, CtxState, Device, ErrorCode, Mmap, Pe,
-    Producer, Task,
+    Access, Buf, BufInventory, Connection, Consumer, CtxState, Device, ErrorCode, Event, Mmap, Pe,
+    PeStats, Producer, Task,
 };
 use role_common::Failure;
 use role_common::messages::Messages;
+use role_common::submit::DeferredTasks;
+use thiserror::Error;
 use wire::io_message;
+use wire::release::IoLayout;
+
+use crate::requests::{BadAnswer, Completed, Request, Requests};
 
 /// Bit of the token of a send task; the others are the number of the request. The token of a receive task is its index.
-pub const SEND: u64 = 1 << 32;
+const SEND: u64 = 1 << 32;
 
 /// Receive tasks for each request that may be in flight, as in the reference.
 const RECEIVES_PER_REQUEST: u32 = 2;
@@ -28,29 +37,73 @@ pub struct Contexts {
 
 /// A buf with the task that sends or receives it.
 #[derive(Debug)]
-pub struct Message {
-    /// The task.
-    pub task: Task,
-    /// The 64 bytes that it sends or receives.
-    pub buf: Buf,
+struct Message {
+    task: Task,
+    buf: Buf,
 }
 
-/// A worker's producer and consumer, with as many prepared tasks as requests may be in flight.
+/// Result of a [poll](Endpoint::poll).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing has happened.
+    Nothing,
+    /// Something has happened that completes no request.
+    Progress,
+    /// A request is complete.
+    Completed(Completed),
+}
+
+/// Failure of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EndpointError {
+    /// An answer fits no request. The requests in flight may still complete.
+    #[error("the service sent an answer that fits no request: {0}")]
+    Answer(BadAnswer),
+    /// A DOCA call or task failed. Requests in flight do not complete.
+    #[error("{doing}: {} ({})", .code.name(), .code.description())]
+    Doca {
+        /// What was being done.
+        doing: &'static str,
+        /// The error.
+        code: ErrorCode,
+    },
+}
+
+impl EndpointError {
+    #[cold]
+    fn doca(doing: &'static str, code: ErrorCode) -> Self {
+        Self::Doca { doing, code }
+    }
+}
+
+impl From<EndpointError> for Failure {
+    fn from(error: EndpointError) -> Self {
+        let code = match &error {
+            EndpointError::Answer(_) => ErrorCode::UNEXPECTED,
+            EndpointError::Doca { code, .. } => *code,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// A worker's producer and consumer, with as many prepared tasks as requests may be in flight. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Endpoint {
     // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
     /// Receive tasks, two for each request.
-    pub receives: Vec<Message>,
+    receives: Vec<Message>,
     /// Send tasks, one for each request.
-    pub sends: Vec<Message>,
+    sends: Vec<Message>,
+    /// Send tasks that the service has no room for yet.
+    deferred: DeferredTasks,
+    requests: Requests,
     consumer: Consumer,
     producer: Producer,
     inventory: BufInventory,
     mmap: Mmap,
     /// The places of the receives, and then those of the sends.
-    pub messages: Messages,
-    /// The engine that completes the tasks.
-    pub pe: Pe,
+    messages: Messages,
+    pe: Pe,
     count: u32,
 }
 
@@ -75,6 +128,8 @@ impl Endpoint {
         Ok(Self {
             receives: Vec::with_capacity(receives as usize),
             sends: Vec::with_capacity(count as usize),
+            deferred: DeferredTasks::with_capacity(count as usize),
+            requests: Requests::new(count),
             consumer,
             producer,
             inventory,
@@ -113,40 +168,146 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Posts all receive tasks.
+    /// Posts all receive tasks. Comes before the first request.
     ///
     /// # Errors
     /// The submission of one failed.
-    pub fn post_receives(&self) -> Result<(), ErrorCode> {
+    pub fn begin(&self) -> Result<(), EndpointError> {
         self.receives
             .iter()
             .try_for_each(|message| message.task.submit())
+            .map_err(|code| EndpointError::doca("posting a receive task", code))
     }
 
-    /// Copies the message that receive task `index` has received into `bytes`, and returns its length. Bytes that did not come are
-    /// zeros. The buffer is empty afterwards, so that the task can be submitted again.
+    /// Sends request `number`, which is not in flight. If the service has no room for it, a later [`poll`](Self::poll) does.
     ///
     /// # Errors
-    /// The task is in flight.
-    #[inline(always)]
-    pub fn received(
-        &self,
-        index: usize,
-        bytes: &mut [u8; io_message::SIZE],
-    ) -> doca::Result<usize> {
-        let message = &self.receives[index];
-        let length = self.messages.received(index, &message.buf, bytes)?;
-        message.buf.reset_data()?;
-        Ok(length)
-    }
-
-    /// Writes a message into the buffer of send task `index`, which is not in flight: all of the buffer is its data.
+    /// The task could not be submitted: the endpoint cannot be used any more.
     ///
-    /// # Errors
-    /// There is no such task.
+    /// # Panics
+    /// There is no such number.
     #[inline(always)]
-    pub fn put(&self, index: u32, message: &[u8; io_message::SIZE]) -> doca::Result<()> {
+    pub fn send<L: IoLayout>(
+        &mut self,
+        layout: L,
+        number: u32,
+        request: &Request,
+    ) -> Result<(), EndpointError> {
+        // The buf has all of its place as its data, and what was there before has been sent.
+        let bytes = self.requests.begin(layout, number, request);
+        let place = self.receives.len() + number as usize;
         self.messages
-            .put(self.receives.len() + index as usize, message)
+            .put(place, &bytes)
+            .map_err(|error| EndpointError::doca("writing a request", error.code))?;
+        let task = &self.sends[number as usize].task;
+        self.deferred
+            .submit(u64::from(number), task)
+            .map_err(|code| EndpointError::doca("submitting a request", code))
+    }
+
+    /// Makes progress, and takes one event. It may sleep briefly when there is nothing to do.
+    ///
+    /// # Errors
+    /// An answer fits no request, or the endpoint cannot be used any more.
+    #[inline(always)]
+    pub fn poll<L: IoLayout>(&mut self, layout: L) -> Result<Polled, EndpointError> {
+        if !self.deferred.is_empty() {
+            self.retry()?;
+        }
+        let completion = match self.pe.poll_completion() {
+            doca::Polled::Completion(completion) => completion,
+            doca::Polled::Other => return self.happened(),
+            doca::Polled::Nothing => return Ok(Polled::Nothing),
+        };
+        let is_send = completion.token & SEND != 0;
+        let completed = match completion.result {
+            Ok(()) if is_send => self.requests.sent((completion.token & !SEND) as u32),
+            Ok(()) => self.received(layout, completion.token as usize)?,
+            Err(code) if is_send => return Err(EndpointError::doca("sending a request", code)),
+            Err(code) => return Err(EndpointError::doca("receiving an answer", code)),
+        };
+        Ok(completed.map_or(Polled::Progress, Polled::Completed))
+    }
+
+    #[inline(always)]
+    fn received<L: IoLayout>(
+        &mut self,
+        layout: L,
+        index: usize,
+    ) -> Result<Option<Completed>, EndpointError> {
+        // Copied before it is looked at, so that the receive task can be posted again at once.
+        let mut bytes = [0; io_message::SIZE];
+        let message = &self.receives[index];
+        let length = self
+            .messages
+            .received(index, &message.buf, &mut bytes)
+            .and_then(|length| message.buf.reset_data().map(|()| length))
+            .map_err(|error| EndpointError::doca("reading an answer", error.code))?;
+        message
+            .task
+            .submit()
+            .map_err(|code| EndpointError::doca("posting a receive task again", code))?;
+        self.requests
+            .answered(layout, &bytes, length)
+            .map_err(EndpointError::Answer)
+    }
+
+    /// An event that is no completion of a task.
+    #[cold]
+    fn happened(&self) -> Result<Polled, EndpointError> {
+        match self.pe.poll() {
+            Some(Event::State {
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            }) => Err(EndpointError::doca(
+                "keeping consumer and producer running",
+                ErrorCode::CONNECTION_RESET,
+            )),
+            _ => Ok(Polled::Progress),
+        }
+    }
+
+    /// Sends what the service had no room for, as far as it has room now.
+    #[cold]
+    fn retry(&mut self) -> Result<(), EndpointError> {
+        let sends = &self.sends;
+        self.deferred
+            .retry(|index| &sends[index as usize].task)
+            .map_err(|(_, code)| EndpointError::doca("submitting a request", code))
+    }
+
+    /// Returns `true` if requests wait until the service has room for them: [`poll`](Self::poll) has to be called.
+    #[must_use]
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Counts of the progress engine.
+    #[must_use]
+    pub fn stats(&self) -> PeStats {
+        self.pe.stats()
+    }
+
+    /// Asks for the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
+    ///
+    /// # Errors
+    /// Those of [`Pe::arm`].
+    pub fn arm(&self) -> doca::Result<bool> {
+        self.pe.arm()
+    }
+
+    /// Takes back [`arm`](Self::arm).
+    ///
+    /// # Errors
+    /// Those of [`Pe::disarm`].
+    pub fn disarm(&self) -> doca::Result<()> {
+        self.pe.disarm()
+    }
+}
+
+/// The descriptor of the progress engine.
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pe.as_fd()
     }
 }

@@ -14,10 +14,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use doca::ErrorCode;
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::IoMessageType;
 
 use crate::io::{IoError, Operation};
 use crate::range_lock::{Access, RangeLock, RangeLocks};
+use crate::requests::Request;
 
 /// Sizes of a volume, and places in its memory.
 #[derive(Clone, Copy, Debug)]
@@ -50,30 +51,6 @@ pub(crate) struct Submission {
     pub(crate) memory_len: u32,
 }
 
-/// A request to the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) message_type: IoMessageType,
-    pub(crate) storage_offset: u64,
-    pub(crate) memory_offset: u64,
-    pub(crate) size: u32,
-}
-
-impl Request {
-    /// As a message, for transaction `number`.
-    #[inline]
-    pub(crate) fn repr(&self, number: u32) -> Repr {
-        Repr {
-            message_type: self.message_type,
-            user_data: u64::from(number),
-            result: 0,
-            size: self.size,
-            requester_offset: self.memory_offset,
-            storage_offset: self.storage_offset,
-        }
-    }
-}
-
 /// A completed I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
@@ -90,11 +67,6 @@ pub(crate) trait Memory {
     /// Sets bytes to zero.
     fn clear(&self, at: u64, len: usize) -> Result<(), ErrorCode>;
 }
-
-/// An answer that fits no request: the service does not follow the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the service sent an answer that fits no request: {0}")]
-pub(crate) struct BadAnswer(String);
 
 /// The state of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,7 +117,7 @@ struct Slot {
     piece: u32,
     /// A flush that was not asked for yet.
     flush: bool,
-    /// Requests without an answer.
+    /// Requests that are not complete.
     unanswered: u32,
     lock: RangeLock,
     is_active: bool,
@@ -161,8 +133,6 @@ struct Transaction {
     part: Part,
     request: Request,
     is_active: bool,
-    is_sent: bool,
-    is_answered: bool,
 }
 
 /// The I/Os of one queue. See the [module](self).
@@ -214,8 +184,6 @@ impl Engine {
                 size: 0,
             },
             is_active: false,
-            is_sent: false,
-            is_answered: false,
         };
         let list = || VecDeque::with_capacity(depth as usize);
         Self {
@@ -331,53 +299,25 @@ impl Engine {
                 part,
                 request,
                 is_active: true,
-                is_sent: false,
-                is_answered: false,
             };
             return Some((transaction, request));
         }
     }
 
-    /// A request was sent: the memory of its message may be used again.
+    /// Takes note that the request of transaction `index` is complete; `result` is the `doca_error_t` of its answer.
     #[inline]
-    pub(crate) fn sent(&mut self, number: u32) {
-        let Some(transaction) = self.transactions.get_mut(number as usize) else {
+    pub(crate) fn completed(&mut self, index: u32, result: u32, memory: &impl Memory) {
+        let transaction = self.transactions.get_mut(index as usize);
+        let Some(transaction) = transaction.filter(|transaction| transaction.is_active) else {
             return;
         };
-        transaction.is_sent = true;
-        if transaction.is_answered && transaction.is_active {
-            transaction.is_active = false;
-            self.free_transactions.push(number);
-        }
-    }
-
-    /// Takes the answer to a request: `values` of a message, and the transaction that it names.
-    ///
-    /// # Errors
-    /// It fits no request. Nothing has changed.
-    #[inline]
-    pub(crate) fn answered(
-        &mut self,
-        message: &[u8; SIZE],
-        length: usize,
-        transaction: u64,
-        values: &Repr,
-        memory: &impl Memory,
-    ) -> Result<(), BadAnswer> {
-        let index = self.check_answer(message, length, transaction, values)?;
-        let transaction = &mut self.transactions[index as usize];
-        transaction.is_answered = true;
+        transaction.is_active = false;
+        self.free_transactions.push(index);
         let (number, part) = (transaction.slot, transaction.part);
-        if transaction.is_sent {
-            transaction.is_active = false;
-            self.free_transactions.push(index);
-        }
         let slot = &mut self.slots[number as usize];
         slot.unanswered -= 1;
-        if values.result != ErrorCode::SUCCESS.0 {
-            slot.fail(IoError::Failed {
-                code: values.result,
-            });
+        if result != ErrorCode::SUCCESS.0 {
+            slot.fail(IoError::Failed { code: result });
         } else if let Part::Edge(edge) = part {
             let place = self.geometry.edge(number, edge);
             slot.edge_done(edge, place, memory);
@@ -386,40 +326,6 @@ impl Engine {
             }
         }
         self.finish_if_done(number);
-        Ok(())
-    }
-
-    #[inline]
-    fn check_answer(
-        &self,
-        message: &[u8; SIZE],
-        length: usize,
-        transaction: u64,
-        values: &Repr,
-    ) -> Result<u32, BadAnswer> {
-        let kind = IoMessage::new_unchecked_len(message).message_type();
-        if length != SIZE || kind != Ok(IoMessageType::Result) {
-            return Err(BadAnswer(format!(
-                "expected a result of {SIZE} bytes, got {length} bytes of type {kind:?}"
-            )));
-        }
-        let known = u32::try_from(transaction).ok().and_then(|index| {
-            let known = self.transactions.get(index as usize)?;
-            (known.is_active && !known.is_answered).then_some((index, known.request))
-        });
-        let Some((index, request)) = known else {
-            return Err(BadAnswer(format!(
-                "expected the answer to a request in flight, got one for transaction {transaction}"
-            )));
-        };
-        let got = (values.storage_offset, values.requester_offset, values.size);
-        let expected = (request.storage_offset, request.memory_offset, request.size);
-        if got != expected {
-            return Err(BadAnswer(format!(
-                "transaction {index}: expected storage offset, requester offset and size {expected:?}, got {got:?}"
-            )));
-        }
-        Ok(index)
     }
 
     #[inline]
@@ -455,7 +361,7 @@ impl Engine {
         std::mem::take(&mut self.is_awaited)
     }
 
-    /// Returns `true` if requests were sent, or wait to be sent again, that have no answer.
+    /// Returns `true` if requests were returned, or wait to be returned again, that are not complete.
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {
         self.free_transactions.len() < self.transactions.len()
@@ -480,21 +386,16 @@ impl Engine {
         self.free_slots.len() == self.slots.len()
     }
 
-    /// All unanswered requests are to be sent again: nobody answers, or has the memory of, those that were sent.
+    /// All requests that are not complete are to be sent again: those that were sent will not be answered, and the service has lost access to
+    /// their memory.
     pub(crate) fn restart(&mut self) {
         self.again.clear();
-        for (index, transaction) in self.transactions.iter_mut().enumerate() {
-            if !transaction.is_active {
-                continue;
-            }
-            if transaction.is_answered {
-                transaction.is_active = false;
-                self.free_transactions.push(index as u32);
-            } else {
-                transaction.is_sent = false;
-                self.again.push_back(index as u32);
-            }
-        }
+        let active = self.transactions.iter().enumerate();
+        self.again.extend(
+            active
+                .filter(|(_, transaction)| transaction.is_active)
+                .map(|(index, _)| index as u32),
+        );
     }
 
     /// Fails all I/Os. Nobody answers, or has the memory of, the requests that were sent.

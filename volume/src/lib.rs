@@ -44,8 +44,12 @@
 //!
 //! # Structure
 //!
-//! The control thread drives [`session`], a state machine without I/O, and creates the contexts ([`endpoint`]) of each session for the queues. What a
-//! queue asks for, in which order, is decided by a state machine as well, which is tested in any order of events against an array of bytes.
+//! The control thread drives [`session`], a state machine without I/O, and creates an [`endpoint`] in each session for each queue: its contexts, and
+//! submission and completion of its [`requests`]. What a queue asks for, in which order, is decided by a state machine as well, which is tested in any order
+//! of events against an array of bytes.
+//!
+//! Programs that must not wait for a lost service, and that decide themselves where blocks are in memory, use session and endpoints without a volume, as
+//! the initiator does.
 #![deny(unsafe_code)]
 
 mod asynchronous;
@@ -53,11 +57,13 @@ mod blocking;
 mod buffer;
 mod config;
 mod control;
+pub mod driver;
 pub mod endpoint;
 mod engine;
 mod io;
 mod queue;
 mod range_lock;
+pub mod requests;
 mod seat;
 pub mod session;
 mod volume;

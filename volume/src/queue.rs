@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use doca::{CtxState, ErrorCode, Event, MemoryRegion, Polled};
+use doca::{ErrorCode, MemoryRegion};
 use role_common::Failure;
-use role_common::submit::DeferredTasks;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use wire::io_message::{self, Repr};
-use wire::release::{CorrelationId as _, IoLayout, Release, Release3_1, Release3_2};
+use wire::release::{Release, Release3_1, Release3_2};
 
 use crate::asynchronous::AsyncQueue;
 use crate::blocking::BlockingQueue;
 use crate::buffer::{Buffer, Pool};
-use crate::endpoint::SEND;
+use crate::endpoint::Polled;
 use crate::engine::{Engine, Submission};
 use crate::io::{Completion, Io, IoError};
 use crate::seat::{Command, Link, Progress, Seat, Shared};
@@ -40,8 +38,6 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Queue {
     /// `None` between sessions.
     link: Option<Link>,
-    /// Send tasks that the service has no room for yet.
-    deferred: DeferredTasks,
     engine: Engine,
     /// Buffers of the I/Os in the engine's slots.
     buffers: Box<[Option<Buffer>]>,
@@ -88,7 +84,6 @@ impl Queue {
         )?;
         Ok(Self {
             link: None,
-            deferred: DeferredTasks::with_capacity(parts.depth as usize),
             engine: parts.engine,
             buffers: (0..parts.depth).map(|_| None).collect(),
             pool: parts.pool,
@@ -224,10 +219,7 @@ impl Queue {
     /// Asks for the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` when something is to be done already:
     /// [`poll`](Self::poll) comes first. After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
     pub fn arm(&mut self) -> bool {
-        if self.seat.commands() != self.commands
-            || self.engine.has_done()
-            || !self.deferred.is_empty()
-        {
+        if self.seat.commands() != self.commands || self.engine.has_done() || self.has_deferred() {
             return false;
         }
         if self.engine.has_requests() && !self.arm_engine() {
@@ -262,7 +254,7 @@ impl Queue {
             // The bell tells of the next session.
             return true;
         };
-        self.is_armed = matches!(link.endpoint().pe.arm(), Ok(true));
+        self.is_armed = matches!(link.endpoint().arm(), Ok(true));
         self.is_armed
     }
 
@@ -279,8 +271,14 @@ impl Queue {
         self.is_armed = false;
         if let Some(link) = &self.link {
             // It fails for an engine without notifications, which was not armed.
-            let _ = link.endpoint().pe.disarm();
+            let _ = link.endpoint().disarm();
         }
+    }
+
+    fn has_deferred(&self) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.endpoint().has_deferred())
     }
 
     /// Takes the completions of tasks; returns `true` when there was one.
@@ -298,24 +296,29 @@ impl Queue {
             }
             self.touch();
         }
-        if !self.deferred.is_empty() {
-            self.retry();
-        }
         let mut count = 0;
         while count < BATCH {
-            let Some(link) = &self.link else {
+            let Some(link) = &mut self.link else {
                 break;
             };
-            match link.endpoint().pe.poll_completion() {
-                Polled::Completion(completion) => {
-                    count += 1;
-                    self.completed(completion);
+            let endpoint = link.endpoint_mut();
+            let polled = match self.release {
+                Release::V3_1 => endpoint.poll(Release3_1),
+                Release::V3_0 | Release::V3_2 => endpoint.poll(Release3_2),
+            };
+            match polled {
+                Ok(Polled::Nothing) => break,
+                Ok(Polled::Progress) => {}
+                Ok(Polled::Completed(request)) => {
+                    self.answers = self.answers.wrapping_add(1);
+                    self.engine
+                        .completed(request.number, request.result, &*self.region);
                 }
-                Polled::Other => self.happened(),
-                Polled::Nothing => break,
+                Err(error) => self.failed(error.into()),
             }
+            count += 1;
         }
-        if count == 0 && self.idle > IDLE_POLLS {
+        if count == 0 && self.idle > IDLE_POLLS && !self.has_deferred() {
             self.arm_engine();
         }
         count != 0
@@ -325,66 +328,9 @@ impl Queue {
         let Some(link) = &self.link else {
             return false;
         };
-        let mut fds = [PollFd::new(&link.endpoint().pe, PollFlags::IN)];
+        let mut fds = [PollFd::new(link.endpoint(), PollFlags::IN)];
         // Interrupted by a signal: it is looked at.
         rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
-    }
-
-    #[inline]
-    fn completed(&mut self, completion: doca::Completion) {
-        let is_send = completion.token & SEND != 0;
-        match completion.result {
-            Ok(()) if is_send => self.engine.sent((completion.token & !SEND) as u32),
-            Ok(()) => self.received(completion.token as usize),
-            Err(code) if is_send => self.broke("sending a request", code),
-            Err(code) => self.broke("receiving an answer", code),
-        }
-    }
-
-    /// An event of the progress engine that is no completion.
-    #[cold]
-    fn happened(&mut self) {
-        let event = self
-            .link
-            .as_ref()
-            .and_then(|link| link.endpoint().pe.poll());
-        if let Some(Event::State {
-            next: CtxState::Stopping | CtxState::Idle,
-            ..
-        }) = event
-        {
-            self.broke(
-                "keeping consumer and producer running",
-                ErrorCode::CONNECTION_RESET,
-            );
-        }
-    }
-
-    #[inline]
-    fn received(&mut self, index: usize) {
-        let Some(link) = &self.link else {
-            return;
-        };
-        self.answers = self.answers.wrapping_add(1);
-        let endpoint = link.endpoint();
-        let mut bytes = [0; io_message::SIZE];
-        let length = match endpoint.received(index, &mut bytes) {
-            Ok(length) => length,
-            Err(error) => return self.broke("reading an answer", error.code),
-        };
-        if let Err(code) = endpoint.receives[index].task.submit() {
-            return self.broke("posting a receive task again", code);
-        }
-        let (transaction, values) = match self.release {
-            Release::V3_1 => parse(Release3_1, &bytes),
-            Release::V3_0 | Release::V3_2 => parse(Release3_2, &bytes),
-        };
-        let answered = self
-            .engine
-            .answered(&bytes, length, transaction, &values, &*self.region);
-        if let Err(error) = answered {
-            self.failed(Failure::unexpected(error.to_string()));
-        }
     }
 
     /// Sends the requests that there are transactions for.
@@ -393,47 +339,25 @@ impl Queue {
         if self.is_draining {
             return;
         }
-        while let Some(link) = &self.link
+        while let Some(link) = &mut self.link
             && let Some((number, request)) = self.engine.poll_request()
         {
-            let values = request.repr(number);
-            let bytes = match self.release {
-                Release::V3_1 => Release3_1.to_bytes(&values, number),
-                Release::V3_0 | Release::V3_2 => Release3_2.to_bytes(&values, ()),
-            };
-            let endpoint = link.endpoint();
+            let endpoint = link.endpoint_mut();
             if self.is_armed {
                 self.is_armed = false;
-                let _ = endpoint.pe.disarm();
+                let _ = endpoint.disarm();
             }
-            if let Err(error) = endpoint.put(number, &bytes) {
-                return self.broke("writing a request", error.code);
+            let sent = match self.release {
+                Release::V3_1 => endpoint.send(Release3_1, number, &request),
+                Release::V3_0 | Release::V3_2 => endpoint.send(Release3_2, number, &request),
+            };
+            if let Err(error) = sent {
+                return self.failed(error.into());
             }
-            let task = &endpoint.sends[number as usize].task;
-            if let Err(code) = self.deferred.submit(u64::from(number), task) {
-                self.broke("submitting a request", code);
-            }
-        }
-    }
-
-    #[cold]
-    fn retry(&mut self) {
-        let Some(link) = &self.link else {
-            return;
-        };
-        let sends = &link.endpoint().sends;
-        if let Err((_, code)) = self.deferred.retry(|index| &sends[index as usize].task) {
-            self.broke("submitting a request", code);
         }
     }
 
     /// The contexts are of no further use.
-    #[cold]
-    fn broke(&mut self, doing: &str, code: ErrorCode) {
-        let description = code.description();
-        self.failed(Failure::new(code, format!("{doing}: {description}")));
-    }
-
     #[cold]
     fn failed(&mut self, failure: Failure) {
         if let Some(link) = self.detach() {
@@ -451,8 +375,7 @@ impl Queue {
         self.touch();
         let link = self.link.take()?;
         self.is_draining = false;
-        self.deferred.retain(|_| false);
-        if let Err(error) = epoll::delete(&self.epoll, &link.endpoint().pe) {
+        if let Err(error) = epoll::delete(&self.epoll, link.endpoint()) {
             tracing::error!("the descriptor of a progress engine stays in an epoll: {error}");
         }
         Some(link)
@@ -500,11 +423,11 @@ impl Queue {
         let endpoint = link.endpoint();
         let watched = epoll::add(
             &self.epoll,
-            &endpoint.pe,
+            endpoint,
             epoll::EventData::new_u64(1),
             epoll::EventFlags::IN,
         );
-        let posted = endpoint.post_receives();
+        let posted = endpoint.begin();
         self.link = Some(link);
         self.refuses = None;
         self.engine.restart();
@@ -514,20 +437,11 @@ impl Queue {
                 format!("watching a progress engine: {error}"),
             ));
         }
-        if let Err(code) = posted {
-            return self.broke("posting a receive task", code);
+        if let Err(error) = posted {
+            return self.failed(error.into());
         }
         self.send();
     }
-}
-
-/// The transaction that an answer names, and its values.
-#[inline]
-fn parse<L: IoLayout>(layout: L, bytes: &[u8; io_message::SIZE]) -> (u64, Repr) {
-    (
-        L::CorrelationId::transaction(bytes),
-        layout.answer_to(bytes),
-    )
 }
 
 impl Drop for Queue {

@@ -26,8 +26,7 @@ pub(crate) struct Link {
 }
 
 // SAFETY: DOCA's objects may be used by any thread, by one at a time. The handles in an endpoint count their references without atomics; all of
-// these handles are in the endpoint, and move with it: it is private to this type, which gives out references, from which
-// nothing in this crate clones a handle, or the whole endpoint. What it shares with others (device, connection, memory maps, memory) is `Sync`.
+// these handles are in the endpoint, and move with it: they are private to it, and none of its methods returns or clones one. What it shares with others (device, connection, memory maps, memory) is `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -42,6 +41,11 @@ impl Link {
     #[inline(always)]
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    #[inline(always)]
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
     }
 }
 

@@ -186,6 +186,7 @@ impl<Q: Queue> Loop<Q> {
                 }
                 Command::Call(call) => {
                     if let Some(served) = &mut self.served {
+                        call.iter().for_each(unblock);
                         served.call = call;
                         // Completions may have been announced to the one that is gone.
                         announce(served.call.as_ref());
@@ -215,10 +216,7 @@ impl<Q: Queue> Loop<Q> {
             .into_iter()
             .flatten()
         {
-            // A front end must not be able to block this thread.
-            if let Ok(flags) = fcntl_getfl(file) {
-                let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
-            }
+            unblock(file);
         }
         ring.disarm();
         self.served = Some(Served {
@@ -387,6 +385,14 @@ impl<B> Served<B> {
     fn stop_broken(&mut self) {
         self.is_broken = true;
         announce(self.error.as_ref());
+    }
+}
+
+/// Makes reads and writes of a front end's descriptor return at once: a front end must not be able to block this thread. It shares the
+/// descriptor's flags, so one that takes this back stops its own virtqueue.
+fn unblock(file: &File) {
+    if let Ok(flags) = fcntl_getfl(file) {
+        let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
     }
 }
 

@@ -7,11 +7,12 @@ use role_common::stored_block::Geometry;
 use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
 use role_gga_offload::{Placement, Volume};
 use role_initiator::cli::{AccessOrder, Strategy};
-use role_initiator::data_path::{Task, Transactions};
+use role_initiator::data_path::{Failure, Task, Transactions};
 use role_initiator::layout::{self, Layout, Share};
 use role_target::request;
 use role_target::request::{Limits, examine};
 use role_zero_copy::message;
+use volume::requests::{Completed, Request as Asked, Requests};
 use wire::control::StorageDetails;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use wire::release::{Release, Release3_2};
@@ -180,7 +181,8 @@ enum Step {
 struct Known {
     request: Repr,
     sent: bool,
-    answered: bool,
+    /// Code in the answer.
+    answered: Option<u32>,
 }
 
 const STRATEGIES: [Strategy; 4] = [
@@ -241,6 +243,7 @@ fn answers_property(input: &Answers) {
         validator: None,
         operations: request.operations,
         io_timeout: Duration::from_secs(3600),
+        is_mirrored: false,
     };
     Run::new(share, task).steps(&input.steps.0);
 }
@@ -271,6 +274,7 @@ fn division(details: &StorageDetails, layout: &Layout) {
 /// A run, and what is known of it from outside.
 struct Run {
     transactions: Transactions,
+    requests: Requests,
     share: Share,
     slots: Vec<Option<Known>>,
     /// No further I/O is started.
@@ -280,7 +284,8 @@ struct Run {
 impl Run {
     fn new(share: Share, task: Task) -> Self {
         let mut run = Self {
-            transactions: Transactions::new(task, Release3_2),
+            transactions: Transactions::new(task),
+            requests: Requests::new(share.transactions),
             share,
             slots: vec![None; share.transactions as usize],
             ending: false,
@@ -294,14 +299,24 @@ impl Run {
     }
 
     /// A slot has another request, or none.
-    fn issued(&mut self, slot: usize, request: Option<Repr>) {
-        self.slots[slot] = request.map(|request| Known {
+    fn issued(&mut self, slot: usize, request: Option<Asked>) {
+        self.slots[slot] = None;
+        let Some(asked) = request else { return };
+        let request = Repr {
+            message_type: asked.message_type,
+            user_data: slot as u64,
+            result: 0,
+            size: asked.size,
+            requester_offset: asked.memory_offset,
+            storage_offset: asked.storage_offset,
+        };
+        let message = self.requests.begin(Release3_2, slot as u32, &asked);
+        assert_eq!(message, request.to_bytes());
+        self.slots[slot] = Some(Known {
             request,
             sent: false,
-            answered: false,
+            answered: None,
         });
-        let Some(request) = request else { return };
-        assert_eq!(request.user_data, slot as u64);
         assert_ne!(request.size, 0);
         let end = self.share.storage_offset + self.share.storage_size;
         assert!(request.storage_offset >= self.share.storage_offset);
@@ -378,13 +393,34 @@ impl Run {
             return;
         };
         known.sent = true;
-        let over = known.answered;
-        let next = self.transactions.sent(slot as u32);
-        let next = next.expect("nothing is validated here");
-        if over {
+        let known = *known;
+        let completed = self.requests.sent(slot as u32);
+        self.check(slot, known, completed);
+    }
+
+    /// A request is complete when it was sent and answered. Goes on then.
+    fn check(&mut self, slot: usize, known: Known, completed: Option<Completed>) {
+        let code = known.answered.filter(|_| known.sent);
+        let expected = code.map(|result| Completed {
+            number: slot as u32,
+            result,
+        });
+        assert_eq!(completed, expected);
+        let Some(Completed { number, result }) = completed else {
+            return;
+        };
+        let next = self.transactions.advance(number, result);
+        if result == 0 {
+            let next = next.expect("nothing is validated here");
+            assert!(
+                next.is_none() || !self.ending,
+                "no further request after a failure"
+            );
             self.issued(slot, next);
         } else {
-            assert_eq!(next, None);
+            assert!(matches!(next, Err(Failure::Io { code, .. }) if code == result));
+            self.slots[slot] = None;
+            self.ending = true;
         }
     }
 
@@ -396,6 +432,10 @@ impl Run {
 
     /// Returns `true` if these bytes answered a request.
     fn judge(&mut self, bytes: &[u8]) -> bool {
+        // A buffer has room for a message, and the bytes behind those that came are zeros.
+        let bytes = &bytes[..bytes.len().min(SIZE)];
+        let mut buffer = [0; SIZE];
+        buffer[..bytes.len()].copy_from_slice(bytes);
         // The one request that these bytes answer, if they do.
         let slot = self.slots.iter().position(|known| {
             known.is_some_and(|known| {
@@ -404,35 +444,21 @@ impl Run {
                 let differs = |(at, (came, right)): (usize, (&u8, &u8))| {
                     came != right && !matches!(at, 4..8 | 16..20 | 40..64)
                 };
-                !known.answered
+                known.answered.is_none()
                     && bytes.len() == right.len()
                     && !bytes.iter().zip(&right).enumerate().any(differs)
             })
         });
-        let result = self.transactions.answered(bytes);
+        let result = self.requests.answered(Release3_2, &buffer, bytes.len());
         let Some(slot) = slot else {
             result.expect_err("it answers no request");
             return false;
         };
-        if bytes[16..20] != [0; 4] {
-            result.expect_err("the I/O failed");
-            self.slots[slot] = None;
-            self.ending = true;
-            return false;
-        }
-        let (came, next) = result.expect("it answers a request");
-        assert_eq!(came as usize, slot);
+        let completed = result.expect("it answers a request");
         let known = self.slots[slot].as_mut().expect("it is in flight");
-        known.answered = true;
-        if known.sent {
-            self.issued(slot, next);
-            assert!(
-                next.is_none() || !self.ending,
-                "no further request after a failure"
-            );
-        } else {
-            assert_eq!(next, None);
-        }
+        known.answered = Some(IoMessage::new_unchecked_len(&buffer).result());
+        let known = *known;
+        self.check(slot, known, completed);
         true
     }
 }

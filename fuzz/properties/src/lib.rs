@@ -10,6 +10,7 @@
 //! * [`backing`]: the header of a target's backing file
 //! * [`mod@nbd`]: what a client of the NBD server sends
 //! * [`virtqueue`]: what a guest puts into memory that it shares with the vhost-user-blk back end
+//! * [`vhost_user`]: sessions of a vhost-user front end, with the virtqueues of its guest
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
@@ -32,4 +33,5 @@ pub mod settings;
 pub mod shared;
 pub mod stored_block;
 pub mod tally;
+pub mod vhost_user;
 pub mod virtqueue;

@@ -11,20 +11,20 @@ use crate::memory;
 use crate::tally;
 
 /// Bytes of the guest's memory.
-const MEMORY: usize = 1 << 16;
+pub(crate) const MEMORY: usize = 1 << 16;
 /// Bytes of the disk.
-const DISK: u64 = 16 * 1024;
+pub(crate) const DISK: u64 = 16 * 1024;
 /// Most bytes of a part.
 const MAX_TRANSFER: u32 = 2048;
 /// Descriptors of the virtqueue.
-const SIZE: u16 = 8;
-const DESCRIPTORS: u64 = 0x100;
-const AVAILABLE: u64 = 0x400;
-const USED: u64 = 0x600;
+pub(crate) const SIZE: u16 = 8;
+pub(crate) const DESCRIPTORS: u64 = 0x100;
+pub(crate) const AVAILABLE: u64 = 0x400;
+pub(crate) const USED: u64 = 0x600;
 /// Request headers, of which there are as many as descriptors, and behind them an indirect table.
-const HEADERS: u64 = 0x1000;
+pub(crate) const HEADERS: u64 = 0x1000;
 const INDIRECT: u64 = 0x2000;
-const DATA: u64 = 0x4000;
+pub(crate) const DATA: u64 = 0x4000;
 /// Steps of the ring, more than all chains of any available ring take.
 const STEPS: usize = 4096;
 
@@ -142,11 +142,21 @@ impl<'a> Arbitrary<'a> for Input {
 impl Input {
     fn guest(&self) -> Memory {
         let memory = Memory::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory");
-        let put = |address: u64, bytes: &[u8]| {
+        self.write(|address, bytes| {
             memory
                 .write_slice(bytes, GuestAddress(address))
                 .expect("guest memory");
-        };
+        });
+        memory
+    }
+
+    /// Index of the available ring that the device begins with.
+    pub(crate) fn next_available(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Writes everything to the guest's memory.
+    pub(crate) fn write(&self, put: impl Fn(u64, &[u8])) {
         let tables = [(DESCRIPTORS, &self.descriptors), (INDIRECT, &self.indirect)];
         for (table, descriptors) in tables {
             for (at, it) in (table..).step_by(16).zip(descriptors) {
@@ -167,7 +177,6 @@ impl Input {
         for (at, byte) in &self.damage {
             put(u64::from(*at), &[*byte]);
         }
-        memory
     }
 }
 

@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{
     backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
-    virtqueue,
+    vhost_user, virtqueue,
 };
 
 /// Time for a property.
@@ -63,6 +63,11 @@ fn nbd_clients() {
 #[test]
 fn virtqueues() {
     run(1024, virtqueue::property);
+}
+
+#[test]
+fn vhost_user_front_ends() {
+    run(16384, vhost_user::property);
 }
 
 #[test]

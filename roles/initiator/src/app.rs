@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use doca::{Device, ErrorCode};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
-use volume::endpoint::Contexts;
-use volume::session::{Action, Event, Session, SessionConfig};
+use role_common::control::Waiter;
+use volume::driver::Driver;
+use volume::session::{Action, Event, SessionConfig};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
 
 use crate::cli::Flags;
@@ -57,10 +57,8 @@ struct App {
     // Dropped in this order: workers before the memory and the connection that they use.
     crew: Crew,
     storage: Option<Storage>,
-    channel: ComchClientChannel,
-    channel_open: bool,
+    driver: Driver,
     device: Device,
-    session: Session,
     waiter: Waiter,
     progress: Option<Progress>,
     plain: Option<Arc<[u8]>>,
@@ -83,11 +81,6 @@ impl App {
         let device = Device::open(&flags.device).map_err(|error| {
             Failure::from(error).context(format_args!("--device {}", flags.device))
         })?;
-        let channel = ComchClientChannel::connect(
-            &device,
-            &flags.command_channel_name,
-            flags.control_timeout,
-        )?;
         let config = SessionConfig {
             workers: flags.cpu.len() as u32,
             control_timeout: flags.control_timeout,
@@ -107,10 +100,8 @@ impl App {
                 &environment.metrics,
             ),
             storage: None,
-            channel,
-            channel_open: true,
+            driver: Driver::connect(&device, &flags.command_channel_name, config)?,
             device,
-            session: Session::new(config),
             waiter: Waiter::new(environment.shutdown.clone()),
             progress: None,
             plain,
@@ -125,13 +116,13 @@ impl App {
     /// Runs the session to its end.
     fn drive(&mut self) {
         loop {
-            while let Some(action) = self.session.poll_action() {
+            while let Some(action) = self.driver.session.poll_action() {
                 if action == Action::Finish {
                     self.progress = None;
                     return;
                 }
                 if let Err(failure) = self.perform(action) {
-                    self.handle(Event::Failed(failure));
+                    self.driver.handle(Event::Failed(failure));
                 }
             }
             if self.collect() {
@@ -140,28 +131,24 @@ impl App {
                 self.wait();
             }
             let now = Instant::now();
-            self.session.handle(Event::Timeout, now);
+            self.driver.handle(Event::Timeout);
             if let Some(progress) = &mut self.progress {
                 progress.refresh(now);
             }
         }
     }
 
-    fn handle(&mut self, event: Event) {
-        self.session.handle(event, Instant::now());
-    }
-
     fn perform(&mut self, action: Action) -> Result<(), Failure> {
         match action {
             Action::Send(message) => {
                 tracing::info!("{}", message.payload.message_type());
-                self.channel.send(&message)?;
+                self.driver.send(&message)?;
             }
             Action::OpenStorage(details) => self.open(&details)?,
             Action::CreateWorkers => self.create_workers()?,
             Action::PrepareWorkers(consumers) => {
                 self.crew.prepare(&consumers)?;
-                self.handle(Event::WorkersPrepared);
+                self.driver.handle(Event::WorkersPrepared);
             }
             Action::StartDataPath => {
                 let total =
@@ -177,7 +164,7 @@ impl App {
             Action::DestroyWorkers => {
                 self.progress = None;
                 self.crew.destroy();
-                self.handle(Event::WorkersDestroyed);
+                self.driver.handle(Event::WorkersDestroyed);
             }
             Action::Finish => {}
         }
@@ -185,7 +172,7 @@ impl App {
     }
 
     fn open(&mut self, details: &StorageDetails) -> Result<(), Failure> {
-        if self.flags.flush_every != 0 && self.session.features() & FEATURE_FLUSH == 0 {
+        if self.flags.flush_every != 0 && self.driver.session.features() & FEATURE_FLUSH == 0 {
             return Err(Failure::new(
                 ErrorCode::NOT_SUPPORTED,
                 "the storage does not announce flush, so nothing that is written to it is known to survive a power failure: expected a service \
@@ -206,21 +193,18 @@ impl App {
         )?;
         let init = storage.init(&self.device)?;
         self.storage = Some(storage);
-        self.handle(Event::Opened(init));
+        self.driver.handle(Event::Opened(init));
         Ok(())
     }
 
     fn create_workers(&mut self) -> Result<(), Failure> {
-        let (Some(storage), Some(connection)) = (&self.storage, self.channel.connection()) else {
+        let Some(storage) = &self.storage else {
             return Err(Failure::new(
                 ErrorCode::BAD_STATE,
-                "workers without a storage or a connection",
+                "workers without a storage",
             ));
         };
-        let contexts = Contexts {
-            device: self.device.clone(),
-            connection,
-        };
+        let contexts = self.driver.contexts(&self.device)?;
         let messaging = Messaging {
             release: self.flags.release(),
             local_address: storage.local_address(),
@@ -236,12 +220,9 @@ impl App {
             self.interrupted = true;
             happened = true;
             tracing::warn!("interrupted: stopping the storage");
-            self.handle(Event::Interrupted);
+            self.driver.handle(Event::Interrupted);
         }
-        while let Some(input) = self.channel_event() {
-            happened = true;
-            self.handle(input);
-        }
+        happened |= self.driver.poll();
         match self.crew.poll() {
             Ok(None) => {}
             Ok(Some(event)) => {
@@ -249,37 +230,18 @@ impl App {
                 let input = match event {
                     crew::Event::Ready => Event::WorkersReady,
                     crew::Event::Finished => {
-                        self.run_came_first = self.session.result().is_ok();
+                        self.run_came_first = self.driver.session.result().is_ok();
                         Event::WorkersFinished
                     }
                 };
-                self.handle(input);
+                self.driver.handle(input);
             }
             Err(failure) => {
                 happened = true;
-                self.handle(Event::Failed(failure));
+                self.driver.handle(Event::Failed(failure));
             }
         }
         happened
-    }
-
-    fn channel_event(&mut self) -> Option<Event> {
-        if !self.channel_open {
-            return None;
-        }
-        match self.channel.poll() {
-            Ok(event) => {
-                let event = event?;
-                self.channel_open = event != ChannelEvent::Closed;
-                Some(event.into())
-            }
-            Err(failure) => {
-                // The channel cannot be used any more, in addition to the failure.
-                self.channel_open = false;
-                self.handle(Event::Failed(failure));
-                Some(Event::Disconnected)
-            }
-        }
     }
 
     fn wait(&mut self) {
@@ -293,11 +255,7 @@ impl App {
             .progress
             .as_ref()
             .and_then(|progress| progress.deadline(now));
-        let deadline = [self.session.poll_timeout(), creation, progress]
-            .into_iter()
-            .flatten()
-            .min();
-        self.waiter.wait(&[&self.channel], deadline);
+        self.driver.wait(&mut self.waiter, &[creation, progress]);
     }
 
     fn conclude(&self, seed: Option<u64>) -> Conclusion {
@@ -306,7 +264,7 @@ impl App {
         Findings {
             strategy,
             seed,
-            session: self.session.result(),
+            session: self.driver.session.result(),
             failure: self.crew.failure(),
             run_came_first: self.run_came_first,
             measured: measurements

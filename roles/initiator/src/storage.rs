@@ -151,6 +151,7 @@ impl Storage {
             flush_every: flags.flush_every,
             order: flags.access_order,
             io_timeout: flags.io_timeout,
+            is_mirrored: flags.release() == Release::V3_0,
         };
         self.layout.shares.iter().map(task).collect()
     }

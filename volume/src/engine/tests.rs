@@ -54,7 +54,6 @@ struct Queue {
     buffers: Vec<u64>,
     /// The buffers of the I/Os in their slots.
     of_slot: HashMap<usize, u64>,
-    to_send: Vec<u32>,
 }
 
 /// Expected result of an I/O, known from its first request on.
@@ -105,7 +104,6 @@ impl World {
             memory: Bytes(RefCell::new(vec![0; memory_len])),
             buffers: (0..u64::from(DEPTH)).map(|index| index * BUFFER).collect(),
             of_slot: HashMap::new(),
-            to_send: Vec::new(),
         };
         let storage = vec![0xee; geometry.size as usize];
         Self {
@@ -203,7 +201,6 @@ impl World {
             assert!(u64::from(request.size).is_multiple_of(block), "{request:?}");
             assert!(request.size > 0 && request.size <= self.geometry.request_size);
         }
-        queue.to_send.push(number);
         self.work.push(Work {
             queue: index,
             number,
@@ -243,25 +240,7 @@ impl World {
             return;
         }
         self.work.swap_remove(index);
-        let answer = request.repr(number).answer(0);
-        queue
-            .engine
-            .answered(
-                &answer.to_bytes(),
-                SIZE,
-                u64::from(number),
-                &answer,
-                &queue.memory,
-            )
-            .expect("it was asked for");
-        let again = queue.engine.answered(
-            &answer.to_bytes(),
-            SIZE,
-            u64::from(number),
-            &answer,
-            &queue.memory,
-        );
-        assert!(again.is_err(), "answered twice");
+        queue.engine.completed(number, 0, &queue.memory);
         self.reap();
     }
 
@@ -289,7 +268,6 @@ impl World {
     fn lose_session(&mut self) {
         self.work.clear();
         for queue in &mut self.queues {
-            queue.to_send.clear();
             queue.engine.restart();
         }
     }
@@ -309,15 +287,7 @@ impl World {
                     let index = self.random.usize(..self.work.len());
                     self.transfer(index);
                 }
-                80..90 => {
-                    let queue = &mut self.queues[queue];
-                    if !queue.to_send.is_empty() {
-                        let index = self.random.usize(..queue.to_send.len());
-                        let number = queue.to_send.swap_remove(index);
-                        queue.engine.sent(number);
-                    }
-                }
-                90..100 => {
+                80..100 => {
                     self.queues[queue].engine.retry_locks();
                     self.reap();
                 }
@@ -329,9 +299,6 @@ impl World {
         assert!(self.locks.is_free());
         for queue in &mut self.queues {
             assert!(queue.engine.is_idle());
-            for number in std::mem::take(&mut queue.to_send) {
-                queue.engine.sent(number);
-            }
             assert!(!queue.engine.has_requests());
             let zeros = self.geometry.zeros as usize;
             assert!(
@@ -474,29 +441,20 @@ fn no_more_ios_than_slots() {
 }
 
 #[test]
-fn failed_request_fails_the_io_when_the_others_are_answered() {
+fn failed_request_fails_the_io_when_the_others_are_complete() {
     let mut engine = single(false, true);
     let memory = Bytes(RefCell::new(vec![0; 4096]));
     engine
         .submit(&submission(Operation::Write { fua: false }, 3, 80))
         .expect("room");
-    let (first, request) = engine.poll_request().expect("the first edge");
-    let (second, other) = engine.poll_request().expect("the last edge");
-    let mut answer = |number: u32, request: Request, result: u32| {
-        let answer = request.repr(number).answer(result);
-        engine
-            .answered(
-                &answer.to_bytes(),
-                SIZE,
-                u64::from(number),
-                &answer,
-                &memory,
-            )
-            .expect("an answer");
+    let (first, _) = engine.poll_request().expect("the first edge");
+    let (second, _) = engine.poll_request().expect("the last edge");
+    let mut complete = |number: u32, result: u32| {
+        engine.completed(number, result, &memory);
         (engine.poll_request(), engine.poll_done())
     };
-    assert_eq!(answer(first, request, 17), (None, None));
-    let (request, done) = answer(second, other, 0);
+    assert_eq!(complete(first, 17), (None, None));
+    let (request, done) = complete(second, 0);
     assert_eq!(request, None, "it has failed");
     assert_eq!(
         done.expect("done").result,
@@ -506,40 +464,21 @@ fn failed_request_fails_the_io_when_the_others_are_answered() {
 }
 
 #[test]
-fn answers_that_fit_no_request_are_refused() {
+fn completions_of_no_request_change_nothing() {
     let mut engine = single(false, true);
     let memory = Bytes(RefCell::new(vec![0; 4096]));
     engine
         .submit(&submission(Operation::Read, 0, 16))
         .expect("room");
-    let (number, request) = engine.poll_request().expect("a request");
-    let good = request.repr(number).answer(0);
-    let mut refuse = |bytes: [u8; SIZE], length, transaction, values: Repr| {
-        let answered = engine.answered(&bytes, length, transaction, &values, &memory);
-        assert!(answered.is_err(), "{values:?}");
-    };
-    let transaction = u64::from(number);
-    refuse(good.to_bytes(), SIZE - 1, transaction, good);
-    refuse(good.to_bytes(), SIZE, transaction + 1, good);
-    refuse(good.to_bytes(), SIZE, u64::MAX, good);
-    refuse(request.repr(number).to_bytes(), SIZE, transaction, good);
-    for wrong in [
-        Repr { size: 15, ..good },
-        Repr {
-            storage_offset: 16,
-            ..good
-        },
-        Repr {
-            requester_offset: 16,
-            ..good
-        },
-    ] {
-        refuse(wrong.to_bytes(), SIZE, transaction, wrong);
+    let (number, _) = engine.poll_request().expect("a request");
+    for other in [number + 1, 2, u32::MAX] {
+        engine.completed(other, 0, &memory);
     }
-    engine
-        .answered(&good.to_bytes(), SIZE, transaction, &good, &memory)
-        .expect("the answer");
+    assert_eq!(engine.poll_done(), None);
+    engine.completed(number, 0, &memory);
+    engine.completed(number, 0, &memory);
     assert_eq!(engine.poll_done().expect("done").result, Ok(()));
+    assert!(engine.is_idle() && !engine.has_requests());
 }
 
 #[test]

@@ -219,6 +219,32 @@ fn requests_reach_the_disk_and_are_announced() {
     assert_eq!(machine.request(IN, 0, 512), 0);
 }
 
+/// Frees a writer that waits, so that a test that fails ends.
+struct Drained<'a>(&'a EventFd);
+
+impl Drop for Drained<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.read();
+    }
+}
+
+#[test]
+fn full_event_counter_of_a_running_virtqueue_does_not_block_it() {
+    let bench = Bench::new(content());
+    let mut machine = Machine::new(&bench);
+    assert_eq!(machine.request(IN, 0, 512), 0);
+    // Without EFD_NONBLOCK: a write waits until it is read.
+    let full = EventFd::new(0).expect("an event counter");
+    full.write(u64::MAX - 1).expect("counted");
+    let _drained = Drained(&full);
+    machine
+        .front_end
+        .set_vring_call(0, &full)
+        .expect("accepted");
+    assert_eq!(machine.request(IN, 1, 512), 0);
+    assert_eq!(machine.request(IN, 2, 512), 0);
+}
+
 #[test]
 fn configuration_and_limits_are_told() {
     let bench = Bench::new(content());

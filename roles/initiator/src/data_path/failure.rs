@@ -6,6 +6,8 @@ use std::time::Duration;
 use doca::ErrorCode;
 use serde::Serialize;
 use thiserror::Error;
+use volume::endpoint::EndpointError;
+use volume::requests::BadAnswer;
 
 /// The first byte of a block that is not as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -114,7 +116,7 @@ pub enum Failure {
     },
     /// An answer that no I/O asked for.
     #[error("the service sent an answer that fits no request: {0}")]
-    Answer(String),
+    Answer(BadAnswer),
     /// A DOCA call failed.
     #[error("{doing}: {} ({})", .code.name(), .code.description())]
     Doca {
@@ -149,6 +151,15 @@ impl Failure {
         match self {
             Self::Mismatch(mismatch) => Some(*mismatch),
             _ => None,
+        }
+    }
+}
+
+impl From<EndpointError> for Failure {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::Answer(answer) => Self::Answer(answer),
+            EndpointError::Doca { doing, code } => Self::Doca { doing, code },
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What one worker thread does: sends requests, takes answers, keeps all its transactions in flight.
+//! What one worker thread does: submits requests, takes their completions, keeps all its transactions in flight.
 //!
 //! * [`Failure`], [`Mismatch`]: why a run failed
 //! * [`Content`], [`Validator`]: what blocks hold, and the comparison of memory with it
 //! * [`Transactions`]: the state of the transactions, without contexts
-//! * [`Worker`]: the loop over the completions of its contexts ([`volume::endpoint`])
+//! * [`Worker`]: the loop over the completions of its requests ([`volume::endpoint`])
 //!
 //! Per I/O there is no allocation, no lock, no log and no system call of this crate's; the clock is read once.
 

@@ -1,12 +1,11 @@
-//! The transactions of one worker: what each asks for next, and what its answers mean. No contexts, no tasks, no I/O.
+//! The transactions of one worker: what each asks for next, and what its results mean. No contexts, no tasks, no I/O.
 //!
-//! A transaction is one read, one write, or a write followed by a read of the same blocks. It has two things to wait for per I/O,
-//! which come in any order: the send of the request (only then may its message be used again) and the answer.
+//! A transaction is one read, one write, or a write followed by a read of the same blocks. It has one request in flight at a time, whose number
+//! at the worker's endpoint is that of the transaction's slot.
 //!
 //! What every I/O passes through is always inlined: as calls, requests and extents went through memory from one to the next, a fifth of
 //! what the initiator itself does for an I/O.
 
-mod answer;
 mod overdue;
 mod slot;
 
@@ -15,8 +14,7 @@ use std::time::Instant;
 
 use doca::{ErrorCode, PeStats};
 use role_common::metrics::{Count, Counts, WorkerMetrics};
-use wire::io_message::{self, IoMessageType, Repr};
-use wire::release::{CorrelationId as _, IoLayout, Release3_2};
+use volume::requests::Request;
 
 use super::content::{Extent, Validator};
 use super::failure::{Direction, Failure};
@@ -30,8 +28,7 @@ pub use slot::Task;
 
 /// The transactions of one worker.
 #[derive(Debug)]
-pub struct Transactions<L = Release3_2> {
-    layout: L,
+pub struct Transactions {
     task: Task,
     slots: Box<[Slot]>,
     storage_places: Pool,
@@ -65,16 +62,14 @@ pub struct Measurements {
     pub end: Instant,
 }
 
-impl<L: IoLayout> Transactions<L> {
+impl Transactions {
     /// Transactions that have not begun. All their memory is allocated here.
     #[must_use]
-    pub fn new(task: Task, layout: L) -> Self {
+    pub fn new(task: Task) -> Self {
         let now = Instant::now();
         let share = task.share;
         let slot = |_| Slot {
             direction: None,
-            sent: false,
-            answered: false,
             storage_place: 0,
             local_place: 0,
             extent: Extent {
@@ -115,7 +110,6 @@ impl<L: IoLayout> Transactions<L> {
             flushes: Latencies::new(),
             end: now,
             metrics: None,
-            layout,
             task,
         }
     }
@@ -191,7 +185,7 @@ impl<L: IoLayout> Transactions<L> {
     /// # Errors
     /// Local memory could not be filled.
     #[inline(always)]
-    pub fn begin(&mut self, index: u32, now: Instant) -> Result<Option<Repr>, Failure> {
+    pub fn begin(&mut self, index: u32, now: Instant) -> Result<Option<Request>, Failure> {
         if self.halted || self.started == self.task.operations {
             return Ok(None);
         }
@@ -244,7 +238,7 @@ impl<L: IoLayout> Transactions<L> {
             });
         let storage_offset = storage_offset + begin;
         Extent {
-            local_offset: if L::IS_MIRRORED {
+            local_offset: if self.task.is_mirrored {
                 storage_offset
             } else {
                 local_offset + u64::from(local_place) * io_size
@@ -256,7 +250,7 @@ impl<L: IoLayout> Transactions<L> {
     }
 
     #[inline(always)]
-    fn issue_read(&mut self, index: u32, now: Instant) -> Result<Repr, Failure> {
+    fn issue_read(&mut self, index: u32, now: Instant) -> Result<Request, Failure> {
         if let Some(validator) = &mut self.task.validator {
             validator
                 .poison(self.slots[index as usize].extent)
@@ -266,63 +260,36 @@ impl<L: IoLayout> Transactions<L> {
     }
 
     #[inline(always)]
-    fn issue(&mut self, index: u32, direction: Direction, now: Instant) -> Repr {
+    fn issue(&mut self, index: u32, direction: Direction, now: Instant) -> Request {
         let slot = &mut self.slots[index as usize];
         slot.direction = Some(direction);
-        slot.sent = false;
-        slot.answered = false;
         slot.issued = now;
-        let (storage_offset, requester_offset, size) = slot.place(direction);
-        Repr {
-            message_type: match direction {
-                Direction::Read => IoMessageType::Read,
-                Direction::Write => IoMessageType::Write,
-                Direction::Flush => IoMessageType::Flush,
-            },
-            user_data: u64::from(index),
-            result: 0,
-            size,
-            requester_offset,
-            storage_offset,
-        }
+        slot.request(direction)
     }
 
-    /// The message of a request of slot `index`.
-    #[inline(always)]
-    #[must_use]
-    pub fn message(&self, index: u32, request: &Repr) -> [u8; io_message::SIZE] {
-        self.layout
-            .to_bytes(request, L::CorrelationId::from_number(index))
-    }
-
-    /// Takes note that the request of slot `index` was sent; the next request of that slot, if there is one.
+    /// Goes on after the request of slot `index` has completed with this `doca_error_t`; the next request of that slot, if there is one.
     ///
     /// # Errors
-    /// Validation failed, or local memory could not be used.
-    #[inline]
-    pub fn sent(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
-        let slot = &mut self.slots[index as usize];
-        slot.sent = true;
-        if slot.answered && slot.direction.is_some() {
-            self.advance(index)
-        } else {
-            Ok(None)
-        }
-    }
-
-    /// Goes on after an I/O that is both sent and answered.
+    /// The I/O failed, validation failed, or local memory could not be used.
     #[inline(always)]
-    fn advance(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
+    pub fn advance(&mut self, index: u32, result: u32) -> Result<Option<Request>, Failure> {
         let slot = &self.slots[index as usize];
-        let (direction, extent) = (slot.direction, slot.extent);
+        let extent = slot.extent;
+        let Some(direction) = slot.direction else {
+            // It was given up.
+            return Ok(None);
+        };
+        if result != ErrorCode::SUCCESS.0 {
+            return Err(self.failed(index, direction, result));
+        }
         if self.task.flush_every != 0 {
-            if direction == Some(Direction::Flush) {
+            if direction == Direction::Flush {
                 self.flushes.record(slot.issued.elapsed());
-            } else if direction == Some(Direction::Write) && self.is_flush_due() && !self.halted {
+            } else if direction == Direction::Write && self.is_flush_due() && !self.halted {
                 return Ok(Some(self.issue(index, Direction::Flush, Instant::now())));
             }
         }
-        let has_written = matches!(direction, Some(Direction::Write | Direction::Flush));
+        let has_written = direction != Direction::Read;
         if has_written && self.task.strategy.reads() {
             if self.halted {
                 self.abandon(index as usize);
@@ -345,7 +312,14 @@ impl<L: IoLayout> Transactions<L> {
         self.begin(index, now)
     }
 
-    /// A write was answered: whether a flush follows.
+    #[cold]
+    fn failed(&mut self, index: u32, direction: Direction, code: u32) -> Failure {
+        let io = self.slots[index as usize].io(direction);
+        self.abandon(index as usize);
+        Failure::Io { io, code }
+    }
+
+    /// A write has completed: whether a flush follows.
     fn is_flush_due(&mut self) -> bool {
         self.until_flush -= 1;
         let is_due = self.until_flush == 0;

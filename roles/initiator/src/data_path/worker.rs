@@ -1,13 +1,12 @@
-//! The contexts of one worker, and the loop over their completions.
+//! The endpoint of one worker, and the loop over its completions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doca::{Completion, CtxState, ErrorCode, Event, Polled};
-use role_common::submit::DeferredTasks;
+use doca::ErrorCode;
 use role_common::worker::{DataPath, RunFlag};
-use volume::endpoint::{Contexts, Endpoint, SEND};
-use wire::io_message::{self, Repr};
+use volume::endpoint::{Contexts, Endpoint, Polled};
+use volume::requests::Request;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use super::failure::Failure;
@@ -81,8 +80,9 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Worker<L> {
     endpoint: Endpoint,
+    layout: L,
     /// Taken by the run.
-    transactions: Option<Transactions<L>>,
+    transactions: Option<Transactions>,
     counter: Arc<Counter>,
     check_interval: Duration,
 }
@@ -103,9 +103,8 @@ impl<L: IoLayout> Worker<L> {
         let check_interval = (task.io_timeout / 20).clamp(least, most);
         Ok(Self {
             endpoint: Endpoint::new(contexts, count)?,
-            transactions: Some(
-                Transactions::new(task, layout).with_metrics(counter.metrics().cloned()),
-            ),
+            layout,
+            transactions: Some(Transactions::new(task).with_metrics(counter.metrics().cloned())),
             counter,
             check_interval,
         })
@@ -131,10 +130,9 @@ impl<L: IoLayout> DataPath for Worker<L> {
                 "the transactions of this worker have run already",
             ));
         };
-        let before = self.endpoint.pe.stats();
+        let before = self.endpoint.stats();
         let mut running = Run {
             worker: self,
-            deferred: DeferredTasks::with_capacity(transactions.count() as usize),
             transactions,
             failure: None,
             broken: false,
@@ -146,7 +144,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
             ..
         } = running;
         self.counter.publish(transactions.completed());
-        transactions.publish(self.endpoint.pe.stats());
+        transactions.publish(self.endpoint.stats());
         let failure = failure.or_else(|| {
             let (completed, expected) = (transactions.completed(), transactions.operations());
             (completed < expected).then(|| Failure::Halted {
@@ -161,7 +159,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
             flushes,
             end,
         } = transactions.into_measurements();
-        let after = self.endpoint.pe.stats();
+        let after = self.endpoint.stats();
         let statistics = WorkerStatistics {
             operation_count,
             bytes,
@@ -180,10 +178,8 @@ impl<L: IoLayout> DataPath for Worker<L> {
 
 /// A run in progress.
 struct Run<'a, L> {
-    worker: &'a Worker<L>,
-    transactions: Transactions<L>,
-    /// Requests that the service has no room for yet.
-    deferred: DeferredTasks,
+    worker: &'a mut Worker<L>,
+    transactions: Transactions,
     failure: Option<Failure>,
     /// `true` if the contexts are of no further use, so that nothing in flight can end.
     broken: bool,
@@ -195,16 +191,18 @@ impl<L: IoLayout> Run<'_, L> {
         let mut next_check = Instant::now() + self.worker.check_interval;
         let (mut idle, mut busy) = (0, 0);
         while !self.transactions.at_rest() && !self.broken {
-            if !self.deferred.is_empty() {
-                self.retry();
-            }
-            match self.worker.endpoint.pe.poll_completion() {
-                Polled::Completion(completion) => {
-                    self.completed(completion);
+            match self.worker.endpoint.poll(self.worker.layout) {
+                Ok(Polled::Completed(request)) => {
                     busy += 1;
+                    match self.transactions.advance(request.number, request.result) {
+                        Ok(Some(next)) => self.send(request.number, &next),
+                        Ok(None) => {}
+                        Err(failure) => self.fail(failure),
+                    }
                 }
-                Polled::Other => self.happened(),
-                Polled::Nothing => idle += 1,
+                Ok(Polled::Progress) => busy += 1,
+                Ok(Polled::Nothing) => idle += 1,
+                Err(error) => self.fail(error.into()),
             }
             if idle < IDLE_TURNS && busy < BUSY_TURNS {
                 continue;
@@ -219,13 +217,13 @@ impl<L: IoLayout> Run<'_, L> {
     }
 
     fn begin(&mut self) {
-        if let Err(code) = self.worker.endpoint.post_receives() {
-            return self.broke("posting a receive task", code);
+        if let Err(error) = self.worker.endpoint.begin() {
+            return self.fail(error.into());
         }
         let now = Instant::now();
         for index in 0..self.transactions.count() {
             match self.transactions.begin(index, now) {
-                Ok(Some(request)) => self.send(index, request),
+                Ok(Some(request)) => self.send(index, &request),
                 Ok(None) => return,
                 Err(failure) => return self.fail(failure),
             }
@@ -236,7 +234,7 @@ impl<L: IoLayout> Run<'_, L> {
     #[cold]
     fn check(&mut self, run: &RunFlag, now: Instant) {
         self.worker.counter.publish(self.transactions.completed());
-        self.transactions.publish(self.worker.endpoint.pe.stats());
+        self.transactions.publish(self.worker.endpoint.stats());
         if !run.is_set() {
             self.transactions.halt();
             self.broken |= self.worker.counter.is_abandoned();
@@ -247,79 +245,13 @@ impl<L: IoLayout> Run<'_, L> {
         }
     }
 
-    #[inline]
-    fn completed(&mut self, completion: Completion) {
-        let is_send = completion.token & SEND != 0;
-        match completion.result {
-            Ok(()) if is_send => {
-                let index = (completion.token & !SEND) as u32;
-                match self.transactions.sent(index) {
-                    Ok(Some(request)) => self.send(index, request),
-                    Ok(None) => {}
-                    Err(failure) => self.fail(failure),
-                }
-            }
-            Ok(()) => self.received(completion.token as usize),
-            Err(code) if is_send => self.broke("sending a request", code),
-            Err(code) => self.broke("receiving an answer", code),
-        }
-    }
-
-    /// Something that is no end of a task.
-    #[cold]
-    fn happened(&mut self) {
-        if let Some(Event::State {
-            next: CtxState::Stopping | CtxState::Idle,
-            ..
-        }) = self.worker.endpoint.pe.poll()
-        {
-            self.broke(
-                "keeping consumer and producer running",
-                ErrorCode::CONNECTION_RESET,
-            );
-        }
-    }
-
-    fn received(&mut self, index: usize) {
-        // Copied before it is looked at, so that the receive task can be posted again at once.
-        let mut bytes = [0; io_message::SIZE];
-        let length = match self.worker.endpoint.received(index, &mut bytes) {
-            Ok(length) => length,
-            Err(error) => return self.broke("reading an answer", error.code),
-        };
-        if let Err(code) = self.worker.endpoint.receives[index].task.submit() {
-            return self.broke("posting a receive task again", code);
-        }
-        match self
-            .transactions
-            .answered(&bytes[..length.min(bytes.len())])
-        {
-            Ok((index, Some(request))) => self.send(index, request),
-            Ok((_, None)) => {}
-            Err(failure) => self.fail(failure),
-        }
-    }
-
     #[inline(always)]
-    fn send(&mut self, index: u32, request: Repr) {
-        // The buf has all of its place as its data, and what was there before has been sent.
-        let bytes = self.transactions.message(index, &request);
-        let endpoint = &self.worker.endpoint;
-        if let Err(error) = endpoint.put(index, &bytes) {
-            return self.broke("writing a request", error.code);
-        }
-        let task = &endpoint.sends[index as usize].task;
-        if let Err(code) = self.deferred.submit(u64::from(index), task) {
-            self.broke("submitting a request", code);
-        }
-    }
-
-    /// Tries again. Between two attempts the progress engine gets its turn.
-    #[cold]
-    fn retry(&mut self) {
-        let sends = &self.worker.endpoint.sends;
-        if let Err((_, code)) = self.deferred.retry(|index| &sends[index as usize].task) {
-            self.broke("submitting a request", code);
+    fn send(&mut self, index: u32, request: &Request) {
+        let Worker {
+            endpoint, layout, ..
+        } = &mut *self.worker;
+        if let Err(error) = endpoint.send(*layout, index, request) {
+            self.fail(error.into());
         }
     }
 
@@ -330,10 +262,5 @@ impl<L: IoLayout> Run<'_, L> {
         // A transaction that could not go on for a local reason never ends.
         self.broken |= matches!(failure, Failure::Doca { .. });
         self.failure.get_or_insert(failure);
-    }
-
-    #[cold]
-    fn broke(&mut self, doing: &'static str, code: ErrorCode) {
-        self.fail(Failure::Doca { doing, code });
     }
 }

@@ -1,19 +1,18 @@
 //! Transactions against a storage that is a vector, correct or faulty in a chosen way.
 
-mod answers;
+mod results;
 mod validation;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, MemoryRegion};
+use volume::requests::Request as IoRequest;
 use wire::control::StorageDetails;
-use wire::io_message::{IoMessageType, Repr};
+use wire::io_message::IoMessageType;
 
 use super::content::{Content, Validator};
 use super::failure::{Failure, Mismatch};
-use wire::release::Release3_2;
-
 use super::transactions::{Task, Transactions};
 use crate::cli::{AccessOrder, Strategy};
 use crate::layout::{Layout, Request};
@@ -48,10 +47,10 @@ struct Storage {
 }
 
 impl Storage {
-    fn serve(&mut self, request: Repr) -> Repr {
+    fn serve(&mut self, request: IoRequest) -> u32 {
         self.log
             .push((request.storage_offset, request.message_type));
-        let (size, local) = (request.size as usize, request.requester_offset as usize);
+        let (size, local) = (request.size as usize, request.memory_offset as usize);
         let mut at = request.storage_offset as usize;
         match (request.message_type, self.fault) {
             (IoMessageType::Write, Fault::IgnoreWrites)
@@ -99,7 +98,7 @@ impl Storage {
             }
             (other, _) => panic!("the initiator sent a {other:?}"),
         }
-        request.answer(ErrorCode::SUCCESS.0)
+        ErrorCode::SUCCESS.0
     }
 }
 
@@ -121,6 +120,7 @@ struct Setup {
     flush_every: u32,
     order: AccessOrder,
     plain: bool,
+    is_mirrored: bool,
     fault: Fault,
 }
 
@@ -135,6 +135,7 @@ const SETUP: Setup = Setup {
     flush_every: 0,
     order: AccessOrder::Sequential,
     plain: false,
+    is_mirrored: false,
     fault: Fault::None,
 };
 
@@ -148,7 +149,7 @@ impl Setup {
             workers: self.workers,
             blocks_per_io: self.blocks_per_io,
             local_region_size: self.local_blocks * u64::from(BLOCK),
-            is_mirrored: false,
+            is_mirrored: self.is_mirrored,
             transactions: self.transactions,
             operations: self.operations,
         };
@@ -174,12 +175,13 @@ impl Setup {
             flush_every: self.flush_every,
             order: self.order,
             io_timeout: IO_TIMEOUT,
+            is_mirrored: self.is_mirrored,
         };
         Bench {
             workers: layout
                 .shares
                 .iter()
-                .map(|share| Transactions::new(task(*share), Release3_2))
+                .map(|share| Transactions::new(task(*share)))
                 .collect(),
             storage: Storage {
                 bytes: plain.to_vec(),
@@ -188,33 +190,6 @@ impl Setup {
                 fault: self.fault,
                 log: Vec::new(),
             },
-        }
-    }
-
-    /// The task of the only worker, which does not validate.
-    fn task(&self) -> Task {
-        let details = StorageDetails {
-            total_size: self.blocks * u64::from(BLOCK),
-            block_size: BLOCK,
-        };
-        let request = Request {
-            workers: 1,
-            blocks_per_io: self.blocks_per_io,
-            local_region_size: self.local_blocks * u64::from(BLOCK),
-            is_mirrored: false,
-            transactions: self.transactions,
-            operations: self.operations,
-        };
-        let layout = Layout::new(&details, request).expect("a layout");
-        Task {
-            share: layout.shares[0],
-            io_size: layout.io_size,
-            strategy: self.strategy,
-            validator: None,
-            operations: self.operations,
-            flush_every: self.flush_every,
-            order: self.order,
-            io_timeout: IO_TIMEOUT,
         }
     }
 
@@ -232,36 +207,19 @@ impl Bench {
         Ok(())
     }
 
-    /// Serves the newest request first, and lets sends complete now before, now after the answer.
+    /// Serves the newest request first.
     fn run_worker(&mut self, worker: usize) -> Result<(), Failure> {
         let transactions = &mut self.workers[worker];
         let mut pending = Vec::new();
         for index in 0..transactions.count() {
-            pending.extend(transactions.begin(index, Instant::now())?);
+            let request = transactions.begin(index, Instant::now())?;
+            pending.extend(request.map(|request| (index, request)));
         }
-        let mut turn = 0;
-        while let Some(request) = pending.pop() {
-            turn += 1;
-            let index = request.user_data as u32;
-            let answer = self.storage.serve(request).to_bytes();
-            let next = if turn % 3 == 0 {
-                assert_eq!(
-                    transactions.sent(index)?,
-                    None,
-                    "the answer is still to come"
-                );
-                transactions.answered(&answer)?.1
-            } else {
-                assert_eq!(
-                    transactions.answered(&answer)?,
-                    (index, None),
-                    "the send is still to complete"
-                );
-                transactions.sent(index)?
-            };
+        while let Some((index, request)) = pending.pop() {
+            let result = self.storage.serve(request);
             // Oldest first for a while, so that every slot gets its turn.
-            if let Some(next) = next {
-                pending.insert(0, next);
+            if let Some(next) = transactions.advance(index, result)? {
+                pending.insert(0, (index, next));
             }
         }
         assert!(transactions.at_rest());
@@ -299,7 +257,7 @@ fn every_nth_write_is_followed_by_a_flush_before_it_counts() {
             assert_eq!(count(IoMessageType::Flush), flushes, "{flush_every}");
             assert_eq!(count(IoMessageType::Write), 100);
             assert_eq!(count(IoMessageType::Read), reads);
-            // A flush comes when N writes have been answered, so at least as many are in the log.
+            // A flush comes when N writes have completed, so at least as many are in the log.
             let mut writes = 0;
             let mut seen = 0;
             for (_, kind) in &bench.storage.log {

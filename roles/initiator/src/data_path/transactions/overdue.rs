@@ -2,12 +2,10 @@
 
 use std::time::Instant;
 
-use wire::release::IoLayout;
-
 use super::Transactions;
 use crate::data_path::Failure;
 
-impl<L: IoLayout> Transactions<L> {
+impl Transactions {
     /// The I/O that has been in flight for longer than the timeout, if there is one. Looks at every slot.
     #[must_use]
     pub fn overdue(&self, now: Instant) -> Option<Failure> {

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use volume::requests::Request;
+use wire::io_message::IoMessageType;
+
 use super::super::content::{Extent, Validator};
 use super::super::failure::{Direction, Io};
 use crate::cli::{AccessOrder, Strategy};
@@ -26,6 +29,8 @@ pub struct Task {
     pub flush_every: u32,
     /// How long an I/O may take.
     pub io_timeout: Duration,
+    /// `true` if blocks have the same offset in the local region as in the storage, as in 3.0.
+    pub is_mirrored: bool,
 }
 
 /// One transaction slot.
@@ -33,8 +38,6 @@ pub struct Task {
 pub(super) struct Slot {
     /// `None` while nothing is in flight.
     pub(super) direction: Option<Direction>,
-    pub(super) sent: bool,
-    pub(super) answered: bool,
     pub(super) storage_place: u32,
     pub(super) local_place: u32,
     pub(super) extent: Extent,
@@ -46,7 +49,11 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn io(&self, direction: Direction) -> Io {
-        let (storage_offset, _, size) = self.place(direction);
+        let Request {
+            storage_offset,
+            size,
+            ..
+        } = self.request(direction);
         Io {
             direction,
             storage_offset,
@@ -54,16 +61,21 @@ impl Slot {
         }
     }
 
-    /// Storage offset, local offset and size of an I/O. A flush is of no blocks.
+    /// The request of an I/O. A flush is of no blocks.
     #[inline(always)]
-    pub(super) fn place(&self, direction: Direction) -> (u64, u64, u32) {
-        match direction {
-            Direction::Flush => (0, 0, 0),
-            _ => (
-                self.extent.storage_offset,
-                self.extent.local_offset,
-                self.extent.size,
-            ),
+    pub(super) fn request(&self, direction: Direction) -> Request {
+        let message_type = match direction {
+            Direction::Read => IoMessageType::Read,
+            Direction::Write => IoMessageType::Write,
+            Direction::Flush => IoMessageType::Flush,
+        };
+        let is_flush = direction == Direction::Flush;
+        let of_blocks = |value: u64| if is_flush { 0 } else { value };
+        Request {
+            message_type,
+            storage_offset: of_blocks(self.extent.storage_offset),
+            memory_offset: of_blocks(self.extent.local_offset),
+            size: if is_flush { 0 } else { self.extent.size },
         }
     }
 }
