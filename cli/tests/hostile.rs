@@ -144,3 +144,20 @@ fn a_client_is_served_beside_attacks() {
         assert!(table.contains("30 sessions, 30 attacks"), "{table}");
     }
 }
+
+/// Unauthenticated peers get nothing over the network and keep no peer out that has the key, and no attack costs more than it may.
+#[test]
+fn attacks_over_the_network_get_nothing() {
+    let unauthenticated = ["--only", "network-"];
+    let all = [&unauthenticated[..], &["--only", "peer-"]].concat();
+    for (role, only, passed) in [
+        ("target", &all[..], 34),
+        ("zero-copy", &unauthenticated, 16),
+    ] {
+        let output = hostile(role, only);
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {table}");
+        let verdict = format!("PASS: {passed} passed, 0 failed, 0 not run");
+        assert!(table.contains(&verdict), "{table}");
+    }
+}

@@ -39,6 +39,7 @@ mod second_client;
 mod sessions;
 mod signals;
 mod stopped_peers;
+mod tls;
 mod unclean_end;
 mod validation;
 mod vhost_user_blk;

@@ -33,11 +33,16 @@ fn main() -> ExitCode {
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, Test); 7] = [
+    let namespaces: [(&str, Test); 9] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
         ("demo_over_two_machines", demo_over_two_machines),
         ("matrix_over_two_machines", matrix_over_two_machines),
+        ("hammer_over_two_machines", hammer_over_two_machines),
+        (
+            "network_faults_and_addresses_over_two_machines",
+            network_faults_and_addresses,
+        ),
         ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
         ("a_stopped_target_is_noticed", a_stopped_target_is_noticed),
         (
@@ -314,6 +319,41 @@ fn matrix_over_two_machines() -> Result<(), Failed> {
             .into(),
         2,
     )
+}
+
+/// Links are hurt beside processes, and no acknowledged write is lost.
+fn hammer_over_two_machines() -> Result<(), Failed> {
+    let hammer = ["conformance", "hammer", "--layout", "zero-copy"];
+    let time = ["--duration", "10s", "--limit", "120", "--seed", "3"];
+    let faults = ["--only", "cut link", "--only", "lossy link"];
+    let totals = command_on_machines(&[&hammer[..], &time, &faults].concat())?;
+    expect(&totals["blocks"]["lost"], 0)?;
+    expect(&totals["blocks"]["wrong"], 0)?;
+    let rows = totals["rows"].as_array().map(Vec::as_slice);
+    for row in rows.unwrap_or_default() {
+        if row["injected"] == 0 || row["injected"] != row["survived"] {
+            return Err(format!("expected each fault to be survived, got {row}").into());
+        }
+    }
+    expect(&rows.unwrap_or_default().len().into(), 2)
+}
+
+fn network_faults_and_addresses() -> Result<(), Failed> {
+    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args(["conformance", "network", "--layout", "zero-copy", "--json"])
+        .args(["--duration", "1s", "--only", "short_cut", "--only", "cut"])
+        .output()?;
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let cases = report["cases"].as_array().map(Vec::as_slice);
+    let results = cases.unwrap_or_default().iter();
+    let results: Vec<_> = results
+        .map(|case| (case["name"].as_str(), case["result"].as_str()))
+        .collect();
+    let expected = ["short_cut", "cut", "addresses"].map(|name| (Some(name), Some("passed")));
+    if results == expected {
+        return Ok(());
+    }
+    Err(format!("expected {expected:?}, got {report}").into())
 }
 
 /// How long a peer may take to notice that the other is gone.

@@ -177,6 +177,39 @@ pub(crate) fn listeners(net: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
+/// Addresses at which a process of this network namespace listens for TCP connections.
+///
+/// # Errors
+///
+/// The process has exited, or is another user's.
+pub fn listeners_of(process: u32) -> io::Result<Vec<SocketAddr>> {
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
+        // A descriptor may have been closed since.
+        if let Ok(target) = entry.and_then(|entry| fs::read_link(entry.path()))
+            && let Some(inode) = target
+                .to_str()
+                .and_then(|name| name.strip_prefix("socket:["))
+        {
+            sockets.push(inode.trim_end_matches(']').to_owned());
+        }
+    }
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let table = read(&Path::new("/proc").join(format!("{process}/net/{table}")))?;
+        for line in table.lines().skip(1) {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = words[..] else {
+                continue;
+            };
+            if sockets.iter().any(|socket| socket == inode) {
+                found.extend(address(local));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// An address of a table: words of 32 bits in the byte order of the machine, and the port, in hexadecimal.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
@@ -247,6 +280,8 @@ mod tests {
         let expected = listener.local_addr().expect("an address").to_string();
         let found = listeners(Path::new("/proc/self/net")).expect("tables");
         assert!(found.contains(&expected), "{expected} in {found:?}");
+        let own = listeners_of(std::process::id()).expect("tables");
+        assert!(own.iter().any(|it| it.to_string() == expected), "{own:?}");
         let none = listeners(Path::new("/proc/0/net")).expect("no tables");
         assert_eq!(none, [""; 0]);
         let mapped = "00000000000000000000000001000000:0050";

@@ -227,6 +227,12 @@ impl Sandbox {
         self.on(self.machine_of_target(index), command)
     }
 
+    /// Runs a command on the machine of service and initiator; unchanged without a network.
+    #[must_use]
+    pub fn on_machine_of_service(&self, command: Command) -> Command {
+        self.on(0, command)
+    }
+
     fn on(&self, machine: usize, command: Command) -> Command {
         match &self.network {
             Some(network) => network.place(machine, command),

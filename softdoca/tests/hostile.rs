@@ -496,3 +496,165 @@ fn the_process_of_another_user_reaches_nothing() {
     }
     process::run(NAME, main, &[("stranger", stranger)]);
 }
+
+/// A peer with the key of the deployment, whose handshake and requests are made by hand.
+mod network {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+
+    use hmac::{Hmac, KeyInit as _, Mac as _};
+    use sha2::Sha256;
+
+    pub const KEY: &str = "the key of this deployment";
+    pub const READ: u16 = 2;
+    pub const WRITE: u16 = 3;
+    pub const FETCH_ADD: u16 = 4;
+    pub const COMPARE_SWAP: u16 = 5;
+
+    /// A connection to the memory of the process behind an export descriptor.
+    pub struct Attacker {
+        stream: TcpStream,
+        key: [u8; 16],
+    }
+
+    impl Attacker {
+        pub fn connect(descriptor: &[u8]) -> Attacker {
+            let offer = &descriptor[96..];
+            let ip = Ipv6Addr::from(<[u8; 16]>::try_from(&offer[49..65]).unwrap());
+            let port = u16::from_be_bytes([offer[65], offer[66]]);
+            let mut stream = TcpStream::connect(SocketAddr::new(ip.to_canonical(), port)).unwrap();
+            let mut said = vec![0; 40];
+            stream.read_exact(&mut said).unwrap();
+            let text = [&[7; 32][..], &2_u64.to_le_bytes(), &offer[16..32], &[0; 16]].concat();
+            said.extend_from_slice(&text);
+            let mut mac = Hmac::<Sha256>::new_from_slice(KEY.as_bytes()).unwrap();
+            mac.update(b"softdoca client");
+            mac.update(&said);
+            stream.write_all(&text).unwrap();
+            stream.write_all(&mac.finalize().into_bytes()).unwrap();
+            let mut answer = [0; 40];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(answer[..4], [0; 4], "it is served");
+            Attacker {
+                stream,
+                key: offer[32..48].try_into().unwrap(),
+            }
+        }
+
+        /// The result of a request: the data of a read or the old value of an atomic operation, or the error.
+        pub fn ask(&mut self, operation: u16, addr: u64, len: u64) -> Result<Vec<u8>, u32> {
+            let mut bytes = b"SDrq\x02\0".to_vec();
+            bytes.extend(operation.to_le_bytes());
+            bytes.extend(self.key);
+            for word in [addr, len, 0, 0] {
+                bytes.extend(word.to_le_bytes());
+            }
+            if operation == WRITE {
+                bytes.resize(bytes.len() + len as usize, 0xee);
+            }
+            self.stream.write_all(&bytes).unwrap();
+            let mut reply = [0; 16];
+            self.stream.read_exact(&mut reply).unwrap();
+            assert!(reply.starts_with(b"SDrp"), "{reply:?}");
+            match u32::from_le_bytes(reply[4..8].try_into().unwrap()) {
+                0 if operation == READ => {
+                    let mut data = vec![0; len as usize];
+                    self.stream.read_exact(&mut data).unwrap();
+                    Ok(data)
+                }
+                0 => Ok(reply[8..].to_vec()),
+                code => Err(code),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_network_reaches_what_was_exported_until_its_end() {
+    use network::{Attacker, COMPARE_SWAP, FETCH_ADD, READ, WRITE};
+    const NAME: &str = "the_network_reaches_what_was_exported_until_its_end";
+    fn environment(directory: &std::path::Path) -> Vec<(&'static str, String)> {
+        let key = directory.join("key");
+        std::fs::write(&key, network::KEY).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let key = key.to_str().unwrap().to_owned();
+        vec![
+            ("SOFTDOCA_ADDRESS", "127.0.0.1".to_owned()),
+            ("SOFTDOCA_KEY_FILE", key),
+        ]
+    }
+    fn main() {
+        use Permissions as P;
+        for flags in [MapFlags::PRIVATE, MapFlags::SHARED] {
+            for permissions in [
+                P::RDMA_READ,
+                P::RDMA_WRITE,
+                P::RDMA_ATOMIC,
+                P::RDMA_READ | P::RDMA_WRITE | P::RDMA_ATOMIC,
+            ] {
+                attack(&Memory::new(flags, permissions), permissions);
+            }
+        }
+    }
+    fn attack(memory: &Memory, permissions: Permissions) {
+        const NOT_PERMITTED: Result<Vec<u8>, u32> = Err(Error::NotPermitted.code());
+        const INVALID: Result<Vec<u8>, u32> = Err(Error::InvalidValue.code());
+        const NOT_FOUND: Result<Vec<u8>, u32> = Err(Error::NotFound.code());
+        let mut attacker = Attacker::connect(&memory.export(ExportKind::Rdma));
+        let (addr, end) = (memory.addr(), memory.addr() + LEN as u64);
+        let allowed = [
+            (READ, permissions.contains(Permissions::RDMA_READ)),
+            (WRITE, permissions.contains(Permissions::RDMA_WRITE)),
+            (FETCH_ADD, permissions.contains(Permissions::RDMA_ATOMIC)),
+            (COMPARE_SWAP, permissions.contains(Permissions::RDMA_ATOMIC)),
+        ];
+        for (operation, is_allowed) in allowed {
+            // Around the range, across its ends, and around the address space.
+            for (addr, len) in [
+                (addr - 8, 8),
+                (addr - 1, 8),
+                (end - 1, 8),
+                (end, 8),
+                (addr, LEN as u64 + 1),
+                (addr - PAGE as u64, ALL as u64),
+                (0, 8),
+                (u64::MAX - 7, 8),
+                (u64::MAX, 8),
+            ] {
+                let expected = if is_allowed { INVALID } else { NOT_PERMITTED };
+                let got = attacker.ask(operation, addr, len);
+                let is_refused = got == expected || got == INVALID;
+                assert!(
+                    is_refused,
+                    "{operation} at {addr:#x}: {got:?}, {permissions:?}"
+                );
+            }
+            assert!(memory.is_untouched());
+            if !is_allowed {
+                let got = attacker.ask(operation, addr, 8);
+                assert_eq!(got, NOT_PERMITTED, "{operation}, {permissions:?}");
+                assert!(memory.is_untouched());
+            }
+        }
+        if permissions.contains(Permissions::RDMA_READ) {
+            let expected: Vec<u8> = (FIRST..FIRST + LEN).map(pattern).collect();
+            assert!(attacker.ask(READ, addr, LEN as u64) == Ok(expected));
+        }
+        if permissions.contains(Permissions::RDMA_ATOMIC) {
+            let before: Vec<u8> = (FIRST..FIRST + 8).map(pattern).collect();
+            // Adds zero.
+            assert_eq!(attacker.ask(FETCH_ADD, addr, 8), Ok(before));
+        }
+        let mut another = Attacker::connect(&memory.export(ExportKind::Rdma));
+        memory.mmap.stop().unwrap();
+        for (operation, is_allowed) in allowed {
+            assert_eq!(another.ask(operation, addr, 8), NOT_FOUND, "{operation}");
+            // A connection that has used the memory knows what it may not do there.
+            let got = attacker.ask(operation, addr, 8);
+            let is_refused = got == NOT_FOUND || !is_allowed && got == NOT_PERMITTED;
+            assert!(is_refused, "{operation}: {got:?}");
+        }
+        assert!(memory.is_untouched());
+    }
+    process::run_with(NAME, environment, main, &[]);
+}

@@ -11,6 +11,7 @@ use ::conformance::hammer::{
 };
 use ::conformance::matrix::Layout;
 use ::deployment::implementation::{Implementation, Role};
+use ::deployment::network::Network;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::flags::duration;
@@ -19,7 +20,7 @@ use role_common::{errln, outln};
 use tabled::builder::Builder;
 
 use super::report::ReportOptions;
-use super::{LayoutChoice, Result, exit_code, seconds};
+use super::{LayoutChoice, Result, exit_code, seconds, usage};
 use crate::table;
 
 const HELP: &str = "\
@@ -27,6 +28,7 @@ Starts real processes: a service, its targets with backing files, a load in plac
 Each round is a session of the load. In one phase of it, the service, a target or the load is killed, stopped, delayed, cut off, or sent
 malformed messages; then all blocks are read back. A block must hold the last acknowledged write, or one issued after it.
 The same seed gives the same rounds and the same I/Os, but the I/O that a fault interrupts depends on timing.
+With --hosts, service and targets run on machines of their own, with RDMA over TCP, and links are cut, delayed or lossy, too.
 With --load nbd, clients of an NBD server in front of the service read and write; the server is killed and restarted, too, and no I/O may fail.
 The exit status is 0 if all processes behaved as expected. Otherwise the run stops, and leaves logs, blocks and evidence.
 
@@ -34,6 +36,7 @@ Examples:
   doca-storage conformance hammer                                        a minute, both deployments
   doca-storage conformance hammer --layout gga --duration 1h
   doca-storage conformance hammer --seed 7 --only 'kill, target' --json
+  doca-storage conformance hammer --layout gga --hosts 4 --duration 10m  over network namespaces, with network faults
   doca-storage conformance hammer --bin build --junit hammer.xml         programs of a directory";
 
 /// Flags.
@@ -76,6 +79,11 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 
+    /// Run on this many machines, which are network namespaces, and cut, delay and impair their links, too: machine 0 has the service, each
+    /// target one of its own. Expected are 4, or 2 with --layout zero-copy
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(2..=4))]
+    hosts: Option<u8>,
+
     #[command(flatten)]
     report: ReportOptions,
 }
@@ -91,8 +99,31 @@ enum LoadChoice {
 const PATIENCE: Duration = Duration::from_secs(8);
 
 impl Hammer {
+    /// Refuses numbers of machines that are not possible.
+    fn check(&self) -> Result<()> {
+        let Some(hosts) = self.hosts else {
+            return Ok(());
+        };
+        if matches!(self.load, LoadChoice::Nbd) {
+            return Err(usage(
+                "expected --load initiator with --hosts, got --load nbd",
+            ));
+        }
+        let layouts = self.layout.layouts().iter();
+        let needed = layouts.map(|layout| 1 + layout.targets().len()).max();
+        if needed.is_some_and(|needed| needed > usize::from(hosts)) {
+            return Err(usage(format!(
+                "expected a machine for each target and one for the service, got --hosts {hosts}: use --hosts 4, or --hosts 2 --layout zero-copy"
+            )));
+        }
+        // Fails here, and not as a fault that was not survived.
+        drop(Network::new(2)?);
+        Ok(())
+    }
+
     /// Runs the test and prints the result.
     pub(in crate::conformance) fn run(&self) -> Result<ExitCode> {
+        self.check()?;
         let shutdown = Shutdown::on_signals()?;
         let seed = match self.seed {
             Some(seed) => seed,
@@ -146,6 +177,14 @@ impl Hammer {
             cpus: deployment::allowed_cpus()?,
             patience: PATIENCE,
             limit: Duration::from_secs(self.limit),
+            cable: match self.hosts {
+                None => None,
+                Some(_) => Some(vec![
+                    std::env::current_exe()?.into_os_string(),
+                    "conformance".into(),
+                    "cable".into(),
+                ]),
+            },
         })
     }
 

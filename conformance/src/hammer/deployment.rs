@@ -10,8 +10,10 @@ use super::plan::{LoadKind, Victim};
 use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
+use crate::network::{Cable, Condition};
 use crate::role::Wrong;
 use deployment::implementation::Role;
+use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
 
@@ -44,6 +46,8 @@ pub(super) struct Deployment<'a> {
     /// Where the service writes its log.
     service_log: PathBuf,
     starts: u32,
+    /// Of each target, over several machines.
+    cables: Vec<Cable>,
 }
 
 /// A target.
@@ -56,7 +60,19 @@ pub(super) struct Target {
 impl<'a> Deployment<'a> {
     /// Reserves ports and starts the relay, but no role yet.
     pub(super) fn new(layout: Layout, settings: &'a Settings) -> Result<Self, Wrong> {
-        let sandbox = Sandbox::new()?;
+        let (sandbox, cables) = match &settings.cable {
+            None => (Sandbox::new()?, Vec::new()),
+            Some(program) => {
+                let unavailable =
+                    |error: deployment::network::Unavailable| Wrong::new(error.to_string());
+                let targets = layout.targets().len();
+                let network = Network::without_cables(1 + targets).map_err(unavailable)?;
+                let cables =
+                    (1..=targets).map(|machine| Cable::connect(&network, machine, program));
+                let cables = cables.collect::<Result<Vec<_>, _>>()?;
+                (Sandbox::over(network)?, cables)
+            }
+        };
         let targets = layout.targets().iter().map(|&name| {
             Ok(Target {
                 name,
@@ -75,7 +91,24 @@ impl<'a> Deployment<'a> {
             service_log: sandbox.path("service.log"),
             starts: 0,
             sandbox,
+            cables,
         })
+    }
+
+    /// Changes the link to a target, towards it and back. Without effect on one machine.
+    pub(super) fn set_link(
+        &mut self,
+        target: usize,
+        conditions: [Condition; 2],
+    ) -> Result<(), Wrong> {
+        let cable = self.cables.get_mut(target);
+        cable.map_or(Ok(()), |cable| cable.set(conditions[0], conditions[1]))
+    }
+
+    /// Returns `true` for the path in `/proc` of a process that is a link.
+    pub(super) fn is_cable(&self, path: &Path) -> bool {
+        let mut processes = self.cables.iter().map(Cable::process);
+        processes.any(|id| path == Path::new(&format!("/proc/{id}")))
     }
 
     /// Starts all roles that are not running. The service is ready for an initiator, or about to be.
@@ -108,13 +141,14 @@ impl<'a> Deployment<'a> {
         let mut command = self.sandbox.target(command, port);
         command
             .args(["--cpu", &self.settings.cpu(index + 1)])
-            .args(["--listen-address", "127.0.0.1"])
+            .args(["--listen-address", &self.sandbox.address_of_target(index)])
             .arg("--backing-file")
             .arg(self.sandbox.path(&format!("{name}.blocks")))
             .args(["--block-count", &self.settings.blocks.to_string()])
             .args(["--block-size", &block_size.to_string()])
             .args(["--idle-timeout", TARGET_IDLE_TIMEOUT])
             .args(["--sessions", "forever"]);
+        let command = self.sandbox.on_machine_of_target(index, command);
         let log = self.sandbox.log(name)?;
         let process = Process::spawn_logged(name, command, log)?;
         if let Err(why) = process.wait_until_listening(port, self.settings.limit, || false) {
@@ -141,8 +175,8 @@ impl<'a> Deployment<'a> {
         let direct: Vec<u16> = self.targets.iter().map(|target| target.port).collect();
         // A relay accepts connections to a target that is offline, which a session that begins degraded must find refused.
         let ports = match self.settings.load {
-            LoadKind::Initiator => self.line.ports(),
-            LoadKind::Nbd => &direct,
+            LoadKind::Initiator if self.cables.is_empty() => self.line.ports(),
+            LoadKind::Initiator | LoadKind::Nbd => &direct,
         };
         let channel = self.sandbox.channel();
         let mut command = self.sandbox.service(command, self.layout, ports, channel);
@@ -305,10 +339,12 @@ pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wron
 
 // The redundancy that a gga service reports in its log.
 
-/// Returns `true` if all targets hold all blocks.
+/// Which targets hold all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redundancy {
-    /// They do.
+    /// The session that is set up has not reported it yet.
+    Unknown,
+    /// All targets are up to date.
     Whole,
     /// This target is detached.
     Without(usize),
@@ -318,9 +354,13 @@ pub(crate) enum Redundancy {
     Verifying,
 }
 
-/// The redundancy according to a service's log so far: the latest report of the current session.
+/// The redundancy according to a service's log so far: the latest report of the current session. Each session of a gga service begins with
+/// one, as a session may end before a rebuild or resync is complete.
 pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
-    let mut state = Redundancy::Whole;
+    if targets.len() == 1 {
+        return Redundancy::Whole;
+    }
+    let mut state = Redundancy::Unknown;
     for line in log.lines() {
         let names = |before: &str, after: &str| {
             let of = |name: &&str| line.contains(&format!("{before}storage target {name}{after}"));
@@ -337,10 +377,11 @@ pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
             state = Redundancy::Verifying;
         } else if names("", " is up to date").is_some()
             || line.contains("resync completed")
-            // The next session reports its work again.
-            || line.starts_with("waiting for the initiator")
+            || line.contains("all storage targets are up to date")
         {
             state = Redundancy::Whole;
+        } else if line.starts_with("waiting for the initiator") {
+            state = Redundancy::Unknown;
         }
     }
     state
@@ -429,17 +470,22 @@ mod redundancy_tests {
         let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
         let fit = "INFO resync completed: 64 stripes verified\n";
         let missing = "WARN storage target data_2 is missing: starting without it\n";
+        let current = "INFO all storage targets are up to date\n";
         let next = "waiting for the initiator on Comch \"name\"\n";
         let second = "ERROR detached storage target data_p, with which too few are left\n";
         let cases = [
-            (String::new(), Redundancy::Whole),
+            (String::new(), Redundancy::Unknown),
+            (current.to_owned(), Redundancy::Whole),
             (lost.to_owned(), Redundancy::Without(1)),
             ([lost, back].concat(), Redundancy::Rebuilding(1)),
             ([lost, back, whole].concat(), Redundancy::Whole),
             ([lost, second].concat(), Redundancy::Without(1)),
             ([back, whole, doubt].concat(), Redundancy::Verifying),
             ([doubt, fit].concat(), Redundancy::Whole),
-            ([lost, next].concat(), Redundancy::Whole),
+            ([lost, next].concat(), Redundancy::Unknown),
+            ([lost, back, next].concat(), Redundancy::Unknown),
+            ([lost, back, next, back, whole].concat(), Redundancy::Whole),
+            ([lost, next, current].concat(), Redundancy::Whole),
             ([next, missing].concat(), Redundancy::Without(1)),
             ([next, missing, back].concat(), Redundancy::Rebuilding(1)),
             ([lost, next, back].concat(), Redundancy::Rebuilding(1)),
@@ -447,6 +493,7 @@ mod redundancy_tests {
         for (log, expected) in cases {
             assert_eq!(of_log(&log, &TARGETS), expected, "{log}");
         }
+        assert_eq!(of_log(next, &["target"]), Redundancy::Whole);
     }
 }
 

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use serde::Serialize;
 
 use crate::matrix::Layout;
+use crate::network::Condition;
 
 /// The role that a fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -61,6 +62,18 @@ pub enum Fault {
     GarbageControl,
     /// One of eight of the load's messages is no proper I/O.
     GarbageIo,
+    /// The link to a target is cut until the service has given the target up.
+    Cut,
+    /// Only frames to the target are lost, until then.
+    CutToTarget,
+    /// Only frames from the target are lost, until then.
+    CutToService,
+    /// The link is cut for less than every timeout.
+    ShortCut,
+    /// Frames take 50 ms in each direction.
+    SlowLink,
+    /// One of 100 frames is lost in each direction.
+    LossyLink,
 }
 
 /// When it is done.
@@ -167,7 +180,7 @@ impl Fault {
     }
 
     /// All kinds, with their names for tables and their victims during I/O.
-    const ALL: [(Self, &str, &[Victim]); 13] = {
+    const ALL: [(Self, &str, &[Victim]); 19] = {
         use Victim::{Load, Service, Target};
         [
             (Self::Kill, "kill", &[Load, Service, Target]),
@@ -183,8 +196,33 @@ impl Fault {
             (Self::GarbageControl, "garbage control", &[Load]),
             (Self::GarbageIo, "garbage I/O", &[Load]),
             (Self::None, "none", &[Load]),
+            // Of deployments over several machines.
+            (Self::Cut, "cut link", &[]),
+            (Self::CutToTarget, "cut to target", &[]),
+            (Self::CutToService, "cut to service", &[]),
+            (Self::ShortCut, "short cut", &[]),
+            (Self::SlowLink, "slow link", &[]),
+            (Self::LossyLink, "lossy link", &[]),
         ]
     };
+
+    /// Returns `true` for a cut that the service has to notice.
+    pub(super) fn is_long_cut(self) -> bool {
+        matches!(self, Self::Cut | Self::CutToTarget | Self::CutToService)
+    }
+
+    /// Conditions of the link to the target and back, if it is a fault of the network.
+    pub(super) fn conditions(self) -> Option<[Condition; 2]> {
+        let both = |condition| Some([condition; 2]);
+        match self {
+            Self::Cut | Self::ShortCut => both(Condition::CUT),
+            Self::CutToTarget => Some([Condition::CUT, Condition::GOOD]),
+            Self::CutToService => Some([Condition::GOOD, Condition::CUT]),
+            Self::SlowLink => both(Condition::SLOW),
+            Self::LossyLink => both(Condition::LOSSY),
+            _ => None,
+        }
+    }
 
     /// For tables.
     pub fn name(self) -> &'static str {
@@ -272,11 +310,50 @@ impl Injection {
         all
     }
 
+    /// All that there are in a deployment over several machines: those of processes, and of the links between them. The hammer itself reaches no
+    /// connection between these machines.
+    pub fn all_over_network(layout: Layout) -> Vec<Self> {
+        use Fault::{Cut, CutToService, CutToTarget, LossyLink, ShortCut, SlowLink};
+        let mut all = Self::all(layout);
+        all.retain(|injection| {
+            let is_of_port =
+                injection.fault == Fault::Intruder && injection.victim == Victim::Target;
+            !injection.fault.is_of_connection() && !is_of_port
+        });
+        let mut add = |faults: &[Fault], phase| {
+            all.extend(faults.iter().map(|&fault| Self {
+                victim: Victim::Target,
+                fault,
+                phase,
+            }));
+        };
+        add(
+            &[
+                Cut,
+                CutToTarget,
+                CutToService,
+                ShortCut,
+                SlowLink,
+                LossyLink,
+            ],
+            Phase::Io,
+        );
+        add(&[ShortCut], Phase::SetUp);
+        add(&[ShortCut], Phase::End);
+        if layout == Layout::Gga {
+            add(&[Cut, ShortCut, SlowLink], Phase::Degraded);
+            add(&[Cut, ShortCut, SlowLink], Phase::Rebuilding);
+        }
+        all
+    }
+
     /// Expected effect on the session.
     pub fn expectation(self, layout: Layout) -> Expectation {
         use Fault::{Delay, GarbageIo, Interrupt, Intruder, None, Terminate};
+        use Fault::{LossyLink, ShortCut, SlowLink};
         match (self.fault, self.victim, self.phase) {
             (None | Delay | Intruder | GarbageIo, _, _) => Expectation::Survives,
+            (ShortCut | SlowLink | LossyLink, _, _) => Expectation::Survives,
             // The load is asked to exit, which it does in order.
             (Terminate, Victim::Load, _) => Expectation::Survives,
             (_, Victim::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
@@ -311,6 +388,15 @@ impl Plan {
             LoadKind::Initiator => Injection::all(layout),
             LoadKind::Nbd => Injection::all_below_front_end(layout),
         };
+        Self::of(all, seed, layout, only)
+    }
+
+    /// As [`Plan::new`], for a deployment over several machines.
+    pub fn over_network(seed: u64, layout: Layout, only: &[String]) -> Self {
+        Self::of(Injection::all_over_network(layout), seed, layout, only)
+    }
+
+    fn of(all: Vec<Injection>, seed: u64, layout: Layout, only: &[String]) -> Self {
         let chosen = |injection: &Injection| {
             let text = injection.to_string();
             only.is_empty() || only.iter().any(|part| text.contains(part.as_str()))

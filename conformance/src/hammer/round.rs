@@ -14,6 +14,7 @@ use super::run::{Commands, Settings};
 use super::verifier::{Findings, Verifier};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
+use crate::network::Condition;
 use crate::role::{During as _, Wrong};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
@@ -175,6 +176,9 @@ impl RoundRun<'_, '_, '_> {
                     | Fault::Interrupt
                     | Fault::Close
                     | Fault::Reset
+                    | Fault::Cut
+                    | Fault::CutToTarget
+                    | Fault::CutToService
             );
         let layout = self.deployment.layout;
         if (layout, victim) == (Layout::Gga, Victim::Target)
@@ -182,9 +186,18 @@ impl RoundRun<'_, '_, '_> {
         {
             self.sessions.cut_off = true;
         }
+        if let Some(conditions) = self.round.injection.fault.conditions() {
+            self.deployment.set_link(target, conditions)?;
+        }
         let line = &self.deployment.line;
         let channel = target as u32;
         match self.round.injection.fault {
+            Fault::Cut | Fault::CutToTarget | Fault::CutToService => {}
+            Fault::ShortCut => {
+                std::thread::sleep(self.round.pause);
+                self.deployment.set_link(target, [Condition::GOOD; 2])?;
+            }
+            Fault::SlowLink | Fault::LossyLink => std::thread::sleep(self.round.pause * 4),
             Fault::None | Fault::GarbageControl | Fault::GarbageIo => {}
             Fault::Kill if victim == Victim::Target => self.kill_target(target)?,
             Fault::Kill => {
@@ -235,8 +248,8 @@ impl RoundRun<'_, '_, '_> {
 
     /// The load continues, a detached target rejoins, and the load exits cleanly when it is terminated.
     fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Wrong> {
-        let is_stopped = matches!(self.round.injection.fault, Fault::Stop | Fault::StopAndKill);
-        if is_stopped {
+        let fault = self.round.injection.fault;
+        if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
             let target = self.target();
             self.deployment.wait_for("a target is lost", |state| {
                 state == Redundancy::Without(target)
@@ -328,6 +341,9 @@ impl RoundRun<'_, '_, '_> {
         let is_over = std::mem::replace(&mut self.is_over, true);
         match self.round.injection.fault {
             _ if is_over => {}
+            fault if fault.conditions().is_some() => {
+                self.deployment.set_link(target, [Condition::GOOD; 2])?;
+            }
             Fault::Stop => self.deployment.signal(victim, target, Signal::CONT),
             Fault::StopAndKill if victim == Victim::Target => self.kill_target(target)?,
             Fault::StopAndKill => {
@@ -437,6 +453,7 @@ impl<'a> Sessions<'a> {
         };
         let mut command = (self.actors.load)(&load);
         deployment.sandbox.place(&mut command);
+        let command = deployment.sandbox.on_machine_of_service(command);
         let log = deployment.sandbox.log("load")?;
         Ok(Running {
             process: Process::spawn_logged("load", command, log)?,
@@ -542,6 +559,7 @@ impl<'a> Sessions<'a> {
         };
         let mut command = (self.actors.intruder)(&intruder);
         deployment.sandbox.place(&mut command);
+        let command = deployment.sandbox.on_machine_of_service(command);
         let process =
             Process::spawn_logged("intruder", command, deployment.sandbox.log("intruder")?)?;
         end_of(process, self.settings.limit).during("intruder")?;

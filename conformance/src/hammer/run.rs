@@ -1,6 +1,7 @@
 //! A run: rounds until the time has passed, or a violation is found.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -48,6 +49,9 @@ pub struct Settings {
     pub patience: Duration,
     /// Time in which every role must have noticed a fault, and have recovered or exited.
     pub limit: Duration,
+    /// For a deployment over several machines, which are network namespaces, with each target on its own: program and first arguments of
+    /// [`relay`](crate::network::relay) as a process.
+    pub cable: Option<Vec<OsString>>,
 }
 
 impl Settings {
@@ -91,7 +95,10 @@ impl Hammer {
                 let Settings {
                     load, seed, only, ..
                 } = &self.settings;
-                Plan::of_load(*load, *seed, layout, only)
+                match self.settings.cable {
+                    Some(_) => Plan::over_network(*seed, layout, only),
+                    None => Plan::of_load(*load, *seed, layout, only),
+                }
             })
             .collect();
         for (layout, plan) in std::iter::zip(&self.settings.layouts, &plans) {
@@ -190,7 +197,9 @@ impl Hammer {
         totals.blocks = before + sessions.counts;
         drop(sessions);
         deployment.end()?;
-        let left = deployment.sandbox.processes()?;
+        let mut left = deployment.sandbox.processes()?;
+        // They end with the deployment.
+        left.retain(|path| !deployment.is_cable(path));
         Wrong::unless(
             left.is_empty(),
             "no process to be left",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use wire::control::Payload;
 
 use super::bytes::Bytes;
+use super::network::NetworkAttack;
 use deployment::implementation::Role;
 
 /// One attack.
@@ -30,6 +31,9 @@ impl Attack {
                 service || role == Role::Target
             }
             Play::Frames(_) => service,
+            // Of services, only their targets get connection details.
+            Play::Network(NetworkAttack::Authenticated(_)) => role == Role::Target,
+            Play::Network(_) => service || role == Role::Target,
         }
     }
 }
@@ -85,6 +89,8 @@ pub(super) enum Play {
     Session(Session),
     /// A service that an initiator connects to.
     Service(ServiceAttack),
+    /// Connections over the network to softdoca in the role.
+    Network(NetworkAttack),
 }
 
 /// A service that follows the protocol up to a point.
@@ -308,6 +314,8 @@ pub(super) struct Session {
     pub manner: Manner,
     pub transactions: u32,
     pub cores: u32,
+    /// `true` if the role's rings are claimed.
+    pub claims: bool,
     pub ring: Vec<RingWrite>,
     pub hold: Duration,
 }
@@ -320,6 +328,7 @@ impl Session {
             manner,
             transactions: 16,
             cores: 1,
+            claims: true,
             ring: Vec::new(),
             hold: Duration::from_millis(200),
         }

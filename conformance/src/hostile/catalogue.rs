@@ -8,6 +8,7 @@ use super::attack::{
 };
 use super::by_hand::words;
 use super::bytes::Bytes;
+use super::network::{Authenticated, Input, NetworkAttack, Unauthenticated};
 use super::service_attacks::service_attacks;
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -23,6 +24,7 @@ pub fn attacks() -> Vec<Attack> {
         agent_calls(),
         imports(),
         rings(),
+        network(),
         service_attacks(),
     ]
     .into_iter()
@@ -951,6 +953,230 @@ fn rings() -> Vec<Attack> {
             6000,
         ),
     ]
+}
+
+/// Connections over the network: of unauthenticated peers, and of peers that have the key.
+fn network() -> Vec<Attack> {
+    let unauthenticated = |name, meaning, input| {
+        let attack = Unauthenticated {
+            connections: 1,
+            input,
+            piece: 0,
+            pace: Duration::ZERO,
+        };
+        (name, meaning, attack)
+    };
+    let slowly = |(name, meaning, attack)| {
+        let attack = Unauthenticated {
+            piece: 1,
+            pace: ms(60),
+            ..attack
+        };
+        (name, meaning, attack)
+    };
+    let unproven = [
+        unauthenticated(
+            "network-nothing",
+            "Connects and says nothing",
+            Input::Nothing,
+        ),
+        unauthenticated(
+            "network-zeros",
+            "Sends zeros instead of a proof of the key",
+            Input::Zeros(104),
+        ),
+        unauthenticated(
+            "network-random",
+            "Sends any bytes instead of a proof of the key",
+            Input::Random(104),
+        ),
+        unauthenticated(
+            "network-oversized",
+            "Sends 1 MiB of any bytes",
+            Input::Random(1 << 20),
+        ),
+        unauthenticated("network-http", "Sends a request of HTTP", Input::Http),
+        unauthenticated(
+            "network-another-key",
+            "Proves that it has another key",
+            Input::AnotherKey,
+        ),
+        unauthenticated("network-no-key", "Proves that it has no key", Input::NoKey),
+        unauthenticated(
+            "network-replay",
+            "Sends the proof of another connection",
+            Input::Replayed,
+        ),
+        unauthenticated(
+            "network-altered",
+            "Sends a proof for another purpose",
+            Input::Altered,
+        ),
+        unauthenticated(
+            "network-unfinished",
+            "Sends a proof without its last byte",
+            Input::Unfinished,
+        ),
+        slowly(unauthenticated(
+            "network-slow",
+            "Sends a good proof, a byte every 60 ms",
+            Input::Good,
+        )),
+        slowly(unauthenticated(
+            "network-slow-random",
+            "Sends any bytes, one every 60 ms",
+            Input::Random(60),
+        )),
+    ];
+    let many = [
+        (
+            "network-100-random",
+            "Sends any bytes on 100 connections",
+            Input::Random(104),
+        ),
+        (
+            "network-100-another-key",
+            "Proves on 100 connections that it has another key",
+            Input::AnotherKey,
+        ),
+    ];
+    let many = many.map(|(name, meaning, input)| {
+        let (.., attack) = unauthenticated(name, meaning, input);
+        let attack = Unauthenticated {
+            connections: 100,
+            ..attack
+        };
+        (name, meaning, attack)
+    });
+    let unproven = unproven
+        .into_iter()
+        .chain(many)
+        .map(|(name, meaning, attack)| (name, meaning, NetworkAttack::Unauthenticated(attack)));
+    let flood = |name, meaning, connections| {
+        let hold = ms(2000);
+        (name, meaning, NetworkAttack::Flood { connections, hold })
+    };
+    let floods = [
+        flood(
+            "network-64-silent",
+            "Has 64 silent connections all the time",
+            64,
+        ),
+        flood(
+            "network-400-silent",
+            "Has 400 silent connections all the time",
+            400,
+        ),
+    ];
+    const CREDITS: &[u8] = &[4, 0, 0, 0, 1, 0, 0, 0];
+    const OVERSIZED: &[u8] = &[1, 1, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    const LONG: &[u8] = &[1, 1, 0, 0, 1, 0x80, 0, 0];
+    const EMPTY: &[u8] = &[1, 1, 0, 0, 0, 0, 0, 0];
+    const UNENDING: &[u8] = &[1, 2, 0, 0, 1, 0, 0, 0, 7];
+    const IMMEDIATE: &[u8] = &[1, 5, 9, 0, 0, 0, 0, 0];
+    const WANT: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0];
+    const END: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 7];
+    let authenticated =
+        |name, meaning, request| (name, meaning, NetworkAttack::Authenticated(request));
+    let requests = [
+        authenticated(
+            "peer-another-process",
+            "Has the key, and means a process that is not there",
+            Authenticated::AnotherProcess,
+        ),
+        authenticated(
+            "peer-unknown-purpose",
+            "Has the key, and an unknown purpose",
+            Authenticated::UnknownPurpose,
+        ),
+        authenticated(
+            "peer-unknown-memory",
+            "Asks for memory that was not exported",
+            Authenticated::UnknownMemory,
+        ),
+        authenticated(
+            "peer-connection-as-memory",
+            "Takes the key of a connection for one of memory",
+            Authenticated::ConnectionAsMemory,
+        ),
+        authenticated(
+            "peer-zero-request",
+            "Sends a request of zeros",
+            Authenticated::Request(&[0; 56]),
+        ),
+        authenticated(
+            "peer-unknown-operation",
+            "Sends a request of an unknown kind",
+            Authenticated::Request(
+                b"SDrq\x02\0\x63\0kkkkkkkkkkkkkkkk00000000111111112222222233333333",
+            ),
+        ),
+        authenticated(
+            "peer-unknown-version",
+            "Sends a request of another version",
+            Authenticated::Request(
+                b"SDrq\x63\0\x02\0kkkkkkkkkkkkkkkk00000000111111112222222233333333",
+            ),
+        ),
+        authenticated(
+            "peer-oversized-write",
+            "Announces a write of more than 2 GiB",
+            Authenticated::OversizedWrite,
+        ),
+        authenticated(
+            "peer-unfinished-write",
+            "Sends a part of a write of 1 GiB",
+            Authenticated::UnfinishedWrite,
+        ),
+        authenticated(
+            "peer-unread-replies",
+            "Sends requests and reads no reply",
+            Authenticated::UnreadReplies,
+        ),
+        authenticated(
+            "peer-frame-credits",
+            "Sends the frame of a receiver over an RDMA connection",
+            Authenticated::Frames(CREDITS, 1),
+        ),
+        authenticated(
+            "peer-frame-oversized",
+            "Sends a fragment of 4 GiB",
+            Authenticated::Frames(OVERSIZED, 1),
+        ),
+        authenticated(
+            "peer-frame-long",
+            "Sends a fragment that is longer than any",
+            Authenticated::Frames(LONG, 1),
+        ),
+        authenticated(
+            "peer-frame-immediate",
+            "Sends immediate data that is longer than any",
+            Authenticated::Frames(IMMEDIATE, 1),
+        ),
+        authenticated(
+            "peer-frame-empty",
+            "Sends 100000 messages of no bytes",
+            Authenticated::Frames(EMPTY, 100_000),
+        ),
+        authenticated(
+            "peer-frame-unending",
+            "Sends a message of 100000 fragments",
+            Authenticated::Frames(UNENDING, 100_000),
+        ),
+        authenticated(
+            "peer-frame-want",
+            "Asks 100000 times for a receive",
+            Authenticated::Frames(WANT, 100_000),
+        ),
+        authenticated(
+            "peer-frame-end",
+            "Sends a message behind the end",
+            Authenticated::Frames(END, 100),
+        ),
+    ];
+    let attacks = unproven.chain(floods).chain(requests);
+    let attacks = attacks.map(|(name, meaning, play)| attack(name, meaning, Play::Network(play)));
+    attacks.collect()
 }
 
 #[cfg(test)]

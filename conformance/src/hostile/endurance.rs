@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::attack::Attack;
 use super::knock::OwnedDoor;
 use super::victim::Victim;
-use super::{Settings, play, suite};
+use super::{Seen, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::role::{self, Wrong};
@@ -250,9 +250,10 @@ impl Run<'_> {
         let (lines, completed) = (self.victim.lines(), self.client.completed());
         let failures = lock(&self.client.failed).len();
         let begin = Instant::now();
-        let mut held_up = Duration::ZERO;
+        let mut seen = Seen::default();
         // An attack that cannot go on has been stopped by the role.
-        let _ = play(self.victim, &attack.play, &mut held_up);
+        let _ = play(self.victim, &attack.play, &mut seen);
+        let Seen { held_up, wrong } = seen;
         let took = begin.elapsed();
         if took > LONG {
             self.long.insert(attack.name);
@@ -265,6 +266,7 @@ impl Run<'_> {
         };
         let served = self.client.wait_for(wanted, attack.cost.service + SESSION);
         let result = self.judge(attack, held_up, served.as_ref(), failures);
+        let result = result.and_then(|()| wrong.map_or(Ok(()), Err));
         let (lines, sessions) = (
             self.victim.lines().saturating_sub(lines),
             self.client.completed() - completed,

@@ -12,6 +12,7 @@ mod catalogue;
 mod channel;
 mod endurance;
 mod knock;
+mod network;
 mod service;
 mod service_attacks;
 mod victim;
@@ -135,10 +136,12 @@ fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Wrong>, Option<S
         Err(wrong) => return (Err(wrong), None),
     };
     // An attack that cannot go on has been stopped by the role: what it costs is what counts.
-    let mut held_up = Duration::ZERO;
-    let stopped = play(victim, &attack.play, &mut held_up).err();
+    let mut seen = Seen::default();
+    let stopped = play(victim, &attack.play, &mut seen).err();
+    let Seen { held_up, wrong } = seen;
     let lines = victim.lines() - lines;
     let result = judge(victim, attack.cost, before, lines).and_then(|cost| {
+        wrong.map_or(Ok(()), Err)?;
         Wrong::unless(
             held_up <= attack.cost.held_up,
             format!(
@@ -210,7 +213,17 @@ fn judge(
     Ok((service, after))
 }
 
-fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<()> {
+/// What an attacker has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The longest time that another client waited for a reaction.
+    held_up: Duration,
+    /// Something that it must not see.
+    wrong: Option<Wrong>,
+}
+
+fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
+    let held_up = &mut seen.held_up;
     match play {
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
@@ -225,6 +238,32 @@ fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<
             let (held, longest) = play_session(victim, session);
             *held_up = longest;
             held.map(drop)
+        }
+        Play::Network(attack) => {
+            // The role listens once it has exported something.
+            let session = Session {
+                claims: false,
+                ..Session::with(Step::Connect, Manner::Sound)
+            };
+            let hold = play_session(victim, &session).0?;
+            let endpoint = match hold.details.first() {
+                Some(details) => network::Endpoint::of(details),
+                None => victim.listens()?.map(|address| network::Endpoint {
+                    address,
+                    process: [0; 16],
+                    key: [0; 16],
+                }),
+            };
+            let endpoint =
+                endpoint.ok_or_else(|| io::Error::other("the role does not use the network"));
+            match endpoint
+                .map_err(Wrong::from)
+                .and_then(|endpoint| network::play(attack, &endpoint))
+            {
+                Ok(longest) => *held_up = longest,
+                Err(wrong) => seen.wrong = Some(wrong),
+            }
+            Ok(())
         }
     }
 }
@@ -433,6 +472,8 @@ struct Held {
     claims: Vec<Packets>,
     /// Agents of the role.
     agents: Vec<agent::Address>,
+    /// RDMA connection details of the role.
+    details: Vec<::bytes::Bytes>,
 }
 
 /// Plays a session, while another client knocks; the longest time that it waited for a reaction.
@@ -468,11 +509,12 @@ fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Re
         agent,
         claims: Vec::new(),
         agents: Vec::new(),
+        details: Vec::new(),
     };
     prepared?;
     let mut rings = Vec::new();
     if session.until >= Step::Connect && !victim.is_service() {
-        rings = connect(victim, &mut held)?;
+        rings = connect(victim, &mut held, session.claims)?;
     }
     if session.until >= Step::Start {
         let channel = &mut held.channel;
@@ -515,8 +557,8 @@ fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Re
     Ok(held)
 }
 
-/// Makes both connections of the first worker, and claims the role's rings.
-fn connect(victim: &Victim<'_>, held: &mut Held) -> io::Result<Vec<RawRing>> {
+/// Makes both connections of the first worker, and claims the role's rings if `claims`.
+fn connect(victim: &Victim<'_>, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
     let mut rings = Vec::new();
     for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
         let details = RdmaConnectionDetails {
@@ -531,9 +573,13 @@ fn connect(victim: &Victim<'_>, held: &mut Held) -> io::Result<Vec<RawRing>> {
             Payload::CreateRdmaConnectionResponse(details) => Some(details.connection_details),
             _ => None,
         })?;
-        let (socket, ring) = agent::claim(victim.runtime(), &theirs)?;
         held.agents
             .extend(agent::agent_of(&theirs).map(|(address, _)| address));
+        held.details.push(theirs.clone());
+        if !claims {
+            continue;
+        }
+        let (socket, ring) = agent::claim(victim.runtime(), &theirs)?;
         held.claims.push(socket);
         rings.push(RawRing::new(ring)?);
     }

@@ -1,6 +1,11 @@
 //! The role under attack, with the targets that it needs, and what another client and the operating system see of it.
 
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use doca::Device;
@@ -8,10 +13,11 @@ use wire::control::Payload;
 
 use super::channel::Door;
 use super::endurance::Gate;
+use super::network::KEY;
 use crate::hammer::Resources;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Wrong};
 use deployment::implementation::{Implementation, Role};
-use deployment::port::wait_for_listener;
+use deployment::port::{listeners_of, wait_for_listener};
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
 
@@ -40,6 +46,8 @@ impl<'a> Victim<'a> {
     pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Wrong> {
         let scene = Sandbox::shared()?;
         let count = if role == Role::GgaOffload { 3 } else { 1 };
+        let key = scene.file("key", KEY)?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         let ports = (0..count).map(|_| scene.port());
         let mut victim = Self {
             role,
@@ -55,11 +63,18 @@ impl<'a> Victim<'a> {
         Ok(victim)
     }
 
+    /// Has a role use the network, too: its peers here still reach it in this machine.
+    fn place<'b>(&self, command: &'b mut Command) -> &'b mut Command {
+        self.scene
+            .place(command)
+            .env("SOFTDOCA_ADDRESS", "127.0.0.1")
+            .env("SOFTDOCA_KEY_FILE", self.scene.path("key"))
+    }
+
     fn start_all(&mut self) -> Result<(), Wrong> {
         for port in &self.ports {
             let mut command = self.implementation.command(Role::Target)?;
-            self.scene
-                .place(&mut command)
+            self.place(&mut command)
                 .args(["-d", HOST_DEVICE, "--cpu", "0"])
                 .args(["--listen-address", "127.0.0.1"])
                 .args(["--listen-port", &port.to_string()])
@@ -75,8 +90,7 @@ impl<'a> Victim<'a> {
             return Ok(());
         }
         let mut command = self.implementation.command(self.role)?;
-        self.scene
-            .place(&mut command)
+        self.place(&mut command)
             .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE, "--cpu", "0"])
             .args(["--command-channel-name", self.scene.channel()])
             .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
@@ -123,6 +137,13 @@ impl<'a> Victim<'a> {
 
     fn process(&self) -> &Process {
         self.service.as_ref().unwrap_or(&self.targets[0])
+    }
+
+    /// Where it listens for peers on other machines, if it does.
+    pub(super) fn listens(&self) -> io::Result<Option<SocketAddr>> {
+        let mut listeners = listeners_of(self.process().id())?;
+        listeners.retain(|address| !self.ports.contains(&address.port()));
+        Ok(listeners.first().copied())
     }
 
     pub(super) fn resources(&self) -> Result<Resources, Wrong> {

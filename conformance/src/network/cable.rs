@@ -1,8 +1,9 @@
 //! A cable between two machines that can be cut, slow or lossy.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
@@ -21,6 +22,77 @@ const LONGEST_FRAME: usize = 65_536;
 const MOST_DELAYED: usize = 20_000;
 /// Frames that are taken from one device before the other one is looked at.
 const BATCH: usize = 64;
+
+/// Kinds of frames that a cable tells apart; further ones are counted as one.
+const MOST_FLOWS: usize = 1000;
+/// Types of Ethernet frames.
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+/// Kind of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flow {
+    /// Address resolution.
+    Arp,
+    /// A packet of this protocol (6 is TCP) between these addresses.
+    Ip(u8, IpAddr, IpAddr),
+    /// Another type of frame, or one that is too short; 0 for more than a cable tells apart.
+    Other(u16),
+}
+
+impl Flow {
+    /// Of an Ethernet frame.
+    fn of(frame: &[u8]) -> Self {
+        let Some(kind) = frame.get(12..14) else {
+            return Self::Other(1);
+        };
+        let kind = u16::from_be_bytes([kind[0], kind[1]]);
+        let packet = &frame[14..];
+        let v4 = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
+        let v6 = |at: usize| Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?));
+        let flow = match kind {
+            ARP => Some(Self::Arp),
+            IPV4 => v4(12)
+                .zip(v4(16))
+                .map(|(from, to)| Self::Ip(packet[9], from.into(), to.into())),
+            IPV6 => v6(8)
+                .zip(v6(24))
+                .map(|(from, to)| Self::Ip(packet[6], from.into(), to.into())),
+            _ => None,
+        };
+        flow.unwrap_or(Self::Other(kind))
+    }
+}
+
+/// `arp`, `ip PROTOCOL FROM TO` or `other TYPE`.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arp => f.write_str("arp"),
+            Self::Ip(protocol, from, to) => write!(f, "ip {protocol} {from} {to}"),
+            Self::Other(kind) => write!(f, "other {kind}"),
+        }
+    }
+}
+
+impl FromStr for Flow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let flow = match words[..] {
+            ["arp"] => Some(Self::Arp),
+            ["ip", protocol, from, to] => (|| {
+                let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+                Some(Self::Ip(protocol.parse().ok()?, from, to))
+            })(),
+            ["other", kind] => kind.parse().ok().map(Self::Other),
+            _ => None,
+        };
+        flow.ok_or_else(|| format!("expected a kind of frame, got {text:?}"))
+    }
+}
 
 /// Treatment of the frames of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,6 +115,16 @@ impl Condition {
     /// All frames are lost.
     pub const CUT: Self = Self {
         cut: true,
+        ..Self::GOOD
+    };
+    /// Frames take 50 ms.
+    pub const SLOW: Self = Self {
+        delay: Duration::from_millis(50),
+        ..Self::GOOD
+    };
+    /// One of 100 frames is lost.
+    pub const LOSSY: Self = Self {
+        loss: 10,
         ..Self::GOOD
     };
 }
@@ -141,7 +223,8 @@ impl Line {
 }
 
 /// Carries frames between two new TAP devices of these names. Standard input brings lines of two [`Condition`]s, towards the far end and
-/// towards the near end, with a comma between them; each is answered by a line when it holds. Returns at the end of the input.
+/// towards the near end, with a comma between them; each is answered by a line when it holds. The line `flows` is answered by the kinds of
+/// frames so far. Returns at the end of the input.
 ///
 /// # Errors
 ///
@@ -156,6 +239,7 @@ pub fn relay(near: &str, far: &str) -> io::Result<()> {
     let mut output = io::stdout();
     writeln!(output, "ready")?;
     let begin = Instant::now();
+    let mut flows = BTreeSet::new();
     let mut frame = vec![0; LONGEST_FRAME];
     loop {
         let due = lines.iter().filter_map(Line::next_due).min();
@@ -167,6 +251,11 @@ pub fn relay(near: &str, far: &str) -> io::Result<()> {
             text.clear();
             if input.read_line(&mut text)? == 0 {
                 return Ok(());
+            }
+            if text.trim() == "flows" {
+                let flows: Vec<_> = flows.iter().map(Flow::to_string).collect();
+                writeln!(output, "{}", flows.join(","))?;
+                continue;
             }
             let conditions = text.trim().split_once(',');
             let (there, back) = conditions.ok_or_else(|| io::Error::other("expected a comma"))?;
@@ -183,6 +272,11 @@ pub fn relay(near: &str, far: &str) -> io::Result<()> {
                 let Ok(len) = taps[from].recv(&mut frame) else {
                     break;
                 };
+                let flow = Flow::of(&frame[..len]);
+                if !flows.contains(&flow) {
+                    let is_full = flows.len() >= MOST_FLOWS;
+                    flows.insert(if is_full { Flow::Other(0) } else { flow });
+                }
                 if line.offer(&frame[..len], begin.elapsed()) == Verdict::Pass {
                     send(to, &frame[..len]);
                 }
@@ -221,7 +315,7 @@ fn wait(taps: &[Tap; 2], input: BorrowedFd<'_>, limit: Option<Duration>) -> io::
 
 /// The process of a cable. The cable is gone when this is dropped.
 #[derive(Debug)]
-pub(super) struct Cable {
+pub(crate) struct Cable {
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -230,7 +324,7 @@ pub(super) struct Cable {
 impl Cable {
     /// Connects machine 0 and another one of a network that has no cables. `program` makes the command that calls [`relay`] with the two
     /// names behind it.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         network: &Network,
         machine: usize,
         program: &[std::ffi::OsString],
@@ -262,15 +356,33 @@ impl Cable {
         Ok(cable)
     }
 
+    /// Its process id.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Changes the conditions towards machine 0's peer and back. They hold when this returns.
-    pub(super) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Wrong> {
+    pub(crate) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Wrong> {
         writeln!(self.commands, "{there},{back}")?;
         self.expect("set")
     }
 
-    fn expect(&mut self, word: &str) -> Result<(), Wrong> {
+    /// Kinds of frames so far.
+    pub(super) fn flows(&mut self) -> Result<Vec<Flow>, Wrong> {
+        writeln!(self.commands, "flows")?;
+        let line = self.answer()?;
+        let words = line.trim().split(',').filter(|word| !word.is_empty());
+        words.map(|word| word.parse().map_err(Wrong::new)).collect()
+    }
+
+    fn answer(&mut self) -> Result<String, Wrong> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    fn expect(&mut self, word: &str) -> Result<(), Wrong> {
+        let line = self.answer()?;
         Wrong::unless(
             line.trim() == word,
             format!("the cable to say {word:?}"),
@@ -299,6 +411,31 @@ mod tests {
         let mut line = Line::new(7);
         line.set(condition);
         line
+    }
+
+    #[test]
+    fn frames_are_told_apart_by_protocol_and_addresses() {
+        let mut frame = vec![0; 14 + 40];
+        frame[12..14].copy_from_slice(&IPV4.to_be_bytes());
+        frame[14 + 9] = 6;
+        frame[14 + 12..14 + 20].copy_from_slice(&[10, 91, 1, 1, 10, 91, 1, 2]);
+        let tcp = Flow::of(&frame);
+        assert_eq!(tcp.to_string(), "ip 6 10.91.1.1 10.91.1.2");
+        frame[12..14].copy_from_slice(&IPV6.to_be_bytes());
+        frame[14 + 6] = 58;
+        frame[14 + 8..].fill(0);
+        frame[14 + 23] = 1;
+        let icmp = Flow::of(&frame);
+        assert_eq!(icmp.to_string(), "ip 58 ::1 ::");
+        let short = Flow::of(&frame[..14 + 39]);
+        assert_eq!(short, Flow::Other(IPV6));
+        frame[12..14].copy_from_slice(&ARP.to_be_bytes());
+        assert_eq!(Flow::of(&frame), Flow::Arp);
+        assert_eq!(Flow::of(&frame[..13]), Flow::Other(1));
+        for flow in [tcp, icmp, short, Flow::Arp] {
+            assert_eq!(flow.to_string().parse(), Ok(flow));
+        }
+        assert!("ip 6 10.91.1.1".parse::<Flow>().is_err());
     }
 
     #[test]

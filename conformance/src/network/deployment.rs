@@ -1,6 +1,7 @@
 //! The roles of a deployment over machines with cables that can be hurt.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use deployment::network::Network;
 use deployment::process::{Exit, Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
 
+use super::cable::Flow;
 use super::{Cable, Condition, Settings};
 use crate::hammer::{Redundancy, of_log};
 use crate::role::Wrong;
@@ -30,6 +32,8 @@ struct Target {
     port: u16,
     process: Option<Process>,
     cable: Cable,
+    /// Addresses that its machine has had.
+    addresses: Vec<String>,
 }
 
 /// The service on machine 0, its targets on machines of their own.
@@ -56,12 +60,13 @@ impl<'a> Deployment<'a> {
         }
         let sandbox = Sandbox::over(network)?;
         let mut targets = Vec::new();
-        for (&name, cable) in std::iter::zip(names, cables) {
+        for (index, (&name, cable)) in std::iter::zip(names, cables).enumerate() {
             targets.push(Target {
                 name,
                 port: sandbox.port()?,
                 process: None,
                 cable,
+                addresses: vec![sandbox.address_of_target(index)],
             });
         }
         let mut deployment = Self {
@@ -177,7 +182,46 @@ impl<'a> Deployment<'a> {
             .map(|network| network.change_address(target + 1));
         changed
             .unwrap_or(Ok(()))
-            .map_err(|error| Wrong::new(error.to_string()))
+            .map_err(|error| Wrong::new(error.to_string()))?;
+        let address = self.sandbox.address_of_target(target);
+        self.targets[target].addresses.push(address);
+        Ok(())
+    }
+
+    /// Fails if anything listens on a machine, or was sent over a cable, at other addresses than those that the machines of the deployment
+    /// have. Returns the number of kinds of frames that were seen.
+    pub(super) fn check_addresses(&mut self) -> Result<usize, Wrong> {
+        for machine in 0..=self.targets.len() {
+            let network = self.network()?;
+            let own = network.addresses(machine);
+            let listening = network.listeners(machine)?;
+            let is_own = |listener: &String| {
+                let address = listener.parse::<SocketAddr>();
+                address.is_ok_and(|address| own.contains(&address.ip().to_string()))
+            };
+            Wrong::unless(
+                !listening.is_empty() && listening.iter().all(is_own),
+                format!("sockets of machine {machine} that listen at {own:?} alone"),
+                format!("{listening:?}"),
+            )?;
+        }
+        let mut seen = 0;
+        for index in 0..self.targets.len() {
+            let near = self.network()?.addresses(0)[index].clone();
+            let Target {
+                cable, addresses, ..
+            } = &mut self.targets[index];
+            let flows = cable.flows()?;
+            let is_expected = |flow: &Flow| is_of_deployment(*flow, &near, addresses);
+            let has_data = flows.iter().any(|flow| matches!(flow, Flow::Ip(TCP, ..)));
+            Wrong::unless(
+                has_data && flows.iter().all(is_expected),
+                format!("TCP between {near} and {addresses:?} alone"),
+                format!("{flows:?}"),
+            )?;
+            seen += flows.len();
+        }
+        Ok(seen)
     }
 
     /// Kills a target, if it runs.
@@ -241,10 +285,10 @@ impl<'a> Deployment<'a> {
         of_log(&log, self.layout.targets())
     }
 
-    /// How often the service has detached a target.
-    pub(super) fn detachments(&self) -> usize {
+    /// How often the service has detached a target, or begun a session without it.
+    pub(super) fn losses(&self, target: usize) -> usize {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
-        log.matches("going on without it").count()
+        losses_of(&log, self.targets[target].name)
     }
 
     /// Terminates all roles, which have to exit cleanly.
@@ -256,16 +300,83 @@ impl<'a> Deployment<'a> {
                 self.check(&exit)?;
             }
         }
-        let left = self.sandbox.processes()?;
+        let mut left = self.sandbox.processes()?;
         // The cables run on machine 0, and end with this value.
-        let is_role = |path: &PathBuf| {
-            let line = fs::read(path.join("cmdline")).unwrap_or_default();
-            !String::from_utf8_lossy(&line).contains("cable")
+        let cables = self.targets.iter().map(|target| target.cable.process());
+        let cables: Vec<_> = cables
+            .map(|id| PathBuf::from(format!("/proc/{id}")))
+            .collect();
+        left.retain(|path| !cables.contains(path));
+        Wrong::unless(left.is_empty(), "no role to be left", format!("{left:?}"))
+    }
+}
+
+/// Numbers of protocols.
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+const HOP_BY_HOP: u8 = 0;
+
+/// Returns `true` for frames of the roles, between the machines at the ends of a cable, and for the kernel's address resolution and discovery of
+/// neighbours.
+fn is_of_deployment(flow: Flow, near: &str, far: &[String]) -> bool {
+    let is_far = |address: IpAddr| far.contains(&address.to_string());
+    let is_near = |address: IpAddr| near == address.to_string();
+    match flow {
+        Flow::Arp => true,
+        Flow::Ip(TCP, from, to) => is_near(from) && is_far(to) || is_far(from) && is_near(to),
+        Flow::Ip(ICMPV6 | HOP_BY_HOP, IpAddr::V6(from), _) => {
+            from.is_unspecified() || from.is_unicast_link_local()
+        }
+        Flow::Ip(..) | Flow::Other(_) => false,
+    }
+}
+
+/// Number of detachments of a target in a service's log, and of sessions that have begun without it.
+fn losses_of(log: &str, target: &str) -> usize {
+    let detached = format!("detached storage target {target}, going on without it");
+    let missing = format!("storage target {target} is missing: starting without it");
+    log.matches(&detached).count() + log.matches(&missing).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_between_other_addresses_are_not_of_the_deployment() {
+        let far = ["10.91.1.2".to_owned(), "10.91.1.3".to_owned()];
+        let is_expected = |text: &str| {
+            let flow = text.parse().expect("a kind of frame");
+            is_of_deployment(flow, "10.91.1.1", &far)
         };
-        Wrong::unless(
-            !left.iter().any(is_role),
-            "no role to be left",
-            format!("{left:?}"),
-        )
+        for text in [
+            "arp",
+            "ip 6 10.91.1.1 10.91.1.2",
+            "ip 6 10.91.1.3 10.91.1.1",
+            "ip 58 fe80::1 ff02::2",
+            "ip 0 :: ff02::16",
+        ] {
+            assert!(is_expected(text), "{text}");
+        }
+        for text in [
+            "ip 6 10.91.1.1 10.91.2.2",
+            "ip 6 10.91.1.2 10.91.1.3",
+            "ip 17 10.91.1.1 10.91.1.2",
+            "ip 1 10.91.1.1 10.91.1.2",
+            "ip 58 2001:db8::1 ff02::2",
+            "other 35020",
+        ] {
+            assert!(!is_expected(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn losses_are_of_one_target_each() {
+        let log = "WARN detached storage target data_1, going on without it: reset\n\
+                   ERROR detached storage target data_2, with which too few are left: writes fail: reset\n\
+                   WARN storage target data_1 is missing: starting without it\n\
+                   WARN detached storage target data_p, going on without it: reset\n";
+        let counts = ["data_1", "data_2", "data_p"].map(|target| losses_of(log, target));
+        assert_eq!(counts, [2, 0, 1]);
     }
 }

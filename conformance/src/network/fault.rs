@@ -82,18 +82,8 @@ impl Fault {
         match self {
             Self::CutToTarget => [Condition::CUT, Condition::GOOD],
             Self::CutToService => [Condition::GOOD, Condition::CUT],
-            Self::Delay => {
-                [Condition {
-                    delay: Duration::from_millis(50),
-                    ..Condition::GOOD
-                }; 2]
-            }
-            Self::Loss => {
-                [Condition {
-                    loss: 10,
-                    ..Condition::GOOD
-                }; 2]
-            }
+            Self::Delay => [Condition::SLOW; 2],
+            Self::Loss => [Condition::LOSSY; 2],
             Self::ShortCut
             | Self::Cut
             | Self::TargetReplaced
@@ -108,6 +98,12 @@ impl Fault {
             Self::ShortCut => Duration::from_millis(500),
             _ => Duration::from_secs(5),
         }
+    }
+
+    /// Returns `true` if the service has to notice that it does not reach the target, and ends the fault only then. A service that is killed
+    /// notices nothing.
+    pub(super) fn must_be_noticed(self) -> bool {
+        !self.is_endured() && self != Self::ServiceReplaced
     }
 
     /// Returns `true` if no peer may be given up.

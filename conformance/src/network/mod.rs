@@ -14,4 +14,4 @@ pub use cable::{Condition, relay};
 pub use fault::Fault;
 pub use run::{Run, Settings, Summary};
 
-use cable::Cable;
+pub(crate) use cable::Cable;

@@ -68,7 +68,8 @@ pub struct Summary {
 struct Row {
     fault: Fault,
     injected: u64,
-    detachments: usize,
+    /// Sessions that went on, or began, without the target.
+    losses: usize,
     took: Duration,
 }
 
@@ -99,11 +100,11 @@ impl Run {
                 .map(|&fault| Row {
                     fault,
                     injected: 0,
-                    detachments: 0,
+                    losses: 0,
                     took: Duration::ZERO,
                 })
                 .collect();
-            let mut violation = None;
+            let (mut violation, mut addresses) = (None, None);
             match Deployment::start(layout, &self.settings) {
                 Err(wrong) => violation = Some((0, wrong)),
                 Ok(deployment) => {
@@ -128,17 +129,19 @@ impl Run {
                             &format!("{layout}: {} of target {target}", row.fault.name()),
                             *load.summary,
                         );
-                        let (begin, before) = (Instant::now(), load.deployment.detachments());
-                        if let Err(wrong) = load.inject(row.fault, target) {
-                            violation = Some((at, wrong));
-                            break;
+                        let begin = Instant::now();
+                        match load.inject(row.fault, target) {
+                            Ok(losses) => row.losses += losses,
+                            Err(wrong) => {
+                                violation = Some((at, wrong));
+                                break;
+                            }
                         }
                         row.injected += 1;
-                        // A service that was started again has another log.
-                        row.detachments += load.deployment.detachments().saturating_sub(before);
                         row.took += begin.elapsed();
                     }
                     if violation.is_none() && !interrupted() {
+                        addresses = Some(load.deployment.check_addresses());
                         violation = load.end().err().map(|wrong| (rows.len() - 1, wrong));
                     }
                     let Load { deployment, .. } = load;
@@ -151,16 +154,36 @@ impl Run {
             for (at, row) in rows.into_iter().enumerate() {
                 report.cases.push(case(layout, at, row, &mut violation));
             }
+            report.cases.push(addresses_case(layout, addresses));
         }
         (report, summary, kept)
     }
 }
 
-fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wrong)>) -> Case {
-    let suite = match layout {
+fn suite(layout: Layout) -> &'static str {
+    match layout {
         Layout::ZeroCopy => "network.zero_copy",
         Layout::Gga => "network.gga",
+    }
+}
+
+/// The check of the addresses that were used; `None` if the run ended before it.
+fn addresses_case(layout: Layout, checked: Option<Result<usize, Wrong>>) -> Case {
+    let (outcome, note) = match checked {
+        None => (Outcome::NotRun("the run ended before".to_owned()), None),
+        Some(Err(wrong)) => (Outcome::Failed(wrong.to_string()), None),
+        Some(Ok(seen)) => (Outcome::Passed, Some(format!("{seen} kinds of frames"))),
     };
+    Case {
+        meaning:
+            "Nothing listens, and no frame is sent, at other addresses than those of the machines."
+                .to_owned(),
+        note,
+        ..Case::new(suite(layout), "addresses", outcome)
+    }
+}
+
+fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wrong)>) -> Case {
     let outcome = match violation.take_if(|(of, _)| *of == at) {
         Some((_, wrong)) => Outcome::Failed(wrong.to_string()),
         None if row.injected > 0 => Outcome::Passed,
@@ -170,14 +193,14 @@ fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wron
         Layout::ZeroCopy => format!("{} injected", row.injected),
         Layout::Gga => format!(
             "{} injected, target detached {} times",
-            row.injected, row.detachments
+            row.injected, row.losses
         ),
     };
     Case {
         meaning: row.fault.meaning().to_owned(),
         note: Some(note),
         took: row.took,
-        ..Case::new(suite, row.fault.name(), outcome)
+        ..Case::new(suite(layout), row.fault.name(), outcome)
     }
 }
 
@@ -203,9 +226,11 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded.
-    fn inject(&mut self, fault: Fault, target: usize) -> Result<(), Wrong> {
+    /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded. Returns how often the service has gone
+    /// on without the target meanwhile.
+    fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Wrong> {
         self.await_io()?;
+        let before = (self.summary.failed, self.deployment.losses(target));
         let cuts_all = fault == Fault::ServiceReplaced;
         self.tolerance = match self.deployment.layout {
             _ if fault.is_endured() => Tolerance::None,
@@ -234,6 +259,10 @@ impl Load<'_> {
             _ => {}
         }
         self.keep_on(fault.duration())?;
+        if fault.must_be_noticed() {
+            self.await_notice(target, before)?;
+        }
+        let mut losses = self.deployment.losses(target) - before.1;
         for target in affected {
             self.deployment.set(target, [Condition::GOOD; 2])?;
         }
@@ -250,7 +279,32 @@ impl Load<'_> {
             }
             _ => {}
         }
-        self.recover()
+        let after = self.deployment.losses(target);
+        self.recover()?;
+        losses += self.deployment.losses(target) - after;
+        Ok(losses)
+    }
+
+    /// Waits until the service has noticed that it does not reach a target: it goes on without that one, or, where there is no other, a session
+    /// has failed. `before` are the counts of failed sessions and of losses before the fault.
+    fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.settings.limit;
+        loop {
+            let is_noticed = match self.deployment.layout {
+                Layout::ZeroCopy => self.summary.failed > before.0,
+                Layout::Gga => self.deployment.losses(target) > before.1,
+            };
+            if is_noticed || (self.interrupted)() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Wrong::expected(
+                    "the service to notice that a target is not reached",
+                    format!("nothing within {:?}", self.settings.limit),
+                ));
+            }
+            self.keep_on(TICK)?;
+        }
     }
 
     /// Waits until all targets are whole, and a session that began after the fault has succeeded.

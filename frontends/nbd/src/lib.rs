@@ -20,7 +20,7 @@ pub mod protocol;
 pub mod server;
 pub mod storage;
 pub mod stream;
-pub mod tls;
+pub use role_common::tls;
 pub mod transmission;
 pub mod worker;
 

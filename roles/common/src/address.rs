@@ -4,9 +4,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, ToSocketAddrs as _};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 /// Longest host name in bytes (RFC 1035).
 const LONGEST_NAME: usize = 253;
+
+/// Texts of the C libraries (glibc, musl) for `EAI_AGAIN`. The standard library passes on the text of a resolver's error and not its code.
+const TEMPORARY: [&str; 2] = ["Temporary failure in name resolution", "Try again"];
 
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +128,72 @@ impl HostPort {
     }
 }
 
+/// Returns `true` for a resolver's error that another attempt may not have: no name server was reached, or the process is out of descriptors.
+#[must_use]
+pub fn is_temporary(error: &io::Error) -> bool {
+    let text = error.to_string();
+    error.raw_os_error().is_some() || TEMPORARY.iter().any(|temporary| text.ends_with(temporary))
+}
+
+/// Lookups without an answer, one for each name.
+static PENDING: Mutex<Vec<(HostPort, Weak<Lookup>)>> = Mutex::new(Vec::new());
+
+/// A lookup of a host name by a thread of its own: a resolver may take minutes to answer. Lookups of one name share a thread, so that the number
+/// of threads is that of names and does not grow with that of sessions.
+#[derive(Debug)]
+pub struct Lookup {
+    /// `None` until the resolver has answered.
+    answer: Mutex<Option<Result<Vec<SocketAddr>, Arc<io::Error>>>>,
+}
+
+impl Lookup {
+    /// Starts a lookup, or joins the one of the same name that has no answer yet.
+    ///
+    /// # Errors
+    ///
+    /// There is no thread for it.
+    pub fn start(address: &HostPort) -> io::Result<Arc<Self>> {
+        Self::start_with(address, HostPort::resolve)
+    }
+
+    fn start_with(
+        address: &HostPort,
+        resolve: impl FnOnce(&HostPort) -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread keeps its lookup until the answer is there.
+        pending.retain(|(_, lookup)| lookup.upgrade().is_some_and(|lookup| !lookup.is_answered()));
+        let known = pending.iter().find(|(pending, _)| pending == address);
+        if let Some(lookup) = known.and_then(|(_, lookup)| lookup.upgrade()) {
+            return Ok(lookup);
+        }
+        let lookup = Arc::new(Self {
+            answer: Mutex::new(None),
+        });
+        let (ours, name) = (Arc::clone(&lookup), address.clone());
+        thread::Builder::new()
+            .name("resolve".to_owned())
+            .spawn(move || {
+                let answer = resolve(&name).map_err(Arc::new);
+                *ours.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+            })?;
+        pending.push((address.clone(), Arc::downgrade(&lookup)));
+        Ok(lookup)
+    }
+
+    fn is_answered(&self) -> bool {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.is_some()
+    }
+
+    /// The answer, once it is there.
+    #[must_use]
+    pub fn answer(&self) -> Option<Result<Vec<SocketAddr>, Arc<io::Error>>> {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.clone()
+    }
+}
+
 impl From<SocketAddr> for HostPort {
     fn from(address: SocketAddr) -> Self {
         Self::Address(address)
@@ -217,6 +288,50 @@ mod tests {
             "::".parse(),
             Ok(Host::Ip("::".parse().expect("an address")))
         );
+    }
+
+    #[test]
+    fn only_errors_that_may_pass_are_temporary() {
+        let lookup = |detail: &str| {
+            io::Error::other(format!("failed to lookup address information: {detail}"))
+        };
+        assert!(is_temporary(&lookup(
+            "Temporary failure in name resolution"
+        )));
+        assert!(is_temporary(&lookup("Try again")));
+        assert!(is_temporary(&io::Error::from_raw_os_error(24)));
+        assert!(!is_temporary(&lookup("Name or service not known")));
+        assert!(!is_temporary(&io::Error::other("the host has no address")));
+    }
+
+    #[test]
+    fn lookups_of_one_name_share_a_thread_until_the_answer() {
+        let name: HostPort = "shared-lookup.invalid:7".parse().expect("a name");
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let first = Lookup::start_with(&name, move |_| {
+            // Fails when the sender is dropped, too.
+            let _ = released.recv();
+            Ok(vec![SocketAddr::from(([127, 0, 0, 1], 7))])
+        });
+        let first = first.expect("a thread");
+        let second = Lookup::start_with(&name, |_| panic!("expected no second lookup"));
+        let second = second.expect("the first lookup");
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(first.answer().is_none());
+        drop(release);
+        while second.answer().is_none() {
+            thread::yield_now();
+        }
+        let answer = first.answer().expect("an answer").expect("an address");
+        assert_eq!(answer, ["127.0.0.1:7".parse().expect("an address")]);
+        // Later lookups ask again: the address may have changed.
+        let third = Lookup::start_with(&name, |_| Err(io::Error::other("unknown")));
+        let third = third.expect("a thread");
+        assert!(!Arc::ptr_eq(&first, &third));
+        while third.answer().is_none() {
+            thread::yield_now();
+        }
+        assert!(third.answer().expect("an answer").is_err());
     }
 
     #[test]

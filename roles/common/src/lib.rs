@@ -31,6 +31,7 @@ pub mod statistics;
 pub mod stored_block;
 pub mod submit;
 pub mod superblock;
+pub mod tls;
 pub mod turns;
 pub mod unix_server;
 pub mod worker;

@@ -179,6 +179,7 @@ impl RoleFlags for Flags {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        self.service.tls.check()?;
         match self.rebuild {
             Some(target) if self.degraded == Degraded::Off => Err(Failure::invalid(format!(
                 "--rebuild {} is only possible with --degraded on",

@@ -41,7 +41,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
     let mut channel = TcpServerChannel::listen_at(&flags.listen_address, flags.listen_port, opens)?
-        .first_request_within(flags.idle_timeout.0);
+        .first_request_within(flags.idle_timeout.0)
+        .with_tls(flags.tls.config()?);
     let limit = flags.sessions.sessions;
     // A write beyond the file size limit must fail the I/O and not kill the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use role_common::Failure;
 use role_common::address::Host;
 use role_common::budget::InitLimits;
 use role_common::flags::{
@@ -11,6 +12,7 @@ use role_common::flags::{
 };
 use role_common::protocol::ProtocolFlags;
 use role_common::sessions::SessionFlags;
+use role_common::tls::ServerTlsFlags;
 
 use crate::backing::BackingIo;
 
@@ -44,6 +46,10 @@ pub struct Flags {
     /// Address or name of this machine to listen on; by default any IPv4 address, and with :: any IPv6 address, too
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     pub listen_address: Host,
+
+    /// TLS of the control channel.
+    #[command(flatten)]
+    pub tls: ServerTlsFlags,
 
     /// File with the initial data: a .sbc file, or a plain file of exactly block count * block size bytes
     #[arg(long, value_name = "FILE")]
@@ -104,6 +110,10 @@ impl RoleFlags for Flags {
 
     fn cpu(&self) -> &[u32] {
         &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        Ok(self.tls.check()?)
     }
 }
 

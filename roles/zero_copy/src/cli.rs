@@ -1,6 +1,7 @@
 //! Flags of the zero copy service.
 
 use clap::Parser;
+use role_common::Failure;
 use role_common::address::HostPort;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
 use role_common::service::ServiceFlags;
@@ -45,6 +46,10 @@ impl RoleFlags for Flags {
 
     fn cpu(&self) -> &[u32] {
         &self.service.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        Ok(self.service.tls.check()?)
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "SOFTDOCA_TEST_ROLE";
@@ -13,8 +14,18 @@ const MAIN: &str = "main";
 
 /// Runs the test function `test` (its name in the harness) in separate processes.
 pub fn run(test: &str, main: fn(), peers: &[(&str, fn())]) {
+    run_with(test, |_| Vec::new(), main, peers);
+}
+
+/// As [`run`]. `environment` are further variables of all processes; it gets a directory for files.
+pub fn run_with(
+    test: &str,
+    environment: fn(&Path) -> Vec<(&'static str, String)>,
+    main: fn(),
+    peers: &[(&str, fn())],
+) {
     match std::env::var(ROLE) {
-        Err(_) => in_new_directory(test),
+        Err(_) => in_new_directory(test, environment),
         Ok(role) if role == MAIN => main(),
         Ok(role) => {
             let (_, peer) = peers
@@ -26,11 +37,12 @@ pub fn run(test: &str, main: fn(), peers: &[(&str, fn())]) {
     }
 }
 
-fn in_new_directory(test: &str) {
+fn in_new_directory(test: &str, environment: fn(&Path) -> Vec<(&'static str, String)>) {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("run");
     let status = command(test, MAIN)
         .env("SOFTDOCA_RUNTIME_DIR", &directory)
+        .envs(environment(parent.path()))
         .status()
         .unwrap();
     assert!(status.success(), "{test} failed, see above: {status}");

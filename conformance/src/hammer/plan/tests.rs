@@ -73,3 +73,31 @@ fn gga_must_survive_the_loss_of_one_target() {
     };
     assert_eq!(second.expectation(Layout::Gga), Expectation::MayFail);
 }
+
+#[test]
+fn links_are_hurt_only_between_machines() {
+    let is_of_link = |injection: &Injection| injection.fault.conditions().is_some();
+    for layout in Layout::ALL {
+        assert!(!Injection::all(layout).iter().any(is_of_link));
+        let all = Injection::all_over_network(layout);
+        assert!(all.iter().filter(|injection| is_of_link(injection)).count() >= 8);
+        let of_relay = all
+            .iter()
+            .filter(|injection| injection.fault.is_of_connection());
+        assert_eq!(
+            of_relay.count(),
+            0,
+            "there is no relay between the machines"
+        );
+        let cut = Injection {
+            victim: Victim::Target,
+            fault: Fault::Cut,
+            phase: Phase::Io,
+        };
+        let expected = match layout {
+            Layout::Gga => Expectation::Survives,
+            Layout::ZeroCopy => Expectation::MayFail,
+        };
+        assert_eq!(cut.expectation(layout), expected);
+    }
+}

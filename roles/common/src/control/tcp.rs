@@ -3,28 +3,33 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
-use crate::address::{Host, HostPort};
+use crate::address::{Host, HostPort, Lookup, is_temporary};
 use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use crate::session::unexpected;
+use crate::tls;
 
 /// Interval between attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Time between two looks at a resolver that has not answered yet.
 const RESOLVER_POLL: Duration = Duration::from_millis(5);
+
+/// Time in which an address of a name has to accept the connection, if there are others to try. The last one has as long as the caller waits.
+const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -50,6 +55,7 @@ pub struct TcpServerChannel {
     is_paused: bool,
     connections: Connections,
     accept_again_at: Option<Instant>,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 /// An accepted connection that has not begun a session.
@@ -139,7 +145,15 @@ impl TcpServerChannel {
                 budget::WAITING_CONNECTIONS_PER_ADDRESS,
             ),
             accept_again_at: None,
+            tls: None,
         })
+    }
+
+    /// Requires TLS of all clients.
+    #[must_use]
+    pub fn with_tls(mut self, config: Option<Arc<ServerConfig>>) -> Self {
+        self.tls = config;
+        self
     }
 
     /// Closes connections that send no first request `within` the time. By default there is no limit, because a
@@ -202,7 +216,10 @@ impl TcpServerChannel {
                 return false;
             }
         };
-        let stream = match MessageStream::new(stream, format!("service at {address}")) {
+        let peer = format!("service at {address}");
+        let stream = match Transport::server(stream, self.tls.as_ref())
+            .and_then(|transport| MessageStream::new(transport, peer))
+        {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!("client {address}: {error}");
@@ -369,29 +386,48 @@ pub(super) fn not_connected(peer: &str) -> Failure {
     )
 }
 
-/// Connects to a server, and tries again while it refuses connections. A host name is resolved at each attempt, by a thread of its own, and the
-/// addresses that it has are tried one after the other.
+/// Connects to a server, and tries again while it refuses connections or no name server answers. A host name is resolved at each attempt, by
+/// another thread, and the addresses that it has are tried one after the other.
 #[derive(Debug)]
 pub struct TcpClientChannel {
     address: HostPort,
     peer: String,
     state: Client,
+    /// Why the last attempt has failed.
+    trouble: String,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 #[derive(Debug)]
 enum Client {
-    Refused { retry_at: Instant },
-    Resolving(Receiver<io::Result<Vec<SocketAddr>>>),
+    Refused {
+        retry_at: Instant,
+    },
+    Resolving(Arc<Lookup>),
     Connecting(TcpStream, Untried),
+    /// The TLS handshake is not complete.
+    Handshaking(MessageStream),
     Connected(MessageStream),
 }
 
 /// Addresses that are tried if the present one fails.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Untried {
     addresses: std::vec::IntoIter<SocketAddr>,
     /// An address before them has refused the connection: the server may be starting there.
     was_refused: bool,
+    /// When the present attempt is given up; it is not if there is no further address.
+    next_at: Option<Instant>,
+}
+
+impl Untried {
+    fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            addresses: addresses.into_iter(),
+            was_refused: false,
+            next_at: None,
+        }
+    }
 }
 
 impl TcpClientChannel {
@@ -405,7 +441,52 @@ impl TcpClientChannel {
             state: Client::Refused {
                 retry_at: Instant::now(),
             },
+            trouble: String::new(),
+            tls: None,
         }
+    }
+
+    /// Uses TLS; the server's certificate must be for the host of the address.
+    #[must_use]
+    pub fn with_tls(mut self, config: Option<Arc<ClientConfig>>) -> Self {
+        self.tls = config;
+        self
+    }
+
+    /// The connection has been made.
+    fn connected(&mut self, stream: TcpStream) -> Result<(), Failure> {
+        let transport = match &self.tls {
+            None => Ok(Transport::plain(stream)),
+            Some(config) => {
+                let name = tls::server_name(&self.address).map_err(|error| self.failure(error))?;
+                Transport::client(stream, config, name)
+            }
+        };
+        let stream = transport.and_then(|it| MessageStream::new(it, self.peer.clone()));
+        self.state = Client::Handshaking(stream.map_err(|error| self.failure(error))?);
+        Ok(())
+    }
+
+    /// Continues with the TLS handshake, if there is one. Returns `true` once it is complete.
+    fn shake_hands(&mut self) -> Result<bool, Failure> {
+        let retry_at = Instant::now();
+        let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
+        let mut stream = match state {
+            Client::Handshaking(stream) => stream,
+            other => {
+                self.state = other;
+                return Ok(false);
+            }
+        };
+        let is_complete = stream.handshake().map_err(|error| self.failure(error))?;
+        self.state = match is_complete {
+            true => Client::Connected(stream),
+            false => Client::Handshaking(stream),
+        };
+        if is_complete {
+            tracing::info!("connected to the {}", self.peer);
+        }
+        Ok(is_complete)
     }
 
     /// Returns `true` if the connection was established.
@@ -414,10 +495,16 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
-    /// Returns `true` if nothing listened at the last attempt.
+    /// Returns `true` if nothing listened at the last attempt, or its name could not be resolved at that time.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.state, Client::Refused { .. })
+    }
+
+    /// Why the last attempt has failed, if it is refused, as what follows the name of the peer.
+    #[must_use]
+    pub fn trouble(&self) -> &str {
+        &self.trouble
     }
 
     /// Disconnects from the server. The next poll starts another attempt.
@@ -437,21 +524,10 @@ impl TcpClientChannel {
     /// Starts an attempt to connect.
     fn start(&mut self) -> Result<(), Failure> {
         if let Some(address) = self.address.literal() {
-            let addresses = vec![address].into_iter();
-            return self.start_first(Untried {
-                addresses,
-                was_refused: false,
-            });
+            return self.start_first(Untried::new(vec![address]));
         }
-        let (sender, receiver) = mpsc::channel();
-        let address = self.address.clone();
-        // A resolver may take seconds. A thread that is not waited for any more ends with its answer.
-        let resolve = move || drop(sender.send(address.resolve()));
-        thread::Builder::new()
-            .name("resolve".to_owned())
-            .spawn(resolve)
-            .map_err(|error| self.failure(error))?;
-        self.state = Client::Resolving(receiver);
+        let lookup = Lookup::start(&self.address).map_err(|error| self.failure(error))?;
+        self.state = Client::Resolving(lookup);
         Ok(())
     }
 
@@ -461,6 +537,8 @@ impl TcpClientChannel {
         while let Some(address) = untried.addresses.next() {
             match start_at(address) {
                 Ok(stream) => {
+                    let has_others = !untried.addresses.as_slice().is_empty();
+                    untried.next_at = has_others.then(|| Instant::now() + ATTEMPT);
                     self.state = Client::Connecting(stream, untried);
                     return Ok(());
                 }
@@ -475,14 +553,16 @@ impl TcpClientChannel {
 
     /// The attempt at hand has failed: the next address is tried.
     fn failed(&mut self, error: io::Error) -> Result<(), Failure> {
-        let Client::Connecting(_, untried) = &mut self.state else {
+        let retry_at = Instant::now();
+        let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
+        let Client::Connecting(_, mut untried) = state else {
             return Err(self.failure(error));
         };
-        let mut untried = std::mem::take(untried);
         untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
         if untried.addresses.as_slice().is_empty() {
             return self.exhausted(untried.was_refused, error);
         }
+        tracing::debug!("{}: {error}; trying its next address", self.peer);
         self.start_first(untried)
     }
 
@@ -491,12 +571,17 @@ impl TcpClientChannel {
         if !was_refused {
             return Err(self.failure(error));
         }
-        tracing::debug!("{} refused the connection, trying again", self.address);
-        self.retry_later();
+        self.try_again("refused the connection".to_owned());
         Ok(())
     }
 
-    fn failure(&self, error: io::Error) -> Failure {
+    fn try_again(&mut self, trouble: String) {
+        tracing::debug!("the {} {trouble}, trying again", self.peer);
+        self.trouble = trouble;
+        self.retry_later();
+    }
+
+    fn failure(&self, error: impl std::fmt::Display) -> Failure {
         Failure::new(
             ErrorCode::CONNECTION_ABORTED,
             format!("cannot connect to the {}: {error}", self.peer),
@@ -540,54 +625,53 @@ impl ControlChannel for TcpClientChannel {
         match &mut self.state {
             Client::Connected(stream) => return stream.poll(),
             Client::Refused { retry_at } if *retry_at <= Instant::now() => self.start()?,
-            Client::Resolving(answer) => match answer.try_recv() {
-                Ok(Ok(addresses)) => self.start_first(Untried {
-                    addresses: addresses.into_iter(),
-                    was_refused: false,
-                })?,
-                Ok(Err(error)) => return Err(self.failure(error)),
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => {
-                    let error = io::Error::other("the thread of the resolver has ended");
-                    return Err(self.failure(error));
+            Client::Resolving(lookup) => match lookup.answer() {
+                Some(Ok(addresses)) => self.start_first(Untried::new(addresses))?,
+                Some(Err(error)) if is_temporary(&error) => {
+                    self.try_again(format!("could not be resolved: {error}"));
                 }
+                Some(Err(error)) => return Err(self.failure(error)),
+                None => {}
             },
-            Client::Refused { .. } | Client::Connecting(..) => {}
-        }
-        let Client::Connecting(stream, _) = &self.state else {
-            return Ok(None);
-        };
-        let connected = match stream.take_error() {
-            Ok(None) if is_self_connected(stream) => Err(io::ErrorKind::ConnectionRefused.into()),
-            Ok(None) => stream
-                .peer_addr()
-                .is_ok()
-                .then(|| stream.try_clone())
-                .transpose(),
-            Ok(Some(error)) | Err(error) => Err(error),
-        };
-        match connected {
-            Ok(None) => Ok(None),
-            Ok(Some(stream)) => {
-                let stream = MessageStream::new(stream, self.peer.clone())
-                    .map_err(|error| self.failure(error))?;
-                self.state = Client::Connected(stream);
-                tracing::info!("connected to the {}", self.peer);
-                Ok(Some(ChannelEvent::Connected))
+            Client::Connecting(_, Untried { next_at, .. })
+                if next_at.is_some_and(|at| at <= Instant::now()) =>
+            {
+                self.failed(io::ErrorKind::TimedOut.into())?;
             }
-            Err(error) => {
-                self.failed(error)?;
-                Ok(None)
+            Client::Refused { .. } | Client::Connecting(..) | Client::Handshaking(_) => {}
+        }
+        if let Client::Connecting(stream, _) = &self.state {
+            let connected = match stream.take_error() {
+                Ok(None) if is_self_connected(stream) => {
+                    Err(io::ErrorKind::ConnectionRefused.into())
+                }
+                Ok(None) => stream
+                    .peer_addr()
+                    .is_ok()
+                    .then(|| stream.try_clone())
+                    .transpose(),
+                Ok(Some(error)) | Err(error) => Err(error),
+            };
+            match connected {
+                Ok(None) => {}
+                Ok(Some(stream)) => self.connected(stream)?,
+                Err(error) => self.failed(error)?,
             }
         }
+        Ok(self.shake_hands()?.then_some(ChannelEvent::Connected))
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         match &self.state {
             Client::Refused { retry_at } => interest.until(*retry_at),
             Client::Resolving(_) => interest.until(Instant::now() + RESOLVER_POLL),
-            Client::Connecting(stream, _) => interest.writable(stream.as_fd()),
-            Client::Connected(stream) => stream.interest(interest),
+            Client::Connecting(stream, untried) => {
+                interest.writable(stream.as_fd());
+                if let Some(at) = untried.next_at {
+                    interest.until(at);
+                }
+            }
+            Client::Handshaking(stream) | Client::Connected(stream) => stream.interest(interest),
         }
     }
 
@@ -621,10 +705,179 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Bytes that rustls may hold back for a socket that takes no more.
+const TLS_BUFFER: usize = 64 * 1024;
+
+/// A socket, with TLS or without. Nothing here blocks.
+pub(in crate::control) struct Transport {
+    socket: TcpStream,
+    tls: Option<Box<rustls::Connection>>,
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transport")
+            .field("socket", &self.socket)
+            .field("tls", &self.tls.is_some())
+            .finish()
+    }
+}
+
+impl Transport {
+    pub(in crate::control) fn plain(socket: TcpStream) -> Self {
+        Self { socket, tls: None }
+    }
+
+    fn server(socket: TcpStream, config: Option<&Arc<ServerConfig>>) -> io::Result<Self> {
+        let Some(config) = config else {
+            return Ok(Self::plain(socket));
+        };
+        let session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        Ok(Self::over(socket, session))
+    }
+
+    fn client(
+        socket: TcpStream,
+        config: &Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Self::over(socket, session))
+    }
+
+    fn over(socket: TcpStream, session: impl Into<rustls::Connection>) -> Self {
+        let mut session = Box::new(session.into());
+        session.set_buffer_limit(Some(TLS_BUFFER));
+        Self {
+            socket,
+            tls: Some(session),
+        }
+    }
+
+    /// Continues with the handshake. Returns `true` once it is complete.
+    fn handshake(&mut self) -> io::Result<bool> {
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            match self.receive() {
+                Ok(0) => return Err(no_handshake()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.send_held_back()?;
+        Ok(true)
+    }
+
+    /// Receives records of TLS; the number of bytes.
+    fn receive(&mut self) -> io::Result<usize> {
+        self.send_held_back()?;
+        let Some(tls) = &mut self.tls else {
+            return Ok(0);
+        };
+        let received = tls.read_tls(&mut &self.socket)?;
+        if let Err(error) = tls.process_new_packets() {
+            // The alert tells the peer the reason.
+            let _ = self.send_held_back();
+            return Err(io::Error::new(ErrorKind::InvalidData, Refused { error }));
+        }
+        self.send_held_back()?;
+        Ok(received)
+    }
+
+    /// Sends what TLS holds back, until the socket takes no more.
+    fn send_held_back(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
+        while tls.wants_write() {
+            match tls.write_tls(&mut &self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn holds_back(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(tls) = &mut self.tls else {
+                return (&self.socket).read(bytes);
+            };
+            match tls.reader().read(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // The end without a goodbye: only complete messages count anyway.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                result => return result,
+            }
+            if self.receive()? == 0 {
+                let is_early = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+                return if is_early { Err(no_handshake()) } else { Ok(0) };
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return (&self.socket).write(bytes);
+        };
+        let taken = tls.writer().write(bytes)?;
+        self.send_held_back()?;
+        match taken {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            taken => Ok(taken),
+        }
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            // As far as that is possible without waiting.
+            let _ = self.send_held_back();
+        }
+    }
+}
+
+/// An error of TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("TLS: {error}{}", hint(.error))]
+struct Refused {
+    error: rustls::Error,
+}
+
+fn hint(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidMessage(_) => {
+            "; the peer does not use TLS: use --tls on both sides or on neither"
+        }
+        _ => "",
+    }
+}
+
+fn no_handshake() -> io::Error {
+    let text = "the peer has closed the connection during the TLS handshake; does it use --tls?";
+    io::Error::new(ErrorKind::InvalidData, text)
+}
+
+/// Returns `true` for the first bytes of a TLS record that is an alert or a handshake. As the length of a control frame they are more than any has.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, 0..=4, ..])
+}
+
 #[derive(Debug)]
 pub(in crate::control) struct MessageStream {
-    stream: TcpStream,
+    transport: Transport,
     peer: String,
+    /// Nothing was received yet.
+    is_new: bool,
     decoder: FrameDecoder,
     unsent: Vec<u8>,
     /// Limit of `unsent`.
@@ -636,13 +889,15 @@ pub(in crate::control) struct MessageStream {
 }
 
 impl MessageStream {
-    pub(in crate::control) fn new(stream: TcpStream, peer: String) -> std::io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        keep_alive(&stream)?;
+    pub(in crate::control) fn new(transport: Transport, peer: String) -> std::io::Result<Self> {
+        let socket = &transport.socket;
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        keep_alive(socket)?;
         Ok(Self {
-            stream,
+            transport,
             peer,
+            is_new: true,
             decoder: FrameDecoder::new(),
             unsent: Vec::new(),
             unsent_quota: Quota::unsent_bytes(),
@@ -653,7 +908,12 @@ impl MessageStream {
 
     #[cfg(test)]
     pub(in crate::control) fn stream(&self) -> &TcpStream {
-        &self.stream
+        &self.transport.socket
+    }
+
+    /// Continues with the TLS handshake, if there is one. Returns `true` once it is complete.
+    fn handshake(&mut self) -> io::Result<bool> {
+        self.transport.handshake()
     }
 
     pub(in crate::control) fn peer(&self) -> &str {
@@ -686,7 +946,7 @@ impl MessageStream {
 
     fn write(&mut self) {
         while !self.unsent.is_empty() && !self.write_closed {
-            match self.stream.write(&self.unsent) {
+            match self.transport.write(&self.unsent) {
                 Ok(count) => {
                     self.unsent.drain(..count);
                     self.unsent_quota.release(count as u64);
@@ -699,6 +959,15 @@ impl MessageStream {
                 }
             }
         }
+        if let Err(error) = self.transport.send_held_back() {
+            tracing::debug!(peer = self.peer, "write: {error}");
+            self.write_closed = true;
+        }
+    }
+
+    /// `true` if there are bytes that the socket has not taken.
+    fn is_sending(&self) -> bool {
+        !self.write_closed && (!self.unsent.is_empty() || self.transport.holds_back())
     }
 
     pub(in crate::control) fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
@@ -720,7 +989,7 @@ impl MessageStream {
                 return Ok(Some(ChannelEvent::Closed));
             }
             let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes) {
+            match self.transport.read(&mut bytes) {
                 Ok(0) => {
                     self.read_closed = true;
                     if self.decoder.buffered() != 0 {
@@ -730,9 +999,27 @@ impl MessageStream {
                         );
                     }
                 }
-                Ok(count) => self.decoder.push(&bytes[..count]),
+                Ok(count) => {
+                    let is_first = std::mem::take(&mut self.is_new);
+                    if is_first && self.transport.tls.is_none() && is_tls(&bytes[..count]) {
+                        return Err(Failure::new(
+                            ErrorCode::CONNECTION_ABORTED,
+                            format!(
+                                "the {} uses TLS, and this program does not: use --tls on both sides or on neither",
+                                self.peer
+                            ),
+                        ));
+                    }
+                    self.decoder.push(&bytes[..count]);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return Err(Failure::new(
+                        ErrorCode::CONNECTION_ABORTED,
+                        format!("connection to the {}: {error}", self.peer),
+                    ));
+                }
                 Err(error) => {
                     tracing::debug!(peer = self.peer, "read: {error}");
                     self.read_closed = true;
@@ -744,7 +1031,7 @@ impl MessageStream {
     /// Returns `true` if the peer has closed the connection, even if there are unread messages from it.
     pub(in crate::control) fn has_hung_up(&self) -> bool {
         let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut descriptors = [PollFd::new(&self.stream, flags)];
+        let mut descriptors = [PollFd::new(&self.transport.socket, flags)];
         let now = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -754,23 +1041,23 @@ impl MessageStream {
 
     pub(in crate::control) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         if !self.read_closed {
-            interest.readable(self.stream.as_fd());
+            interest.readable(self.transport.socket.as_fd());
         }
-        if !self.unsent.is_empty() && !self.write_closed {
-            interest.writable(self.stream.as_fd());
+        if self.is_sending() {
+            interest.writable(self.transport.socket.as_fd());
         }
     }
 
     pub(in crate::control) fn flush(&mut self, within: Duration) {
         let deadline = Instant::now() + within;
         self.write();
-        while !self.unsent.is_empty() && !self.write_closed && Instant::now() < deadline {
+        while self.is_sending() && Instant::now() < deadline {
             let timeout = rustix::event::Timespec {
                 tv_sec: 0,
                 tv_nsec: 10_000_000,
             };
             let _ = poll(
-                &mut [PollFd::new(&self.stream, PollFlags::OUT)],
+                &mut [PollFd::new(&self.transport.socket, PollFlags::OUT)],
                 Some(&timeout),
             );
             self.write();

@@ -107,6 +107,7 @@ pub fn run<S: Service>(
             Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_)
         )
     };
+    let tls = flags.tls.config()?;
     let name = &flags.command_channel_name;
     let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
@@ -118,13 +119,14 @@ pub fn run<S: Service>(
             storage: addresses
                 .iter()
                 .cloned()
-                .map(TcpClientChannel::connect)
+                .map(|address| TcpClientChannel::connect(address).with_tls(tls.clone()))
                 .collect(),
             session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
                 .with_limits(flags.init_limits)
                 .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
             refused_by: vec![false; addresses.len()],
+            warned_of: vec![false; addresses.len()],
             job: JobRunner::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
@@ -153,6 +155,8 @@ struct App<'a, S: Service> {
     refused: Quota,
     /// By target: `true` once a refused connection was reported.
     refused_by: Vec<bool>,
+    /// By target: `true` once another failure to connect was reported.
+    warned_of: Vec<bool>,
     /// The current job.
     job: JobRunner<Memory>,
     waiter: Waiter,
@@ -405,15 +409,21 @@ impl<S: Service> App<'_, S> {
                 && !self.session.is_connected(target)
                 && self.service.survival().is_some()
             {
-                tracing::debug!("{failure}");
+                // The attempts go on, and fail in the same way.
+                if std::mem::replace(&mut self.warned_of[target], true) {
+                    tracing::debug!("{failure}");
+                } else {
+                    tracing::warn!("{failure}; trying again");
+                }
                 storage.retry_later();
                 continue;
             }
             if matches!(event, Ok(None)) && storage.is_refused() && !self.refused_by[target] {
                 self.refused_by[target] = true;
                 tracing::warn!(
-                    "the {} refused the connection, retrying until {:?} after the start (--control-timeout)",
+                    "the {} {}, retrying until {:?} after the start (--control-timeout)",
                     storage.peer(),
+                    storage.trouble(),
                     self.flags.control_timeout
                 );
                 self.session.handle(Event::Refused { target }, now);

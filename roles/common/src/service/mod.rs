@@ -23,6 +23,7 @@ use crate::flags::{Patience, channel_name, cpu, duration, patience};
 use crate::metrics::WorkerMetrics;
 use crate::protocol::ProtocolFlags;
 use crate::sessions::SessionFlags;
+use crate::tls::ClientTlsFlags;
 use crate::turns::Limits;
 
 pub use app::{Service, run};
@@ -156,6 +157,10 @@ pub struct ServiceFlags {
     /// Limits of a session.
     #[command(flatten)]
     pub init_limits: InitLimits,
+
+    /// TLS towards targets.
+    #[command(flatten)]
+    pub tls: ClientTlsFlags,
 
     /// Wire format.
     #[command(flatten)]

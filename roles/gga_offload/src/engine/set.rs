@@ -356,7 +356,12 @@ impl Set {
                     set.begin_rebuild(&mut inner, target, false);
                 }
             }
-            None => set.begin_resync(&mut inner),
+            None => {
+                set.begin_resync(&mut inner);
+                if inner.membership.is_some() && inner.running.is_none() {
+                    tracing::info!("all storage targets are up to date");
+                }
+            }
         }
         set.schedule(&inner);
         drop(inner);

@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{Shutdown, SocketFlags};
 
 use super::super::export::Rights;
 use super::super::limits::Limits;
@@ -31,7 +31,8 @@ use crate::runtime::Key;
 
 /// Time that a peer has to prove itself.
 const PROOF: Duration = Duration::from_secs(2);
-/// Connections at a time that have not proved themselves.
+/// Connections at a time that have not proved themselves. A further one displaces the oldest of the address that has most of them, so that
+/// unauthenticated ones keep no peer out.
 const MOST_UNPROVEN: usize = 64;
 /// How long nothing is accepted when the process is out of descriptors or threads.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -51,8 +52,37 @@ pub(super) struct Door {
     exposed: Mutex<HashMap<Key, Arc<Exposed>>>,
     services: Mutex<HashMap<Key, Service>>,
     connections: AtomicUsize,
-    unproven: AtomicUsize,
+    admitted: AtomicU64,
+    /// In the order in which they came.
+    unproven: Mutex<Vec<Unproven>>,
     complaints: Mutex<Limited>,
+}
+
+/// A connection that has not proved itself.
+struct Unproven {
+    number: u64,
+    address: IpAddr,
+    /// A duplicate, for ending the connection: its thread waits at the other one.
+    socket: OwnedFd,
+}
+
+/// Takes a connection from the list of those that have not proved themselves when dropped.
+struct Unproved {
+    door: Arc<Door>,
+    number: u64,
+}
+
+impl Drop for Unproved {
+    fn drop(&mut self) {
+        lock(&self.door.unproven).retain(|unproven| unproven.number != self.number);
+    }
+}
+
+/// The place of the one that a further connection displaces: the oldest of the address with most of them.
+fn displaced(unproven: &[Unproven]) -> Option<usize> {
+    let of = |address: IpAddr| unproven.iter().filter(|it| it.address == address).count();
+    let most = unproven.iter().map(|it| of(it.address)).max()?;
+    unproven.iter().position(|it| of(it.address) == most)
 }
 
 /// Counts a connection while it lives.
@@ -110,7 +140,8 @@ impl Door {
             exposed: Mutex::default(),
             services: Mutex::default(),
             connections: AtomicUsize::new(0),
-            unproven: AtomicUsize::new(0),
+            admitted: AtomicU64::new(0),
+            unproven: Mutex::default(),
             complaints: Mutex::new(Limited::new(1)),
         });
         let in_thread = Arc::clone(&door);
@@ -139,11 +170,15 @@ impl Door {
                 return;
             }
             for listener in listeners {
-                match rustix::net::accept_with(
+                match rustix::net::acceptfrom_with(
                     listener,
                     SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
                 ) {
-                    Ok(fd) => self.admit(fd),
+                    Ok((fd, address)) => {
+                        let address = address.and_then(|it| SocketAddr::try_from(it).ok());
+                        let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+                        self.admit(fd, address.map_or(unknown, |address| address.ip()));
+                    }
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                     Err(errno) => {
                         self.complain(format_args!("cannot take a connection: {errno}"));
@@ -154,16 +189,20 @@ impl Door {
         }
     }
 
-    fn admit(self: &Arc<Self>, fd: OwnedFd) {
+    fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
         // Without a thread for each: there may be many.
-        if self.unproven.load(Ordering::Relaxed) >= MOST_UNPROVEN
-            || self.connections.load(Ordering::Relaxed) >= self.limits.connections
-        {
+        if self.connections.load(Ordering::Relaxed) >= self.limits.connections {
             return self.complain(format_args!("too many connections: one is closed"));
         }
+        let unproved = match self.await_proof(&fd, address) {
+            Ok(unproved) => unproved,
+            Err(error) => {
+                return self.complain(format_args!("a connection is closed: {error}"));
+            }
+        };
         let door = Arc::clone(self);
         let spawned = spawn("softdoca-peer", move || {
-            let served = Stream::accepted(fd).and_then(|stream| door.meet(stream));
+            let served = Stream::accepted(fd).and_then(|stream| door.meet(stream, unproved));
             match served {
                 // Its end is no news.
                 Ok(()) | Err(Error::ConnectionReset) => {}
@@ -175,12 +214,37 @@ impl Door {
         }
     }
 
+    /// Lists a connection as one that has not proved itself, and ends another one if there are too many.
+    fn await_proof(self: &Arc<Self>, fd: &OwnedFd, address: IpAddr) -> Result<Unproved> {
+        let number = self.admitted.fetch_add(1, Ordering::Relaxed);
+        let socket = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+        let mut unproven = lock(&self.unproven);
+        unproven.push(Unproven {
+            number,
+            address,
+            socket,
+        });
+        if unproven.len() > MOST_UNPROVEN
+            && let Some(place) = displaced(&unproven)
+        {
+            let oldest = unproven.remove(place);
+            // It may have ended by itself.
+            let _ = rustix::net::shutdown(&oldest.socket, Shutdown::Both);
+            drop(unproven);
+            self.complain(format_args!(
+                "too many connections without a proof of the key: one of {} is closed",
+                oldest.address
+            ));
+        }
+        Ok(Unproved {
+            door: Arc::clone(self),
+            number,
+        })
+    }
+
     /// Lets a peer prove itself and serves it.
-    fn meet(self: &Arc<Self>, stream: Stream) -> Result<()> {
+    fn meet(self: &Arc<Self>, stream: Stream, unproved: Unproved) -> Result<()> {
         let Some(_connection) = Counted::below(&self.connections, self.limits.connections) else {
-            return Err(Error::Full);
-        };
-        let Some(unproven) = Counted::below(&self.unproven, MOST_UNPROVEN) else {
             return Err(Error::Full);
         };
         let deadline = Deadline::after(PROOF);
@@ -194,7 +258,7 @@ impl Door {
         let found = self.find(&wish);
         let result = found.as_ref().map(|_| ()).map_err(|error| *error);
         stream.send_all(&handshake.answer(result)?, deadline)?;
-        drop(unproven);
+        drop(unproved);
         match found? {
             Found::Liveness => serving::liveness(&stream),
             Found::Memory => serving::memory(self, stream),
@@ -309,5 +373,27 @@ impl Door {
     pub(super) fn expose(self: Arc<Self>, key: Key, exposed: Exposed) -> NetworkGuard {
         lock(&self.exposed).insert(key, Arc::new(exposed));
         NetworkGuard { door: self, key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_the_address_with_most_connections_is_displaced() {
+        let socket = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let of = |addresses: &[u8]| {
+            let unproven = addresses.iter().zip(0..).map(|(last, number)| Unproven {
+                number,
+                address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, *last)),
+                socket: socket(),
+            });
+            displaced(&unproven.collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[1]), Some(0));
+        assert_eq!(of(&[1, 2, 2, 2, 3]), Some(1));
+        assert_eq!(of(&[1, 2, 2, 1]), Some(0));
     }
 }

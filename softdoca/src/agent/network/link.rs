@@ -63,6 +63,12 @@ impl Link {
         Ok(link)
     }
 
+    /// A link to no process.
+    #[cfg(test)]
+    pub(crate) fn example() -> Arc<Link> {
+        Link::unwatched(Key::from_bytes([1; Key::SIZE])).expect("an eventfd")
+    }
+
     pub(super) fn unwatched(process: Key) -> Result<Arc<Link>> {
         Ok(Arc::new(Link {
             process,

@@ -177,6 +177,8 @@ mod tests {
     fn addresses_outside_of_the_machine_need_a_key() {
         let only = |list| read(Some(list), None).map(|settings| settings.unwrap().addresses.len());
         assert_eq!(only("127.0.0.1, ::1"), Ok(2));
+        // A host name: with its IPv4 and IPv6 addresses, where it has both.
+        assert!(matches!(only("localhost"), Ok(1..=2)));
         assert_eq!(only("192.0.2.1"), Err(Error::NotPermitted));
         assert_eq!(only("127.0.0.1,192.0.2.1"), Err(Error::NotPermitted));
         for list in ["0.0.0.0", "::", "no such host.invalid", ",", "127.0.0.1,"] {

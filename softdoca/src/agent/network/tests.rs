@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
 use super::super::export::{Backing, Export, Rights, Segment};
 use super::super::limits::Limits;
 use super::super::protocol::{ReplyHeader, RequestHeader};
@@ -346,6 +348,20 @@ fn connections_are_bounded() {
 }
 
 #[test]
+fn connections_that_prove_nothing_keep_no_peer_out() {
+    let door = door(1000);
+    // More than may wait at a time, twice.
+    let silent: Vec<_> = (0..130)
+        .map(|_| TcpStream::connect(address(&door)).unwrap())
+        .collect();
+    for _ in 0..3 {
+        let peer = connect(&door, 1, Purpose::Memory);
+        assert!(peer.is_ok(), "{peer:?}");
+    }
+    drop(silent);
+}
+
+#[test]
 fn malformed_requests_end_the_connection_alone() {
     let door = door(8);
     let memory = Memory::new(&door, 4096, ALL);
@@ -379,4 +395,128 @@ fn malformed_requests_end_the_connection_alone() {
         )
     };
     assert_eq!(replies(&mut lane, 1), [Ok(0)]);
+}
+
+/// Requests, and what a peer gets for them: none where the connection ends.
+fn requests() -> impl Strategy<Value = Vec<u8>> {
+    let any = (1..8_u16, any::<[u8; 16]>(), any::<u64>(), 0..300_u64).prop_map(
+        |(operation, key, addr, len)| {
+            let mut bytes = b"SDrq\x02\0".to_vec();
+            bytes.extend(operation.to_le_bytes());
+            bytes.extend(key);
+            for word in [addr, len, 1, 2] {
+                bytes.extend(word.to_le_bytes());
+            }
+            if operation == 3 {
+                bytes.resize(bytes.len() + len as usize, 9);
+            }
+            bytes
+        },
+    );
+    prop_oneof![
+        9 => any,
+        1 => proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80),
+    ]
+}
+
+/// Number of replies to these bytes, none of which succeeds, and whether they end within a request.
+fn expected_replies(mut bytes: &[u8]) -> (usize, bool) {
+    let mut replies = 0;
+    while let Some((head, rest)) = bytes.split_first_chunk::<56>() {
+        let operation = u16::from_le_bytes([head[6], head[7]]);
+        let len = u64::from_le_bytes(head[32..40].try_into().unwrap());
+        if !head.starts_with(b"SDrq\x02\0") || !(1..8).contains(&operation) || len > 2 << 30 {
+            return (replies, true);
+        }
+        let payload = if operation == 3 { len as usize } else { 0 };
+        if payload > rest.len() {
+            return (replies, true);
+        }
+        replies += 1;
+        bytes = &rest[payload..];
+    }
+    (replies, !bytes.is_empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_requests_in_any_pieces_are_answered_in_order(
+        requests in proptest::collection::vec(requests(), 0..10),
+        sizes in proptest::collection::vec(1..400_usize, 1..6),
+    ) {
+        static DOOR: std::sync::OnceLock<Arc<Door>> = std::sync::OnceLock::new();
+        let door = DOOR.get_or_init(|| door(1000));
+        let bytes = requests.concat();
+        let stream = connect(door, 1, Purpose::Memory).unwrap();
+        let deadline = Deadline::after(PATIENCE);
+        let (mut rest, mut sizes) = (&bytes[..], sizes.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+            // Fails once the door has closed the connection.
+            if stream.send_all(piece, deadline).is_err() {
+                break;
+            }
+            rest = behind;
+        }
+        stream.shut_down_output();
+        let mut replies = 0;
+        let mut reply = [0; ReplyHeader::SIZE];
+        while stream.receive_all(&mut reply, deadline).is_ok() {
+            let reply = ReplyHeader::decode(&reply).unwrap();
+            prop_assert!(reply.result.is_err(), "{reply:?}");
+            replies += 1;
+        }
+        let (expected, is_broken) = expected_replies(&bytes);
+        // A connection that is closed with unread bytes is reset, and replies may be lost.
+        prop_assert!(replies == expected || is_broken && replies < expected, "{replies} of {expected}");
+    }
+
+    #[test]
+    fn any_replies_in_any_pieces_fill_no_other_memory(
+        bytes in proptest::collection::vec(prop_oneof![
+            3 => Just(ReplyHeader { result: Ok(()), value: 0 }.encode().to_vec()),
+            1 => Just(ReplyHeader { result: Err(Error::NotFound), value: 0 }.encode().to_vec()),
+            2 => proptest::collection::vec(any::<u8>(), 0..200),
+        ], 0..12),
+        sizes in proptest::collection::vec(1..100_usize, 1..6),
+        lens in proptest::collection::vec(0..100_usize, 1..6),
+    ) {
+        let (here, there) = super::stream::pair();
+        let mut lane = Lane::over(here, Link::example());
+        // The places of the reads, with bytes between them that are not theirs.
+        let mut places: Vec<Vec<u8>> = lens.iter().map(|len| vec![0x11; len + 32]).collect();
+        for (place, len) in places.iter_mut().zip(&lens) {
+            let piece = Piece::of_mut(&mut place[16..16 + len]);
+            // SAFETY: the places live until the lane is dropped.
+            unsafe { lane.read(Key::from_bytes([1; 16]), 0, std::iter::once(piece)) };
+        }
+        lane.flush().unwrap();
+        let bytes = bytes.concat();
+        let (mut rest, mut sizes) = (&bytes[..], sizes.iter().cycle());
+        let mut replies = 0;
+        'all: while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+            prop_assert_eq!(there.send_from(piece), Ok(piece.len()));
+            rest = behind;
+            lane.set_readable();
+            loop {
+                match lane.next_reply() {
+                    Ok(Some(_)) => replies += 1,
+                    Ok(None) => break,
+                    Err(error) => {
+                        prop_assert_eq!(error, Error::ConnectionReset);
+                        break 'all;
+                    }
+                }
+            }
+        }
+        prop_assert!(replies <= lens.len());
+        drop(lane);
+        for (place, len) in places.iter().zip(&lens) {
+            let around = [&place[..16], &place[16 + len..]].concat();
+            prop_assert_eq!(around, vec![0x11; 32]);
+        }
+    }
 }

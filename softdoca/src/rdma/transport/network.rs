@@ -204,6 +204,10 @@ impl NetworkInbox {
 
     /// The fragment at the front of the buffer, if all of it is there.
     fn parse(&mut self) -> Result<Option<Current>> {
+        if self.end == Some(Peer::Closed) {
+            // What follows the end is no message.
+            return Ok(None);
+        }
         while let Some(header) = self.buffer[self.from..self.to].first_chunk::<HEADER>() {
             let [kind, flags, immediate, zero, a, b, c, d] = *header;
             let (immediate, len) = (usize::from(immediate), u32::from_le_bytes([a, b, c, d]));
@@ -403,9 +407,14 @@ impl NetworkOutbox {
     /// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it.
     pub(crate) fn connect(offer: &NetworkOffer) -> Result<Self> {
         let link = Link::to(offer)?;
-        Ok(Self {
-            stream: Some(call(offer)?),
-            bell: link.bell()?,
+        let (stream, bell) = (call(offer)?, link.bell()?);
+        Ok(Self::over(stream, link, bell))
+    }
+
+    fn over(stream: Stream, link: Arc<Link>, bell: OwnedFd) -> Self {
+        Self {
+            stream: Some(stream),
+            bell,
             link,
             output: Output::default(),
             input: [0; HEADER],
@@ -415,7 +424,7 @@ impl NetworkOutbox {
             credits: 0,
             reserved: false,
             asked: false,
-        })
+        }
     }
 
     /// Learns what the receiver has said.
@@ -607,3 +616,6 @@ unsafe fn append(bytes: &mut Vec<u8>, from: *const u8, len: usize) {
         bytes.set_len(bytes.len() + len);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -353,6 +353,35 @@ fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
     begin(&mut client, &mut server, 1);
 }
 
+/// A socket that listens, accepts nothing and has no room for further connections: the kernel does not answer them.
+fn deaf() -> (std::os::fd::OwnedFd, SocketAddr, Vec<TcpStream>) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let socket = socket.expect("a socket");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    rustix::net::bind(&socket, &any).expect("a free port");
+    rustix::net::listen(&socket, 0).expect("listening");
+    let address = rustix::net::getsockname(&socket).expect("an address");
+    let address = SocketAddr::try_from(address).expect("of IPv4");
+    let mut held = Vec::new();
+    let within = Duration::from_millis(300);
+    while let Ok(stream) = TcpStream::connect_timeout(&address, within) {
+        held.push(stream);
+        assert!(held.len() < 64, "expected a full queue");
+    }
+    (socket, address, held)
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_given_up_for_the_next() {
+    let (_socket, silent, _held) = deaf();
+    let (mut server, address) = server();
+    let mut client = TcpClientChannel::connect(address);
+    client
+        .start_first(Untried::new(vec![silent, address.into()]))
+        .expect("an attempt");
+    begin(&mut client, &mut server, 0);
+}
+
 #[test]
 fn keepalive_is_enabled() {
     use rustix::net::sockopt;

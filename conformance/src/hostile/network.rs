@@ -1,0 +1,492 @@
+//! Attacks on the sockets at which softdoca waits for peers on other machines: by unauthenticated peers, which do not
+//! have the key of the deployment, and by peers that have it and do not follow the protocol.
+//!
+//! The handshake, requests and frames are made by hand from their documented layouts.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use super::bytes::Bytes;
+use crate::role::Wrong;
+
+/// The key of the roles under attack.
+pub(super) const KEY: &[u8] = b"the key of the roles under attack";
+/// Another one.
+const ANOTHER_KEY: &[u8] = b"a key that the roles do not have.";
+
+/// A server's first bytes: magic, version, nonce.
+const HELLO: usize = 40;
+/// A client's proof: nonce, purpose, process, key, tag.
+const PROOF: usize = 104;
+const TAG: usize = 32;
+/// A server's answer: result, zero, tag.
+const ANSWER: usize = 40;
+const REPLY: usize = 16;
+/// `DOCA_ERROR_NOT_FOUND`.
+const NOT_FOUND: u32 = 16;
+/// Purposes of connections.
+const LIVENESS: u64 = 1;
+const MEMORY: u64 = 2;
+const SERVICE: u64 = 3;
+
+/// Time for a reaction, on a machine that has other things to do: the judge is what comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time in which the attacker has no reply that it does not expect.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// An attack on the network.
+#[derive(Debug, Clone)]
+pub(super) enum NetworkAttack {
+    /// Connections that prove nothing.
+    Unauthenticated(Unauthenticated),
+    /// Silent connections, while a peer with the key comes.
+    Flood {
+        /// Connections at a time.
+        connections: usize,
+        hold: Duration,
+    },
+    /// A peer with the key.
+    Authenticated(Authenticated),
+}
+
+/// A peer without the key. It gets the server's first bytes at most, and the end of the connection.
+#[derive(Debug, Clone)]
+pub(super) struct Unauthenticated {
+    pub connections: usize,
+    pub input: Input,
+    /// Bytes of each write; 0 for all.
+    pub piece: usize,
+    /// Time between writes.
+    pub pace: Duration,
+}
+
+/// Bytes of a attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    Nothing,
+    Zeros(usize),
+    Random(usize),
+    Http,
+    /// A proof with another key.
+    AnotherKey,
+    /// A proof with no key.
+    NoKey,
+    /// A good proof, without its last byte.
+    Unfinished,
+    /// The good proof of another connection.
+    Replayed,
+    /// A good proof for another purpose than the one it names.
+    Altered,
+    /// A good proof, in the time that the peer takes.
+    Good,
+}
+
+/// Behaviour of a peer with the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Authenticated {
+    /// Means a process that is not there.
+    AnotherProcess,
+    /// Has a purpose that is not known.
+    UnknownPurpose,
+    /// Asks for memory that was not exported, with each operation.
+    UnknownMemory,
+    /// Takes the key of an RDMA connection for that of memory.
+    ConnectionAsMemory,
+    /// Sends bytes that are no request.
+    Request(&'static [u8]),
+    /// Announces a write of more than 2 GiB.
+    OversizedWrite,
+    /// Announces a write of 1 GiB and sends a part of it.
+    UnfinishedWrite,
+    /// Sends requests and reads no reply.
+    UnreadReplies,
+    /// Takes up an RDMA connection, and sends this over it, so often.
+    Frames(&'static [u8], usize),
+}
+
+/// Address of a role, and what it has told the attacker of itself.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub address: SocketAddr,
+    pub process: [u8; 16],
+    /// Of an RDMA connection.
+    pub key: [u8; 16],
+}
+
+impl Endpoint {
+    /// From RDMA connection details of a role on the network.
+    pub(super) fn of(details: &[u8]) -> Option<Self> {
+        let offer = details.get(64..)?;
+        let chunk = |at: usize| offer.get(at..at + 16)?.try_into().ok();
+        let (process, key, ip): ([u8; 16], [u8; 16], [u8; 16]) =
+            (chunk(16)?, chunk(32)?, chunk(49)?);
+        let port = u16::from_be_bytes(offer.get(65..67)?.try_into().ok()?);
+        let ip = IpAddr::V6(Ipv6Addr::from(ip)).to_canonical();
+        Some(Self {
+            address: SocketAddr::new(ip, port),
+            process,
+            key,
+        })
+    }
+}
+
+/// A connection to a role.
+struct Connection {
+    stream: TcpStream,
+    hello: [u8; HELLO],
+    /// What both sides have said.
+    said: Vec<u8>,
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|_| fastrand::u8(..))
+}
+
+fn tag(key: &[u8], label: &[u8], said: &[u8]) -> io::Result<[u8; TAG]> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(io::Error::other)?;
+    mac.update(label);
+    mac.update(said);
+    Ok(mac.finalize().into_bytes().into())
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut hello = [0; HELLO];
+        stream.read_exact(&mut hello)?;
+        Ok(Self {
+            stream,
+            hello,
+            said: hello.to_vec(),
+        })
+    }
+
+    /// A proof for this connection.
+    fn proof(
+        &mut self,
+        key: &[u8],
+        purpose: u64,
+        process: &[u8; 16],
+        object: &[u8; 16],
+    ) -> io::Result<[u8; PROOF]> {
+        let text = [&random::<32>()[..], &purpose.to_le_bytes(), process, object].concat();
+        self.said.extend_from_slice(&text);
+        let tag = tag(key, b"softdoca client", &self.said)?;
+        let bytes = [&text[..], &tag].concat();
+        bytes
+            .try_into()
+            .map_err(|_| io::Error::other("a proof of another size"))
+    }
+
+    /// Proves that it has the key; the result of the answer.
+    fn prove(&mut self, purpose: u64, process: &[u8; 16], object: &[u8; 16]) -> io::Result<u32> {
+        let proof = self.proof(KEY, purpose, process, object)?;
+        self.stream.write_all(&proof)?;
+        let mut answer = [0; ANSWER];
+        self.stream.read_exact(&mut answer)?;
+        let (text, theirs) = answer.split_at(8);
+        self.said.extend_from_slice(text);
+        if tag(KEY, b"softdoca server", &self.said)? != theirs {
+            return Err(io::Error::other(
+                "the role does not prove that it has the key",
+            ));
+        }
+        Ok(u32::from_le_bytes([text[0], text[1], text[2], text[3]]))
+    }
+
+    /// One that the role serves for this purpose.
+    fn served(endpoint: &Endpoint, purpose: u64, object: &[u8; 16]) -> io::Result<Self> {
+        let mut connection = Self::open(endpoint.address)?;
+        match connection.prove(purpose, &endpoint.process, object)? {
+            0 => Ok(connection),
+            code => Err(io::Error::other(format!(
+                "expected to be served, got error {code}"
+            ))),
+        }
+    }
+
+    /// Bytes until the end of the connection.
+    fn rest(&mut self) -> Result<Vec<u8>, Wrong> {
+        rest_of(&mut self.stream)
+    }
+}
+
+/// Bytes until the end of a connection, which has to come.
+fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Wrong> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Wrong::expected(
+            "the end of the connection",
+            format!("none within {PATIENCE:?} after {} bytes", bytes.len()),
+        )),
+        // A reset is an end as well.
+        _ => Ok(bytes),
+    }
+}
+
+/// A memory request.
+fn request(operation: u16, key: &[u8; 16], addr: u64, len: u64) -> Vec<u8> {
+    let mut bytes = b"SDrq\x02\0".to_vec();
+    bytes.extend(operation.to_le_bytes());
+    bytes.extend_from_slice(key);
+    for word in [addr, len, 1, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Plays an attack; the longest time until a peer with the key was answered beside it.
+pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Duration, Wrong> {
+    match attack {
+        NetworkAttack::Unauthenticated(attack) => play_unauthenticated(attack, endpoint),
+        NetworkAttack::Flood { connections, hold } => play_flood(endpoint, *connections, *hold),
+        NetworkAttack::Authenticated(authenticated) => {
+            play_authenticated(*authenticated, endpoint).map(|()| Duration::ZERO)
+        }
+    }
+}
+
+fn play_unauthenticated(attack: &Unauthenticated, endpoint: &Endpoint) -> Result<Duration, Wrong> {
+    let mut open = Vec::new();
+    for _ in 0..attack.connections {
+        let mut stream = TcpStream::connect(endpoint.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        let bytes = input_of(attack.input, endpoint, &mut stream)?;
+        let size = if attack.piece == 0 {
+            bytes.len().max(1)
+        } else {
+            attack.piece
+        };
+        for piece in bytes.chunks(size) {
+            // The role need not listen to the end.
+            if stream.write_all(piece).is_err() {
+                break;
+            }
+            std::thread::sleep(attack.pace);
+        }
+        open.push(stream);
+    }
+    for mut stream in open {
+        let got = rest_of(&mut stream)?;
+        let is_greeting = got.is_empty()
+            || got.len() <= HELLO && b"SDTCP\0\x01\0".starts_with(&got[..got.len().min(8)]);
+        // Where the proof needs the greeting, that was read before.
+        let is_greeting = match attack.input {
+            Input::Nothing | Input::Zeros(_) | Input::Random(_) | Input::Http => is_greeting,
+            _ => got.is_empty(),
+        };
+        Wrong::unless(
+            is_greeting,
+            "random bytes and the end of the connection",
+            format!("{got:02x?}"),
+        )?;
+    }
+    knock(endpoint)
+}
+
+/// Bytes that an unauthenticated peer sends over a connection.
+fn input_of(input: Input, endpoint: &Endpoint, stream: &mut TcpStream) -> Result<Vec<u8>, Wrong> {
+    let simple = match input {
+        Input::Nothing => Some(Bytes::Nothing),
+        Input::Zeros(count) => Some(Bytes::Repeated(0, count)),
+        Input::Random(count) => Some(Bytes::Random(count)),
+        Input::Http => Some(Bytes::Raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")),
+        _ => None,
+    };
+    if let Some(bytes) = simple {
+        return Ok(bytes.make());
+    }
+    let mut hello = [0; HELLO];
+    stream.read_exact(&mut hello)?;
+    let stream = stream.try_clone()?;
+    let mut connection = Connection {
+        stream,
+        hello,
+        said: hello.to_vec(),
+    };
+    let mut proof = |key: &[u8]| connection.proof(key, MEMORY, &endpoint.process, &endpoint.key);
+    let mut bytes = match input {
+        Input::AnotherKey => proof(ANOTHER_KEY)?.to_vec(),
+        Input::NoKey => proof(&[])?.to_vec(),
+        Input::Replayed => {
+            let mut recorded = Connection::open(endpoint.address)?;
+            Wrong::unless(
+                recorded.hello != hello,
+                "greetings that differ",
+                "the same twice",
+            )?;
+            recorded
+                .proof(KEY, MEMORY, &endpoint.process, &endpoint.key)?
+                .to_vec()
+        }
+        _ => proof(KEY)?.to_vec(),
+    };
+    match input {
+        Input::Altered => bytes[32] = LIVENESS as u8,
+        Input::Unfinished => {
+            bytes.pop();
+        }
+        _ => {}
+    }
+    Ok(bytes)
+}
+
+/// Has a peer with the key answered; the time that took.
+fn knock(endpoint: &Endpoint) -> Result<Duration, Wrong> {
+    let begin = Instant::now();
+    let mut connection = Connection::open(endpoint.address)
+        .map_err(|error| Wrong::expected("a peer with the key to be greeted", error))?;
+    // A process that is not there: the answer is the same for each role.
+    let code = connection.prove(LIVENESS, &random(), &random());
+    match code {
+        Ok(NOT_FOUND) => Ok(begin.elapsed()),
+        other => Err(Wrong::expected(
+            format!("a peer with the key to be answered with error {NOT_FOUND}"),
+            format!("{other:?}"),
+        )),
+    }
+}
+
+fn play_flood(endpoint: &Endpoint, connections: usize, hold: Duration) -> Result<Duration, Wrong> {
+    let begin = Instant::now();
+    let mut open: std::collections::VecDeque<TcpStream> = std::collections::VecDeque::new();
+    let mut longest = Duration::ZERO;
+    while begin.elapsed() < hold {
+        // Those that the role has closed are replaced: the oldest ones.
+        for _ in 0..connections {
+            let stream = TcpStream::connect_timeout(&endpoint.address, PATIENCE)?;
+            open.push_back(stream);
+            if open.len() > connections {
+                open.pop_front();
+            }
+        }
+        longest = longest.max(knock(endpoint)?);
+    }
+    Ok(longest)
+}
+
+fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), Wrong> {
+    let served = |purpose| Connection::served(endpoint, purpose, &endpoint.key);
+    match attack {
+        Authenticated::AnotherProcess => {
+            for purpose in [LIVENESS, MEMORY, SERVICE] {
+                let mut connection = Connection::open(endpoint.address)?;
+                let code = connection.prove(purpose, &random(), &endpoint.key)?;
+                Wrong::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
+                end_of(&mut connection)?;
+            }
+            Ok(())
+        }
+        Authenticated::UnknownPurpose => {
+            let mut connection = Connection::open(endpoint.address)?;
+            let proof = connection.proof(KEY, 77, &endpoint.process, &endpoint.key)?;
+            connection.stream.write_all(&proof)?;
+            end_of(&mut connection)
+        }
+        Authenticated::UnknownMemory => refused(&mut served(MEMORY)?, &random()),
+        Authenticated::ConnectionAsMemory => refused(&mut served(MEMORY)?, &endpoint.key),
+        Authenticated::Request(bytes) => {
+            let mut connection = served(MEMORY)?;
+            connection.stream.write_all(bytes)?;
+            end_of(&mut connection)
+        }
+        Authenticated::OversizedWrite => {
+            let mut connection = served(MEMORY)?;
+            let bytes = request(3, &random(), 0x1000, (2 << 30) + 1);
+            connection.stream.write_all(&bytes)?;
+            end_of(&mut connection)
+        }
+        Authenticated::UnfinishedWrite => {
+            let mut connection = served(MEMORY)?;
+            let bytes = request(3, &random(), 0x1000, 1 << 30);
+            connection.stream.write_all(&bytes)?;
+            connection.stream.write_all(&vec![0x5a; 1 << 20])?;
+            std::thread::sleep(QUIET);
+            Ok(())
+        }
+        Authenticated::UnreadReplies => {
+            let mut connection = served(MEMORY)?;
+            connection.stream.set_nonblocking(true)?;
+            let many = request(4, &random(), 0x1000, 8).repeat(1000);
+            let begin = Instant::now();
+            // Until the role reads no more, or closes the connection.
+            let mut sent = 0;
+            while sent < 100_000_000 && begin.elapsed() < Duration::from_secs(2) {
+                match connection.stream.write(&many[sent % 56..]) {
+                    Ok(count) => sent += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        }
+        Authenticated::Frames(bytes, times) => {
+            let mut connection = served(SERVICE)?;
+            connection.stream.set_write_timeout(Some(QUIET))?;
+            for _ in 0..times {
+                // The role need not listen to the end.
+                if connection.stream.write_all(bytes).is_err() {
+                    break;
+                }
+            }
+            std::thread::sleep(QUIET);
+            Ok(())
+        }
+    }
+}
+
+/// The connection has to end, without a further byte.
+fn end_of(connection: &mut Connection) -> Result<(), Wrong> {
+    let rest = connection.rest()?;
+    Wrong::unless(
+        rest.is_empty(),
+        "the end of the connection",
+        format!("{rest:02x?}"),
+    )
+}
+
+/// Each operation on memory of this key has to be answered with an error, and without data. The connection goes on.
+fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Wrong> {
+    for _ in 0..2 {
+        for operation in 1..=5 {
+            for (addr, len) in [
+                (0, 8),
+                (0x1000, 8),
+                (u64::MAX - 7, 8),
+                (0x7fff_0000_0000, 4096),
+            ] {
+                let mut bytes = request(operation, key, addr, len);
+                if operation == 3 {
+                    bytes.resize(bytes.len() + len as usize, 0x5a);
+                }
+                connection.stream.write_all(&bytes)?;
+                let mut reply = [0; REPLY];
+                connection.stream.read_exact(&mut reply)?;
+                let code = u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]);
+                Wrong::unless(
+                    reply.starts_with(b"SDrp") && code == NOT_FOUND,
+                    format!("error {NOT_FOUND} for operation {operation} at {addr:#x}"),
+                    format!("{reply:02x?}"),
+                )?;
+            }
+        }
+    }
+    connection.stream.set_read_timeout(Some(QUIET))?;
+    let more = connection.stream.read(&mut [0; 64]);
+    Wrong::unless(
+        more.as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
+        "no byte behind the replies, and no end",
+        format!("{more:?}"),
+    )
+}
