@@ -56,6 +56,7 @@ mod control;
 pub mod endpoint;
 mod engine;
 mod io;
+mod metered;
 mod queue;
 mod range_lock;
 mod seat;
