@@ -541,8 +541,8 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        true => Err(Error::NotSupported
-            .because("expected the representor of a host's function, got one of the DPU")),
+        // An answer, and no error to log.
+        true => Err(Error::NotSupported),
     })
 }
 
@@ -556,7 +556,7 @@ pub unsafe extern "C" fn doca_comch_cap_server_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         true => Ok(()),
-        false => Err(Error::NotSupported.because("the device has no representors")),
+        false => Err(Error::NotSupported),
     })
 }
 
