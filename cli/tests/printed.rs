@@ -137,7 +137,11 @@ impl Page {
             let file = bench.file(name, script.as_bytes());
             fs::set_permissions(file, fs::Permissions::from_mode(0o700)).expect("executable");
         }
-        bench.file("library.so", b"\x7fELF and more");
+        // The header of a library for x86-64.
+        let mut library = [0; 64];
+        library[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        library[18] = 62;
+        bench.file("library.so", &library);
         // Of an installation on another page.
         fs::create_dir_all(bench.path("installed/lib")).expect("a directory");
         let listeners: Vec<_> = ["12345", "12346", "12347", "9101", "9102", "9103", "9104"]
