@@ -139,6 +139,15 @@ pub fn prose(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A shell command to copy, indented: continued lines end in a backslash.
+pub fn command(line: &str) -> String {
+    let text = format!("  {line}");
+    match width() {
+        None => text,
+        Some(width) => console::wrapped(&text, width - 2).replace('\n', " \\\n"),
+    }
+}
+
 /// Prints a line of text to standard output, wrapped to [`width`].
 macro_rules! say {
     ($($argument:tt)*) => {

@@ -234,8 +234,7 @@ fn print(totals: &Totals, again: &str) {
         );
     }
     table::say!("{}", verdict(totals));
-    // A command to copy: not wrapped.
-    outln!("again:\n  {again}");
+    outln!("again:\n{}", table::command(again));
 }
 
 fn record(layout: &str, row: &Row) -> Vec<String> {
