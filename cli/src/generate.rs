@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> ExitCode {
 /// Adds the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
     let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
-    for role in roles::ALL {
+    for role in &roles::ALL {
         whole = whole.mut_subcommand(role.name, |command| {
             let about = command.get_about().cloned().unwrap_or_default();
             (role.command)(role.name)
@@ -54,8 +54,10 @@ fn whole() -> Command {
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let programs = roles::ALL.map(|role| (role.command)(role.program));
-    for command in programs.into_iter().chain([whole()]) {
+    let programs = roles::reference()
+        .iter()
+        .map(|role| (role.command)(role.program));
+    for command in programs.chain([whole()]) {
         // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
     }
@@ -68,8 +70,10 @@ fn write(directory: &Path) -> io::Result<usize> {
     for (shell, place) in shells {
         let place = directory.join(place);
         fs::create_dir_all(&place)?;
-        let named = roles::ALL.map(|role| (role.program, (role.command)(role.program)));
-        for (name, mut command) in named.into_iter().chain([(NAME, whole())]) {
+        let named = roles::reference()
+            .iter()
+            .map(|role| (role.program, (role.command)(role.program)));
+        for (name, mut command) in named.chain([(NAME, whole())]) {
             clap_complete::generate_to(shell, &mut command, name, &place)?;
             files += 1;
         }
@@ -97,6 +101,8 @@ mod tests {
                 .exists()
         );
         read("usr/share/man/man1/doca-storage-conformance-hammer.1");
+        let nbd = read("usr/share/man/man1/doca-storage-nbd.1");
+        assert!(nbd.contains("tls\\-client\\-ca"), "{nbd}");
         for page in ["doca-storage-target", "doca_storage_target_rdma"] {
             let page = read(&format!("usr/share/man/man1/{page}.1"));
             assert!(page.contains("backing\\-file"), "{page}");

@@ -8,6 +8,7 @@
 mod bench;
 mod conformance;
 mod demo;
+mod failure;
 mod generate;
 mod monitor;
 mod roles;
@@ -107,10 +108,15 @@ fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => {
-            // Help and version are printed on standard output.
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
-            if !error.use_stderr() {
-                console::printed(printed);
+            if error.use_stderr() {
+                let text = error.render();
+                match console::is_coloured(&std::io::stderr()) {
+                    true => console::print_error(format_args!("{}", text.ansi())),
+                    false => console::print_error(format_args!("{text}")),
+                }
+            } else {
+                // Help and version.
+                console::printed(error.print().and_then(|()| std::io::stdout().flush()));
             }
             let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
             return console::conclude(NAME, code);

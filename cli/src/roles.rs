@@ -8,20 +8,28 @@ use std::process::ExitCode;
 use clap::Command;
 use role_common::flags;
 
-/// A role.
+/// A role, or a front end.
 #[derive(Debug, Clone, Copy)]
 pub struct Role {
     /// Subcommand.
     pub name: &'static str,
-    /// Program name in the reference.
+    /// Program name: that of the reference, if it has the role.
     pub program: &'static str,
     /// Its flags, for a program of this name.
     pub command: fn(&'static str) -> Command,
     run: fn(Vec<OsString>) -> ExitCode,
 }
 
-/// All roles.
-pub const ALL: [Role; 5] = [
+/// Number of roles of the reference.
+const REFERENCE: usize = 5;
+
+/// Roles of the reference, under whose names this program is installed.
+pub fn reference() -> &'static [Role] {
+    &ALL[..REFERENCE]
+}
+
+/// All roles, those of the reference first.
+pub static ALL: [Role; REFERENCE + 2] = [
     Role {
         name: "target",
         program: role_target::NAME,
@@ -51,6 +59,18 @@ pub const ALL: [Role; 5] = [
         program: role_sbc_generator::NAME,
         command: flags::command::<role_sbc_generator::cli::Flags>,
         run: |arguments| role_sbc_generator::run(arguments),
+    },
+    Role {
+        name: "nbd",
+        program: nbd_frontend::cli::NAME,
+        command: flags::command::<nbd_frontend::cli::Flags>,
+        run: |arguments| nbd_frontend::run(arguments),
+    },
+    Role {
+        name: "vhost-user-blk",
+        program: vhost_user_blk_frontend::cli::NAME,
+        command: flags::command::<vhost_user_blk_frontend::cli::Flags>,
+        run: |arguments| vhost_user_blk_frontend::run(arguments),
     },
 ];
 

@@ -1,15 +1,16 @@
 //! Tables that fit the terminal.
 
-use std::io::IsTerminal as _;
+use std::borrow::Cow;
 
+use role_common::console::{self, LEAST_WIDTH};
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::peaker::Priority;
 use tabled::settings::width::Width;
 use tabled::settings::{Alignment, Style};
 
-/// Minimum width of a table.
-const LEAST_WIDTH: usize = 40;
+/// Columns to which a flexible column is wrapped at most.
+const FLEXIBLE_WIDTH: usize = 16;
 
 /// Layout of a table.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,17 +19,17 @@ pub struct Layout<'a> {
     pub right: &'a [usize],
     /// Columns that are omitted, in this order, until the table fits.
     pub optional: &'a [usize],
+    /// Column with text, which is wrapped before others are omitted.
+    pub flexible: Option<usize>,
 }
 
 /// Width of the terminal on standard output; `None` if it is not a terminal, for unlimited lines. `COLUMNS` overrides
 /// both.
 pub fn width() -> Option<usize> {
-    let chosen = std::env::var("COLUMNS").ok()?.parse().ok();
-    chosen.or_else(|| {
-        let stdout = std::io::stdout();
-        let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
-        (stdout.is_terminal() && size.ws_col != 0).then_some(usize::from(size.ws_col))
-    })
+    console::columns().map_or_else(
+        || console::terminal_width(std::io::stdout()),
+        |columns| Some(columns.max(LEAST_WIDTH)),
+    )
 }
 
 /// Renders the table, at most [`width`] wide. Omitted columns are listed below it.
@@ -36,25 +37,45 @@ pub fn render(rows: Builder, layout: Layout<'_>) -> String {
     render_within(rows, layout, width())
 }
 
-fn render_within(mut rows: Builder, layout: Layout<'_>, width: Option<usize>) -> String {
-    let width = width.map_or(usize::MAX, |width| width.max(LEAST_WIDTH));
-    let headings: Vec<String> = rows.clone().build().get_records()[..1]
+fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let mut rows: Vec<Vec<String>> = rows
+        .build()
+        .get_records()
         .iter()
-        .flat_map(|row| row.iter().map(|cell| cell.as_ref().to_owned()))
+        .map(|row| row.iter().map(|cell| cell.as_ref().to_owned()).collect())
         .collect();
-    let mut kept: Vec<usize> = (0..headings.len()).collect();
+    let mut kept: Vec<usize> = (0..rows[0].len()).collect();
     let mut left_out = Vec::new();
+    // Makes the flexible column so narrow that the table fits, at least `FLEXIBLE_WIDTH`.
+    let flexed = |rows: &[Vec<String>], kept: &[usize]| {
+        let mut rows = rows.to_vec();
+        let too_wide = total_width(&rows).saturating_sub(width);
+        if too_wide > 0
+            && let Some(position) = kept.iter().position(|it| layout.flexible == Some(*it))
+        {
+            let cells = rows.iter().map(|row| row[position].as_str());
+            let widest = cells.flat_map(str::lines).map(columns).max().unwrap_or(0);
+            let room = widest.saturating_sub(too_wide).max(FLEXIBLE_WIDTH);
+            for row in &mut rows {
+                row[position] = broken(&row[position], room);
+            }
+        }
+        rows
+    };
     for &column in layout.optional {
-        if rows.clone().build().with(Style::rounded()).total_width() <= width {
+        if total_width(&flexed(&rows, &kept)) <= width {
             break;
         }
         if let Some(position) = kept.iter().position(|&it| it == column) {
-            rows.remove_column(position);
             kept.remove(position);
-            left_out.push(headings[column].clone());
+            left_out.push(rows[0][position].clone());
+            for row in &mut rows {
+                row.remove(position);
+            }
         }
     }
-    let mut table = rows.build();
+    let mut table = Builder::from(flexed(&rows, &kept)).build();
     table.with(Style::rounded());
     for (position, column) in kept.iter().enumerate() {
         if layout.right.contains(column) {
@@ -72,51 +93,68 @@ fn render_within(mut rows: Builder, layout: Layout<'_>, width: Option<usize>) ->
     if !left_out.is_empty() {
         let note = format!("not shown for want of width: {}", left_out.join(", "));
         text.push('\n');
-        text.push_str(&wrapped(&note, width));
+        text.push_str(&console::wrapped(&note, width));
     }
     text
 }
 
-/// Prose that fits [`width`]: longer lines are broken between words, and go on two columns further in.
-pub fn prose(text: &str) -> String {
-    match width() {
-        None => text.to_owned(),
-        Some(width) => prose_within(text, width.max(LEAST_WIDTH)),
-    }
+fn total_width(rows: &[Vec<String>]) -> usize {
+    let mut table = Builder::from(rows.to_vec()).build();
+    table.with(Style::rounded()).total_width()
 }
 
-fn prose_within(text: &str, width: usize) -> String {
-    let lines: Vec<String> = text
-        .split('\n')
-        .map(|line| {
-            if line.chars().count() <= width {
-                return line.to_owned();
-            }
-            let indent: String = line.chars().take_while(|it| *it == ' ').collect();
-            let within = wrapped(line, width.saturating_sub(indent.len() + 2).max(1));
-            let more = format!("\n{indent}  ");
-            format!("{indent}{}", within.replace('\n', &more))
-        })
-        .collect();
-    lines.join("\n")
+fn columns(text: &str) -> usize {
+    text.chars().count()
 }
 
-/// Text in lines of at most so many characters, broken between words.
-fn wrapped(text: &str, width: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("one at least");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
+/// Breaks lines longer than `width`: between words, or in a word that is longer than a line.
+pub fn broken(text: &str, width: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        lines.push(String::new());
+        for word in line.split_whitespace() {
+            let last = lines.last_mut().expect("one at least");
+            if last.is_empty() || columns(last) + 1 + columns(word) <= width {
+                if !last.is_empty() {
+                    last.push(' ');
+                }
+                last.push_str(word);
+            } else {
+                lines.push(word.to_owned());
             }
-            line.push_str(word);
+            while let Some((end, _)) = lines[lines.len() - 1].char_indices().nth(width) {
+                let rest = lines.last_mut().expect("one at least").split_off(end);
+                lines.push(rest);
+            }
         }
     }
     lines.join("\n")
 }
+
+/// Prose that fits [`width`]: longer lines are broken between words, and continued two columns further in.
+pub fn prose(text: &str) -> Cow<'_, str> {
+    match width() {
+        None => Cow::Borrowed(text),
+        Some(width) => console::wrapped(text, width),
+    }
+}
+
+/// A shell command to copy, indented: continued lines end in a backslash.
+pub fn command(line: &str) -> String {
+    let text = format!("  {line}");
+    match width() {
+        None => text,
+        Some(width) => console::wrapped(&text, width - 2).replace('\n', " \\\n"),
+    }
+}
+
+/// Prints a line of text to standard output, wrapped to [`width`].
+macro_rules! say {
+    ($($argument:tt)*) => {
+        ::role_common::outln!("{}", $crate::table::prose(&::std::format!($($argument)*)))
+    };
+}
+pub(crate) use say;
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +176,7 @@ mod tests {
     const LAYOUT: Layout<'_> = Layout {
         right: &[1, 2],
         optional: &[3, 1],
+        flexible: None,
     };
 
     #[test]
@@ -164,16 +203,38 @@ mod tests {
         );
         let text = render_within(rows(), LAYOUT, Some(44));
         assert!(
-            text.contains("want of width: a comment,\nfirst number"),
+            text.contains("want of width: a comment,\n  first number"),
             "{text}"
         );
     }
 
     #[test]
-    fn prose_goes_on_further_in() {
-        assert_eq!(
-            prose_within("  a: one two three\nshort\n\nfour five six", 12),
-            "  a: one\n    two\n    three\nshort\n\nfour five\n  six"
+    fn lines_are_broken_between_words_and_in_long_ones() {
+        assert_eq!(broken("a bc\ndefghij kl m", 4), "a bc\ndefg\nhij\nkl m");
+        assert_eq!(broken("", 4), "");
+    }
+
+    #[test]
+    fn flexible_column_is_wrapped_before_others_are_omitted() {
+        let layout = Layout {
+            flexible: Some(3),
+            optional: &[1],
+            ..LAYOUT
+        };
+        let text = render_within(rows(), layout, Some(80));
+        assert!(
+            text.contains("words that go on") && !text.contains("not shown"),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        let text = render_within(rows(), layout, Some(60));
+        assert!(text.ends_with("want of width: first number"), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 60),
+            "{text}"
         );
     }
 

@@ -164,7 +164,7 @@ fn unusable_option_is_explained() {
         .command(&["demo", "--local-io-region-size", "100", "--workers", "3"])
         .output()
         .expect("the program starts");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         stderr.contains("--local-io-region-size") && stderr.contains("12288"),

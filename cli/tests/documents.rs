@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace")
 }
 
 /// All Markdown files of the root, of `docs/` and of the crates' READMEs.
-fn documents() -> Vec<PathBuf> {
+pub fn documents() -> Vec<PathBuf> {
     let directories = [
         ".",
         "docs/src",
@@ -21,6 +21,8 @@ fn documents() -> Vec<PathBuf> {
         "fuzz",
         "proto",
         "doca",
+        "doca-sys",
+        "volume",
         "wire",
     ];
     let mut found = Vec::new();
@@ -37,7 +39,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// The shell commands of the `console` blocks, with continued lines joined and comments removed.
-fn commands(text: &str) -> Vec<String> {
+pub fn commands(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut is_console = false;
     let mut continued = None::<String>;
@@ -112,32 +114,55 @@ fn every_command_is_accepted() {
     assert!(count >= 25, "{count} commands");
 }
 
+/// The anchors of a document: its headings as mdBook and GitHub write them.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let headings = text.lines().filter_map(|line| {
+        let heading = line.trim_start_matches('#');
+        (heading.len() < line.len()).then(|| heading.trim())
+    });
+    headings.map(|heading| {
+        let words = heading.to_lowercase().replace(' ', "-");
+        words.replace(
+            |it: char| !it.is_alphanumeric() && it != '-' && it != '_',
+            "",
+        )
+    })
+}
+
 #[test]
-fn every_link_has_its_file() {
+fn every_link_has_its_file_and_its_heading() {
     let mut count = 0;
     for document in documents() {
         let text = fs::read_to_string(&document).expect("readable");
         let directory = document.parent().expect("a directory");
         for link in text.split("](").skip(1) {
             let link = link.split(')').next().unwrap_or(link);
-            let path = link.split('#').next().unwrap_or(link);
-            if path.is_empty() || path.contains("://") || path.contains(' ') {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if path.contains("://") || path.contains(' ') {
                 continue;
             }
-            assert!(
-                directory.join(path).exists(),
-                "{}: {link}",
-                document.display()
-            );
+            let target = match path {
+                "" => document.clone(),
+                _ => directory.join(path),
+            };
+            assert!(target.exists(), "{}: {link}", document.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&target).expect("readable");
+                assert!(
+                    headings(&text).any(|heading| heading == anchor),
+                    "{}: {link}",
+                    document.display()
+                );
+            }
             count += 1;
         }
     }
     assert!(count >= 30, "{count} links");
 }
 
-/// A page that is not in the summary is in no book.
+/// A page that is not in the summary is in no book, and an include of mdBook that has no file is an empty page.
 #[test]
-fn every_page_is_in_the_summary() {
+fn every_page_is_in_the_summary_and_has_its_text() {
     let pages = root().join("docs/src");
     let summary = fs::read_to_string(pages.join("SUMMARY.md")).expect("a summary");
     for entry in fs::read_dir(&pages).expect("pages") {
@@ -145,5 +170,10 @@ fn every_page_is_in_the_summary() {
         let name = name.to_str().expect("a name");
         let is_listed = name == "SUMMARY.md" || summary.contains(&format!("({name})"));
         assert!(is_listed, "{name}");
+        let text = fs::read_to_string(pages.join(name)).expect("text");
+        for include in text.split("{{#include ").skip(1) {
+            let path = include.split("}}").next().expect("closed");
+            assert!(pages.join(path).is_file(), "{name}: {path}");
+        }
     }
 }

@@ -56,6 +56,8 @@ fn link_named_like_a_role_runs_that_role() {
             "doca_storage_gga_offload_sbc_generator",
             "--data-p",
         ),
+        ("nbd", "doca_storage_nbd", "--max-connections"),
+        ("vhost-user-blk", "doca_storage_vhost_user_blk", "--queues"),
     ] {
         let link = bench.path(name);
         symlink(program, &link).expect("a link");

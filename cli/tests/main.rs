@@ -27,6 +27,7 @@ mod nbd;
 #[path = "../../frontends/nbd/tests/support/client.rs"]
 mod nbd_client;
 mod output;
+mod printed;
 mod protocol_page;
 mod record_replay;
 mod role_initiator;
@@ -39,6 +40,7 @@ mod second_client;
 mod sessions;
 mod signals;
 mod stopped_peers;
+mod terminal;
 mod tls;
 mod unclean_end;
 mod validation;

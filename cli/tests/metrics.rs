@@ -14,7 +14,7 @@ use serde_json::Value;
 const METRICS: [&str; 2] = ["--metrics", "0"];
 
 /// The address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
-fn endpoint(role: &Process) -> SocketAddr {
+pub fn endpoint(role: &Process) -> SocketAddr {
     said(role, "metrics at http://", 1);
     let stderr = role.stderr();
     let (_, rest) = stderr.split_once("metrics at http://").expect("said");
@@ -47,7 +47,7 @@ fn values(page: &str) -> BTreeMap<String, f64> {
 }
 
 /// Reads until a value is what is expected, and fails when it never is.
-fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) -> f64 {
+pub fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) -> f64 {
     let deadline = soon();
     loop {
         let all = values(&page(address));
@@ -222,4 +222,164 @@ fn metrics_address_in_use_is_an_error() {
         stderr.contains(&format!("--metrics 127.0.0.1:{port}: cannot listen")),
         "{stderr}"
     );
+}
+
+/// A metric in an expression, with its label matchers.
+#[derive(Debug, Default)]
+struct Selector {
+    name: String,
+    matchers: Vec<(String, String)>,
+}
+
+/// The metrics that a PromQL expression reads, and the labels that it groups by.
+fn selectors(expression: &str) -> (Vec<Selector>, Vec<String>) {
+    let is_word = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    let mut rest = expression;
+    while let Some(start) = rest.find(is_word) {
+        rest = &rest[start..];
+        let end = rest.find(|it| !is_word(it)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        let list = |open: char, close: char| -> Option<&str> {
+            let inner = after.trim_start().strip_prefix(open)?;
+            Some(inner.split_once(close).expect("closed").0)
+        };
+        if matches!(word, "by" | "on") {
+            let labels = list('(', ')').expect("labels").split(',');
+            groups.extend(labels.map(|label| label.trim().to_owned()));
+        } else if word.starts_with("doca_storage_") || word.starts_with("process_") {
+            let matchers = list('{', '}').unwrap_or_default();
+            let matchers = matchers.split(',').filter(|it| !it.is_empty());
+            found.push(Selector {
+                name: word.to_owned(),
+                matchers: matchers
+                    .map(|matcher| {
+                        let (label, value) = matcher.split_once('=').expect("a matcher");
+                        let value = value.trim_start_matches('~').trim_matches('"');
+                        (label.to_owned(), value.to_owned())
+                    })
+                    .collect(),
+            });
+            if let Some(inner) = list('{', '}') {
+                rest = &after[after.find(inner).unwrap_or(0) + inner.len()..];
+            }
+        }
+    }
+    (found, groups)
+}
+
+/// Labels that Prometheus adds.
+const ADDED: [&str; 2] = ["instance", "job"];
+
+#[test]
+fn dashboard_and_alerts_name_exported_metrics_and_labels() {
+    // Pages of every kind of role.
+    let set = Set::new("crc32c");
+    let content = set.content(0);
+    set.write(&content);
+    let service = set.service(&[&METRICS[..], &["--sessions", "1"]].concat());
+    let writer = set.writer(&content);
+    let healthy = "doca_storage_redundancy_state{state=\"healthy\"}";
+    value_is(endpoint(&service), healthy, |it| it == 1.0);
+    let mut pages = vec![page(endpoint(&service))];
+    let bench = Bench::new();
+    let blocks = bench.path("blocks");
+    let size = BLOCK_SIZE.to_string();
+    let backing = [
+        "--backing-file",
+        crate::support::text(&blocks),
+        "--block-size",
+        &size,
+        "--block-count",
+        "64",
+    ];
+    let (target, port) = bench.target(&[&METRICS[..], &backing].concat());
+    let forwards = bench.service(port, &METRICS);
+    let endless = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
+    let initiator = bench.initiator("read_throughput_test", &endless);
+    let latencies = "doca_storage_latency_seconds_count";
+    value_is(endpoint(&initiator), latencies, |it| it > 0.0);
+    pages.extend([&target, &forwards, &initiator].map(|role| page(endpoint(role))));
+    interrupted(initiator);
+    for role in [forwards, target] {
+        document(role);
+    }
+    interrupted(writer);
+    redundancy(service);
+    let samples: Vec<&str> = pages
+        .iter()
+        .flat_map(|page| page.lines())
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    let of = |name: &str| {
+        let is_of = |line: &&&str| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+        };
+        samples.iter().filter(is_of).copied().collect::<Vec<_>>()
+    };
+
+    let monitoring = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/monitoring");
+    let read = |name: &str| std::fs::read_to_string(format!("{monitoring}/{name}")).expect(name);
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).expect("JSON");
+    let mut expressions = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().expect("targets") {
+            let text = |name: &str| target[name].as_str().expect(name).to_owned();
+            // The legend's {{label}} is another label that the result must have.
+            let labels = text("legendFormat");
+            let legend: Vec<String> = labels
+                .split("{{")
+                .skip(1)
+                .map(|rest| rest.split("}}").next().expect("closed").to_owned())
+                .collect();
+            expressions.push((text("expr"), legend));
+        }
+    }
+    let alerts = read("alerts.yml").replace(">-\n", "");
+    let rules = alerts.split("expr:").skip(1);
+    let rules = rules.map(|rule| {
+        let end = ["\n        for:", "\n        labels:"];
+        let end = end.iter().filter_map(|key| rule.find(key)).min();
+        (rule[..end.expect("more keys")].to_owned(), Vec::new())
+    });
+    expressions.extend(rules);
+    assert!(expressions.len() > 20, "{expressions:?}");
+
+    let mut count = 0;
+    for (expression, legend) in &expressions {
+        let (selectors, mut labels) = selectors(expression);
+        labels.extend_from_slice(legend);
+        for Selector { name, matchers } in &selectors {
+            count += 1;
+            let exported = of(name);
+            assert!(!exported.is_empty(), "{expression}: no role exports {name}");
+            for (label, value) in matchers {
+                let part = match value.starts_with('$') {
+                    true => format!("{label}=\""),
+                    false => format!("{label}=\"{value}\""),
+                };
+                assert!(
+                    ADDED.contains(&label.as_str()) || exported.iter().any(|it| it.contains(&part)),
+                    "{expression}: {name} never has {part}: {exported:#?}"
+                );
+            }
+            for label in labels
+                .iter()
+                .filter(|label| !ADDED.contains(&label.as_str()))
+            {
+                let part = format!("{label}=\"");
+                assert!(
+                    exported.iter().any(|it| it.contains(&part)),
+                    "{expression}: {name} has no label {label}: {exported:#?}"
+                );
+            }
+        }
+        assert!(
+            !selectors.is_empty() || expression.contains("up{"),
+            "{expression}"
+        );
+    }
+    assert!(count > 20, "{count} metrics");
 }

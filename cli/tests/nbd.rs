@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{Client, EINVAL, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
 use crate::support::{Bench, PATIENCE, complaint, failure, soon, text};
 use deployment::process::{Process, Signal};
@@ -224,6 +225,38 @@ fn nbdcopy_copies_both_ways() {
 }
 
 #[test]
+fn clients_ios_are_counted_by_the_metrics() {
+    let bench = Bench::new();
+    let (target, port) = zero_copy_target(&bench);
+    let service = bench.service(port, &FOREVER);
+    let (server, socket) = serve(&bench, &["--metrics", "0"]);
+    let address = endpoint(&server);
+    let mut client = Client::transmitting(&socket, false);
+    for block in 0..8 {
+        assert_eq!(client.write(block * 4096, &pattern(4096, block)), 0);
+    }
+    for block in 0..3 {
+        let read = client.read_simple(block * 4096, 4096);
+        assert_eq!(read, Ok(pattern(4096, block)));
+    }
+    for (kind, count) in [("write", 8.0), ("read", 3.0)] {
+        let name = |metric: &str| format!("doca_storage_{metric}_total{{kind=\"{kind}\"}}");
+        value_is(address, &name("operations"), |it| it == count);
+        value_is(address, &name("bytes"), |it| it == count * 4096.0);
+    }
+    value_is(address, "doca_storage_in_flight", |it| it == 0.0);
+    value_is(
+        address,
+        "doca_storage_errors_total{kind=\"failed\"}",
+        |it| it == 0.0,
+    );
+    drop(client);
+    stop(server);
+    stop(service);
+    stop(target);
+}
+
+#[test]
 fn impossible_configurations_are_refused() {
     let bench = Bench::new();
     let base = [
@@ -240,8 +273,8 @@ fn impossible_configurations_are_refused() {
     let socket = text(&socket);
     let cases: [(&[&str], i32, &str); 6] = [
         (&[], 2, "--socket"),
-        (&["--listen", "0.0.0.0:0"], 1, "--insecure"),
-        (&["--listen", "nowhere"], 1, "NAME:PORT"),
+        (&["--listen", "0.0.0.0:0"], 2, "--insecure"),
+        (&["--listen", "nowhere"], 2, "<host>:<port>"),
         (&["--socket", text(&file)], 1, "found a file"),
         (
             &[

@@ -9,33 +9,42 @@
 //! returns its entries: worker code is a loop over [`Event`]s. Where every nanosecond counts, [`Pe::progress_each`]
 //! passes completions to a closure without a queue.
 //!
-//! ```no_run
-//! use doca::{Access, BufInventory, ComchClient, Device, Event, MemoryRegion, Mmap, Pe};
+//! ```
+//! use doca::{Access, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe};
 //!
-//! # fn main() -> doca::Result<()> {
-//! let device = Device::open("0000:3b:00.0")?;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open("0000:03:00.0")?;
+//! let memory = MemoryRegion::new(4096)?;
+//! let mmap = Mmap::register(&device, memory.clone(), Access::LOCAL_READ_WRITE)?;
+//! memory.write(0, b"hello")?;
+//!
 //! let pe = Pe::new()?;
-//! let client = ComchClient::start(&pe, &device, "storage")?;
+//! let dma = Dma::start(&pe, &device, 1)?;
+//! let bufs = BufInventory::new(2)?;
+//! let source = bufs.buf_with_data(&mmap, 0, 5)?;
+//! let destination = bufs.buf(&mmap, 2048, 5)?;
+//! let copy = dma.copy_task(&source, &destination, 7)?;
+//! copy.submit()?;
 //! loop {
-//!     match pe.poll() {
-//!         Some(Event::Comch(doca::ComchEvent::Connected(_))) => client.send(b"hello")?,
-//!         Some(Event::Comch(doca::ComchEvent::Message { bytes, .. })) => {
-//!             println!("the server says {bytes:?}");
-//!             break;
-//!         }
-//!         Some(_) | None => {}
+//!     if let Some(Event::Task(completion)) = pe.poll() {
+//!         assert_eq!((completion.token, completion.result), (7, Ok(())));
+//!         break;
 //!     }
 //! }
-//! client.stop()?;
+//! let mut copied = [0; 5];
+//! memory.read(2048, &mut copied)?;
+//! assert_eq!(&copied, b"hello");
+//! # drop(copy);
+//! dma.stop()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Examples
 //!
-//! Programs that run as pairs of processes are in `doca/examples/`: Comch's control path and fast path, RDMA messages,
-//! reads and writes, atomics, and sync events. For example, `cargo run -p doca --example rdma_atomics -- server 18515`
-//! runs one side of a pair.
+//! `examples/` has programs that end by themselves, `dma_copy`, `compress` and `erasure_coding`, and programs that run
+//! as pairs of processes: Comch's control path and fast path, RDMA messages, reads and writes, atomics, and sync events.
+//! For example, `cargo run -p doca --example rdma_atomics -- server 18515` runs one side of a pair.
 //!
 //! # Ownership
 //!

@@ -1,4 +1,4 @@
-//! The examples, as pairs of processes.
+//! The examples, as processes.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
@@ -150,6 +150,41 @@ fn rdma_sync_event() {
         "the client has set the event to 100\nthe client has added to it\n",
         "the server has set the event to 200\nit was 200\n",
     );
+}
+
+/// Examples of one process that ends by itself.
+#[test]
+fn accelerators() {
+    for (name, says) in [
+        (
+            "dma_copy",
+            "fetched \"from the host\"\nstored \"from the DPU\"\n",
+        ),
+        (
+            "erasure_coding",
+            "computed 1024 bytes of redundancy\nrecovered block 1\n",
+        ),
+    ] {
+        assert_eq!(alone(name), says);
+    }
+    let said = alone("compress");
+    let deflated = said
+        .strip_prefix("4096 bytes are ")
+        .and_then(|rest| rest.strip_suffix(" deflated\n4096 bytes inflated are the original\n"))
+        .and_then(|number| number.parse::<u32>().ok());
+    assert!(deflated.is_some_and(|bytes| bytes < 1000), "{said}");
+}
+
+/// Runs an example without arguments; what it has printed.
+#[track_caller]
+fn alone(name: &str) -> String {
+    let directory = private_directory();
+    let mut example = start(name, &[], directory.path());
+    let mut output = example.stdout.take().unwrap();
+    finish(example, name);
+    let mut text = String::new();
+    output.read_to_string(&mut text).unwrap();
+    text
 }
 
 #[test]

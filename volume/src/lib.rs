@@ -61,6 +61,7 @@ pub mod driver;
 pub mod endpoint;
 mod engine;
 mod io;
+mod metered;
 mod queue;
 mod range_lock;
 pub mod requests;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, MemoryRegion};
 use role_common::Failure;
+use role_common::metrics::WorkerMetrics;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use wire::release::{Release, Release3_1, Release3_2};
 
@@ -16,6 +17,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::endpoint::Polled;
 use crate::engine::{Engine, Submission};
 use crate::io::{Completion, Io, IoError};
+use crate::metered::Metered;
 use crate::seat::{Command, Link, Progress, Seat, Shared};
 
 /// Most completions of tasks that one [`Queue::poll`] takes.
@@ -60,6 +62,8 @@ pub struct Queue {
     answers: u32,
     /// Readable when the progress engine, or the seat's bell, is.
     epoll: OwnedFd,
+    /// With metrics.
+    metered: Option<Metered>,
 }
 
 /// Parts of a queue.
@@ -99,7 +103,14 @@ impl Queue {
             polls: 0,
             answers: 0,
             epoll,
+            metered: None,
         })
+    }
+
+    /// Has the queue publish its counts for the metrics of its program: I/Os and their bytes, failures, I/Os in flight. Writes of zeros and
+    /// discarded ranges count as writes. Nothing may be in flight.
+    pub fn publish_to(&mut self, metrics: Arc<WorkerMetrics>) {
+        self.metered = Some(Metered::new(metrics, self.buffers.len()));
     }
 
     /// This queue with calls that wait for their I/Os. Nothing may be in flight: the completions would be taken for those of the calls.
@@ -151,6 +162,9 @@ impl Queue {
             return Err(io);
         };
         self.buffers[slot] = io.buffer;
+        if let Some(metered) = &mut self.metered {
+            metered.started(slot, io.operation, io.len);
+        }
         if let Some(error) = self.refuses {
             self.engine.fail_all(error);
         }
@@ -167,7 +181,11 @@ impl Queue {
         if self.engine.has_waiting() && self.engine.retry_locks() {
             self.send();
         }
-        if self.progress() {
+        let has_progressed = self.progress();
+        if let Some(metered) = &mut self.metered {
+            metered.polled(has_progressed);
+        }
+        if has_progressed {
             self.idle = 0;
             self.send();
         } else {
@@ -201,6 +219,9 @@ impl Queue {
         let mut count = 0;
         while let Some(io) = self.engine.poll_done() {
             count += 1;
+            if let Some(metered) = &mut self.metered {
+                metered.completed(io.slot, &io.result);
+            }
             done(Completion {
                 tag: io.tag,
                 result: io.result,
@@ -234,6 +255,9 @@ impl Queue {
             }
         }
         self.idle = 0;
+        if let Some(metered) = &mut self.metered {
+            metered.publish();
+        }
         self.publish(true);
         true
     }

@@ -25,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
+use crate::failure::{self, Result, implementation, usage};
 use page_file::PageFile;
 
 const HELP: &str = "\
@@ -93,24 +94,20 @@ pub struct Options {
     json: bool,
 }
 
-type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
-
 /// Measures.
 pub fn run(options: &Options) -> ExitCode {
-    options.run().unwrap_or_else(|error| {
-        errln!("doca-storage bench: error: {error}");
-        ExitCode::FAILURE
-    })
+    options
+        .run()
+        .unwrap_or_else(|error| failure::conclude("bench", &*error))
 }
 
 impl Options {
     fn run(&self) -> Result<ExitCode> {
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(format!(
+            return Err(usage(format!(
                 "--seconds {}: expected more than 0 and at most 3600",
                 self.seconds
-            )
-            .into());
+            )));
         }
         // Everything that can be wrong with files is said before an hour of measurements, and not after it.
         let report = self.report.as_deref().map(PageFile::at).transpose()?;
@@ -209,7 +206,7 @@ impl Options {
             None => None,
         };
         let ours = match &self.ours {
-            Some(text) => Implementation::parse(text)?,
+            Some(text) => implementation(text)?,
             None => {
                 let directory = program.parent().ok_or("this program is in no directory")?;
                 Implementation::in_directory("rust", directory)?
@@ -218,7 +215,7 @@ impl Options {
         let mut cpp = None;
         for with in &self.compare {
             if with.as_str() != "nbd" {
-                cpp = Some(Implementation::parse(with)?.with_library_path(library_path.clone()));
+                cpp = Some(implementation(with)?.with_library_path(library_path.clone()));
             }
         }
         let ours = ours
@@ -300,11 +297,10 @@ impl Options {
                 .any(|subject| is(subject) && matches!(subject, Subject::FirstIos { .. }));
             subjects.retain(|subject| is(subject) || after_pause && *subject == Subject::WakeUp);
             if subjects.is_empty() {
-                return Err(format!(
+                return Err(usage(format!(
                     "--only: expected a part of one of\n  {}",
                     names.join("\n  ")
-                )
-                .into());
+                )));
             }
         }
         Ok(subjects)
@@ -315,7 +311,7 @@ impl Options {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template(
-            "{spinner} {pos}/{len} {elapsed}, about {eta} left: {msg}",
+            "{spinner} {pos}/{len} {elapsed}, about {eta} left: {wide_msg}",
         )
         .expect("a template of known keys");
         let bar = ProgressBar::new(runs as u64).with_style(style);

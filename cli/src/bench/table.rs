@@ -10,7 +10,7 @@ use crate::table::{self, Layout};
 
 pub(super) fn print(results: &Results) {
     let machine = &results.machine;
-    outln!(
+    table::say!(
         "{}, {} CPUs, Linux {}, load {:.1} before; medians of {}; software DOCA, no BlueField involved",
         machine.cpu,
         machine.cpus,
@@ -29,10 +29,10 @@ pub(super) fn print(results: &Results) {
         print_bars(&results.bars);
     }
     for reason in &results.left_out {
-        outln!("left out: {reason}");
+        table::say!("left out: {reason}");
     }
     for measurement in results.measurements.iter().filter(|one| one.crashes > 0) {
-        outln!(
+        table::say!(
             "{}: {} sessions began again, because a C++ program crashed",
             measurement.series.name,
             measurement.crashes
@@ -40,26 +40,26 @@ pub(super) fn print(results: &Results) {
     }
     for measurement in &results.measurements {
         if let Some(failure) = &measurement.failure {
-            outln!("FAIL {}: {failure}", measurement.series.name);
+            table::say!("FAIL {}: {failure}", measurement.series.name);
         }
     }
     if let Some(comparison) = &results.comparison {
         print_changes(comparison);
     }
     if results.interrupted {
-        outln!(
+        table::say!(
             "INTERRUPTED after {} of {} rounds",
             results.rounds_completed,
             results.rounds
         );
     }
     if results.verdict == Verdict::Void {
-        outln!(
+        table::say!(
             "VOID: the bare ring was too slow, so the machine did something else: run it again when nothing else runs"
         );
     }
     let [holding, missed, unknown] = results.counts();
-    outln!("{holding} bars hold, {missed} do not, {unknown} were not measured");
+    table::say!("{holding} bars hold, {missed} do not, {unknown} were not measured");
 }
 
 fn print_changes(comparison: &Comparison) {
@@ -101,10 +101,11 @@ fn print_changes(comparison: &Comparison) {
     let layout = Layout {
         right: &[2, 3, 4, 5],
         optional: &[2, 3],
+        flexible: Some(0),
     };
     outln!("{}", table::render(table, layout));
     for difference in &comparison.differences {
-        outln!("the baseline is of another machine: {difference}");
+        table::say!("the baseline is of another machine: {difference}");
     }
 }
 
@@ -154,6 +155,7 @@ fn print_measurements(measurements: &[Measurement]) {
     let layout = Layout {
         right: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
         optional: &[10, 9, 8, 7, 2, 3, 6],
+        flexible: Some(0),
     };
     outln!("{}", table::render(table, layout));
 }
@@ -183,6 +185,7 @@ fn print_bars(bars: &[Bar]) {
     let layout = Layout {
         right: &[1, 2],
         optional: &[4],
+        flexible: Some(0),
     };
     outln!("{}", table::render(table, layout));
 }

@@ -192,7 +192,7 @@ impl Hammer {
         if self.report.json || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
             .expect("a template of known keys");
         let progress = ProgressBar::new_spinner().with_style(style);
         progress.enable_steady_tick(Duration::from_millis(200));
@@ -254,28 +254,26 @@ fn print(totals: &Totals, again: &str) {
     let layout = table::Layout {
         right: &[],
         optional: &[7, 8, 9, 10, 6],
+        flexible: None,
     };
     outln!("{}", table::render(table, layout));
     let torn = totals.blocks.torn;
     if torn > 0 {
         let note = "blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged";
-        outln!("{}", table::prose(&format!("{torn} {note}")));
+        table::say!("{torn} {note}");
     }
-    outln!(
-        "{}",
-        table::prose(
-            "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
-        )
+    table::say!(
+        "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
     );
     if let Some(failed) = &totals.failed {
-        outln!("\n{}\n  {}", failed.round, failed.what);
-        outln!(
+        table::say!("\n{}\n  {}", failed.round, failed.what);
+        table::say!(
             "  logs, blocks and evidence: {}",
             failed.directory.display()
         );
     }
-    outln!("{}", verdict(totals));
-    outln!("again: {again}");
+    table::say!("{}", verdict(totals));
+    outln!("again:\n{}", table::command(again));
 }
 
 fn record(layout: &str, row: &Row) -> Vec<String> {

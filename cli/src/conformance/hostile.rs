@@ -9,7 +9,6 @@ use ::deployment::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::flags::duration;
-use role_common::outln;
 use role_common::shutdown::Shutdown;
 
 use crate::table;
@@ -123,7 +122,7 @@ impl Hostile {
                     cost.descriptors,
                     cost.lines
                 );
-                outln!("{}", table::prose(&line));
+                table::say!("{line}");
             }
             return Ok(ExitCode::SUCCESS);
         }

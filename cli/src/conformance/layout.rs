@@ -69,7 +69,7 @@ impl Layout {
             if self.print {
                 vectors.iter().for_each(print);
             }
-            outln!("{}", summary(&rows));
+            table::say!("{}", summary(&rows));
         }
         Ok(exit_code(report.is_success()))
     }
@@ -138,8 +138,7 @@ fn report(rows: &[Row<'_>]) -> Report {
 }
 
 fn print(vector: &Vector) {
-    let heading = format!("{}: {}", vector.name, vector.meaning);
-    outln!("{}", table::prose(&heading));
+    table::say!("{}: {}", vector.name, vector.meaning);
     let mut table = Builder::new();
     table.push_record(["offset", "width", "bytes", "field", "value", "meaning"]);
     for field in &vector.fields {
@@ -165,6 +164,7 @@ fn print(vector: &Vector) {
     let layout = table::Layout {
         right: &[],
         optional: &[5],
+        flexible: Some(5),
     };
     outln!("{}\n", table::render(table, layout));
 }

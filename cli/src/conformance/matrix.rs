@@ -18,6 +18,7 @@ use tabled::builder::Builder;
 
 use super::report::ReportOptions;
 use super::{LayoutChoice, Result, WEEK, seconds, try_all, usage};
+use crate::failure::implementation;
 use crate::table;
 
 const HELP: &str = "\
@@ -136,8 +137,8 @@ impl Matrix {
         } else {
             self.implementations
                 .iter()
-                .map(|text| Implementation::parse(text))
-                .collect::<Result<_, _>>()?
+                .map(|text| implementation(text))
+                .collect::<Result<_>>()?
         };
         let mut members: Vec<Member> = Vec::new();
         let library_path = self
@@ -170,7 +171,7 @@ impl Matrix {
                 .find(|strategy| strategy.name() == name)
                 .ok_or_else(|| {
                     let names = Strategy::ALL.map(Strategy::name).join(", ");
-                    format!("--strategy {name}: expected one of {names}")
+                    usage(format!("--strategy {name}: expected one of {names}"))
                 })?;
             checks.push(Check::Strategy(strategy));
         }
@@ -198,9 +199,9 @@ impl Matrix {
                 checks.retain(|check| *check != Check::IoPastEnd);
             }
         } else if self.hosts > 1 && checks.contains(&Check::IoPastEnd) {
-            return Err(
-                "--only io_past_end: expected --hosts 1, as its relay runs on this machine".into(),
-            );
+            return Err(usage(
+                "--only io_past_end: expected --hosts 1, as its relay runs on this machine",
+            ));
         }
         if mixes.is_empty() {
             return Err(
@@ -285,6 +286,7 @@ impl<'a> Table<'a> {
         let layout = table::Layout {
             right: &[],
             optional: &[columns - 1, columns - 2],
+            flexible: None,
         };
         writeln!(f, "{}", table::render(table, layout))
     }
@@ -321,7 +323,7 @@ impl fmt::Display for Table<'_> {
                 self.implementations.join(", ")
             )?;
         }
-        f.write_str(&table::prose(LEGEND))
+        f.write_str(LEGEND)
     }
 }
 

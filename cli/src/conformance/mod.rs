@@ -15,14 +15,12 @@ mod samples;
 mod show;
 mod simulate;
 
-use std::fmt;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::{Args, Subcommand, ValueEnum};
-use role_common::console::EXIT_USAGE;
-use role_common::{errln, flags};
+use role_common::flags;
 
 use faults::Faults;
 use faulty_target::FaultyTarget;
@@ -39,6 +37,8 @@ use role_common::shutdown::Shutdown;
 use samples::Samples;
 use show::Show;
 use simulate::Simulate;
+
+use crate::failure::{self, Result, usage};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,14 +131,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Show(show) => show.run(),
     };
-    result.unwrap_or_else(|error| {
-        errln!("doca-storage conformance: error: {error}");
-        if error.is::<UsageError>() {
-            ExitCode::from(EXIT_USAGE)
-        } else {
-            ExitCode::FAILURE
-        }
-    })
+    result.unwrap_or_else(|error| failure::conclude("conformance", &*error))
 }
 
 fn exit_code(is_success: bool) -> ExitCode {
@@ -147,22 +140,6 @@ fn exit_code(is_success: bool) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// Flags that say nothing that can be done: the text says what was expected.
-#[derive(Debug)]
-struct UsageError(String);
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-fn usage(message: impl Into<String>) -> Box<dyn std::error::Error> {
-    Box::new(UsageError(message.into()))
 }
 
 /// Reads a time as roles do; whole seconds within these limits, fractions rounded up.
@@ -184,8 +161,6 @@ fn seconds(
 
 /// Most seconds that a time may be where nothing else limits it: a week.
 const WEEK: u64 = 7 * 24 * 3600;
-
-type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// Runs all cases, `jobs` at a time, with a progress bar, and returns the results in the order of the cases. `run` gets the index of a
 /// case, the case, and a function that returns `true` once a shutdown was requested.

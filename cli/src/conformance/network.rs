@@ -126,7 +126,7 @@ impl NetworkOptions {
         if self.report.json || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
             .expect("a template of known keys");
         let bar = ProgressBar::new_spinner().with_style(style);
         bar.enable_steady_tick(Duration::from_millis(100));

@@ -243,10 +243,9 @@ impl Replay {
         ] {
             if count != 0 && count != channels.len() {
                 let channels = channels.len();
-                return Err(format!(
+                return Err(usage(format!(
                     "expected {flag} for each of {channels} channels, got {count}"
-                )
-                .into());
+                )));
             }
         }
         let mut parts = Vec::new();

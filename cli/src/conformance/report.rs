@@ -60,9 +60,9 @@ impl ReportOptions {
         if self.json {
             outln!("{}", serde_json::to_string_pretty(document)?);
         } else {
-            outln!("{table}");
+            table::say!("{table}");
             print_failures(report);
-            outln!("{report}");
+            table::say!("{report}");
         }
         Ok(exit_code(report.is_success()))
     }
@@ -83,7 +83,7 @@ pub(super) fn progress(checks: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         progress.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let style = ProgressStyle::with_template("{pos}/{len} {elapsed} {msg}")
+    let style = ProgressStyle::with_template("{pos}/{len} {elapsed} {wide_msg}")
         .expect("a template of known keys");
     progress.set_style(style);
     progress
@@ -104,6 +104,7 @@ fn table_of(report: &Report) -> String {
     let layout = Layout {
         right: &[],
         optional: &[4, 0],
+        flexible: None,
     };
     table::render(table, layout)
 }
@@ -112,17 +113,18 @@ fn table_of(report: &Report) -> String {
 fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
-        let text = format!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
-        outln!("{}", table::prose(&text));
+        table::say!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
         if !case.meaning.is_empty() {
-            outln!("{}", table::prose(&format!("  checks: {}", case.meaning)));
+            table::say!("  checks: {}", case.meaning);
         }
         let lines: Vec<&str> = case.output.iter().flat_map(|text| text.lines()).collect();
         let hidden = lines.len().saturating_sub(SHOWN_LINES);
         if hidden > 0 {
             outln!("  ({hidden} lines before these)");
         }
-        lines[hidden..].iter().for_each(|line| outln!("  {line}"));
+        lines[hidden..]
+            .iter()
+            .for_each(|line| table::say!("  {line}"));
     }
 }
 

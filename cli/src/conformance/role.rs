@@ -12,7 +12,6 @@ use ::deployment::implementation::{self, Implementation};
 use ::deployment::sandbox::entries;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
-use role_common::outln;
 use role_common::shutdown::Shutdown;
 use rustix::process::{Pid, Signal, kill_process};
 use wire::release::Release;
@@ -114,7 +113,7 @@ impl RoleOptions {
         if self.list {
             for check in &checks {
                 let line = format!("{}: {}", check.name, check.meaning);
-                outln!("{}", table::prose(&line));
+                table::say!("{line}");
             }
             return Ok(ExitCode::SUCCESS);
         }

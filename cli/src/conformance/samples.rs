@@ -82,7 +82,7 @@ impl Samples {
         if self.report.json {
             outln!("{}", report.to_json()?);
         } else {
-            outln!("{report}");
+            table::say!("{report}");
         }
         Ok(exit_code(report.not_passed() == 0))
     }
@@ -120,7 +120,7 @@ impl Samples {
         if self.report.json {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{spinner} {pos}/{len} {msg} {elapsed}")
+        let style = ProgressStyle::with_template("{spinner} {pos}/{len} {elapsed} {wide_msg}")
             .expect("the template is valid");
         let bar = ProgressBar::new(count as u64).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -268,6 +268,7 @@ impl fmt::Display for Report {
         let layout = Layout {
             right: &[2],
             optional: &[],
+            flexible: Some(3),
         };
         writeln!(f, "{}", table::render(table, layout))?;
         for row in self.runs.iter().filter(|row| row.result == Outcome::Fail) {

@@ -184,7 +184,13 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
             content,
         ]);
     }
-    let _ = writeln!(text, "{}", table::render(table, Layout::default()));
+    let layout = Layout {
+        right: &[],
+        // Times, places and ids; what stays is who says what to whom.
+        optional: &[4, 5, 8, 1, 7, 2],
+        flexible: Some(9),
+    };
+    let _ = writeln!(text, "{}", table::render(table, layout));
     text
 }
 

@@ -16,6 +16,8 @@ use role_common::shutdown::Shutdown;
 use role_gga_offload::simulation::{self, Totals, Violation};
 use serde::Serialize;
 
+use crate::table;
+
 use super::Result;
 
 const HELP: &str = "\
@@ -147,7 +149,7 @@ impl Simulate {
         if self.json || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
             .expect("a template of known keys");
         ProgressBar::new_spinner().with_style(style)
     }
@@ -155,7 +157,7 @@ impl Simulate {
 
 fn print(report: &Report) {
     if let Some(violation) = &report.violation {
-        outln!("{violation}");
+        table::say!("{violation}");
     }
     let Totals {
         sessions,
@@ -163,7 +165,7 @@ fn print(report: &Report) {
         faults,
         lost,
     } = report.totals;
-    outln!(
+    table::say!(
         "{} runs from seed {} on, in {:.1} s",
         report.runs,
         report.first_seed,
@@ -175,6 +177,6 @@ fn print(report: &Report) {
     outln!("  blocks that two faults at once have cost, as I/O errors  {lost}");
     match &report.violation {
         None => outln!("no violation"),
-        Some(violation) => outln!("1 violation; run it again with --seed {}", violation.seed),
+        Some(violation) => table::say!("1 violation; run it again with --seed {}", violation.seed),
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use ::deployment::network::Network;
 use indicatif::{ProgressBar, ProgressStyle};
+use role_common::console::EXIT_USAGE;
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
 
@@ -52,14 +53,17 @@ impl Error {
     }
 }
 
-/// Runs the demo. Exit status 0 for PASS, 1 for FAIL and errors.
+/// Runs the demo. Exit status 0 for PASS, 1 for FAIL and errors, 2 for wrong usage.
 pub fn run(options: &Options) -> ExitCode {
     match try_run(options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             errln!("doca-storage demo: error: {error}");
-            ExitCode::FAILURE
+            match error {
+                Error::Options(_) => ExitCode::from(EXIT_USAGE),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -91,9 +95,9 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     let deployment = Deployment::new(&plan, &content, directory.path(), network, shutdown)?;
 
     if !options.json {
-        outln!("{}", table::prose(&plan.describe(&content)));
+        table::say!("{}", plan.describe(&content));
         if let Some(machines) = deployment.describe_machines() {
-            outln!("{}", table::prose(&machines));
+            table::say!("{machines}");
         }
     }
     let mut report = Report::default();
@@ -129,7 +133,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     if options.json {
         outln!("{}", report.to_json());
     } else {
-        outln!("{report}");
+        table::say!("{report}");
     }
     // A volume only: no session is kept; the options were checked.
     if let (true, Some(first)) = (options.keep && passed, plan.runs().first()) {
@@ -143,8 +147,8 @@ fn progress_line(options: &Options, title: &str) -> ProgressBar {
     if options.json {
         return ProgressBar::hidden();
     }
-    let style =
-        ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is valid");
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
+        .expect("the template is valid");
     let bar = ProgressBar::new_spinner()
         .with_style(style)
         .with_message(title.to_owned());

@@ -215,6 +215,7 @@ impl fmt::Display for Report {
         let layout = Layout {
             right: &[2, 3, 4, 5, 6, 7],
             optional: &[7, 6, 8, 4, 2],
+            flexible: None,
         };
         writeln!(f, "{}", table::render(table, layout))?;
         for row in &self.sessions {

@@ -157,13 +157,15 @@ impl Role {
         }
     }
 
-    /// Short name of the program: `target`, `zero-copy`, `gga-offload`, `initiator`.
+    /// Short name of the program, as of its subcommand.
     pub(super) fn short_name(&self) -> &str {
         match self.role.as_str() {
             "doca_storage_target_rdma" => "target",
             "doca_storage_comch_to_rdma_zero_copy" => "zero-copy",
             "doca_storage_comch_to_rdma_gga_offload" => "gga-offload",
             "doca_storage_initiator_comch" => "initiator",
+            "doca_storage_nbd" => "nbd",
+            "doca_storage_vhost_user_blk" => "vhost-user-blk",
             other => other,
         }
     }

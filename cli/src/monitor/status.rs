@@ -57,6 +57,7 @@ fn document(observed: &[Observed]) -> Value {
 const LAYOUT: Layout<'_> = Layout {
     right: &[2, 3, 4, 5, 6, 7, 8, 10],
     optional: &[8, 7, 10, 6, 3],
+    flexible: Some(9),
 };
 
 fn table(observed: &[Observed]) -> String {

@@ -1,6 +1,7 @@
 //! `doca-storage top`: live display of roles.
 
 use std::io::IsTerminal as _;
+use std::iter;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,10 @@ use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
-use role_common::errln;
 use role_common::shutdown::Shutdown;
+use role_common::{console, errln};
+
+use crate::table::broken;
 
 use super::samples::Role;
 use super::{Endpoint, Observed, bytes, count, endpoint, observe, time};
@@ -81,12 +84,13 @@ fn show(
 ) -> std::io::Result<()> {
     let mut view = View::new(&options.roles);
     let mut next = Instant::now();
+    let is_coloured = console::is_coloured(&std::io::stdout());
     while !shutdown.is_requested() {
         if Instant::now() >= next {
             next = Instant::now() + options.interval;
             view.update(observe(&options.roles), Instant::now());
         }
-        terminal.draw(|frame| view.draw(frame, is_coloured()))?;
+        terminal.draw(|frame| view.draw(frame, is_coloured))?;
         let left = next.saturating_duration_since(Instant::now());
         if event::poll(left.min(KEY_POLL))?
             && let Event::Key(key) = event::read()?
@@ -100,11 +104,6 @@ fn show(
         }
     }
     Ok(())
-}
-
-/// See <https://no-color.org>.
-fn is_coloured() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
 /// State of the screen.
@@ -198,14 +197,17 @@ impl View {
             self.roles.len()
         );
         frame.render_widget(Line::from(text).bold(), title);
-        let columns = columns(body.width);
+        let endpoints = self.roles.iter().map(|shown| shown.endpoint.len()).max();
+        let endpoint = endpoints.map_or(0, |longest| longest.clamp(8, LONGEST_ENDPOINT));
+        let (columns, widths) = columns(body.width, endpoint as u16);
         let header = Row::new(columns.iter().map(|column| column.name)).bold();
         let rows = self.roles.iter().map(|shown| {
-            let row = Row::new(
-                columns
-                    .iter()
-                    .map(|column| Cell::from((column.text)(shown))),
-            );
+            // Numbers fit; an endpoint or a state may take several lines.
+            let cells: Vec<String> = iter::zip(&columns, &widths)
+                .map(|(column, width)| broken(&(column.text)(shown), usize::from(*width)))
+                .collect();
+            let lines = cells.iter().map(|cell| cell.lines().count()).max();
+            let row = Row::new(cells.into_iter().map(Cell::from)).height(lines.unwrap_or(1) as u16);
             match shown.urgency() {
                 Urgency::None => row,
                 Urgency::Warning if is_coloured => row.style(Style::new().fg(Color::Yellow)),
@@ -213,10 +215,7 @@ impl View {
                 Urgency::Warning | Urgency::Error => row.bold(),
             }
         });
-        let widths = columns.iter().map(|column| match column.width {
-            0 => Constraint::Min(10),
-            width => Constraint::Length(width),
-        });
+        let widths = widths.iter().map(|width| Constraint::Length(*width));
         frame.render_widget(
             Table::new(rows, widths).header(header).column_spacing(1),
             body,
@@ -255,11 +254,21 @@ impl Shown {
     }
 }
 
+/// Width of a column.
+#[derive(Debug, Clone, Copy)]
+enum Width {
+    /// Of the longest endpoint.
+    Endpoint,
+    /// So many columns of the terminal.
+    Fixed(u16),
+    /// The remaining ones, at least [`STATE_WIDTH`].
+    Rest,
+}
+
 /// A column of the display.
 struct Column {
     name: &'static str,
-    /// Width; 0 for the remaining space.
-    width: u16,
+    width: Width,
     /// Columns with lower numbers are shown first.
     rank: u8,
     text: fn(&Shown) -> String,
@@ -268,61 +277,61 @@ struct Column {
 const COLUMNS: [Column; 10] = [
     Column {
         name: "endpoint",
-        width: 16,
+        width: Width::Endpoint,
         rank: 0,
         text: |shown| shown.endpoint.clone(),
     },
     Column {
         name: "role",
-        width: 11,
+        width: Width::Fixed(14),
         rank: 0,
         text: |shown| shown.of(|role| role.short_name().to_owned()),
     },
     Column {
         name: "I/O/s",
-        width: 8,
+        width: Width::Fixed(8),
         rank: 0,
         text: |shown| shown.rate(|rates| rates.operations, count),
     },
     Column {
         name: "bytes/s",
-        width: 9,
+        width: Width::Fixed(9),
         rank: 0,
         text: |shown| shown.rate(|rates| rates.bytes, bytes),
     },
     Column {
         name: "flight",
-        width: 6,
+        width: Width::Fixed(6),
         rank: 2,
         text: |shown| shown.of(|role| role.in_flight.to_string()),
     },
     Column {
         name: "p50",
-        width: 7,
+        width: Width::Fixed(7),
         rank: 3,
         text: |shown| shown.rate(|rates| rates.p50, time),
     },
     Column {
         name: "p99",
-        width: 7,
+        width: Width::Fixed(7),
         rank: 3,
         text: |shown| shown.rate(|rates| rates.p99, time),
     },
     Column {
         name: "CPU",
-        width: 5,
+        width: Width::Fixed(5),
         rank: 1,
         text: |shown| shown.rate(|rates| rates.cpu, |cpu| format!("{:.0} %", cpu * 100.0)),
     },
     Column {
         name: "memory",
-        width: 8,
+        width: Width::Fixed(8),
         rank: 4,
         text: |shown| shown.of(|role| bytes(role.resident_bytes as f64)),
     },
     Column {
         name: "state",
-        width: 0,
+        width: Width::Rest,
         rank: 0,
         text: |shown| match &shown.role {
             Err(error) => error.clone(),
@@ -347,27 +356,39 @@ const COLUMNS: [Column; 10] = [
 /// Minimum width of the last column.
 const STATE_WIDTH: u16 = 22;
 
-/// Columns that fit in this width.
-fn columns(width: u16) -> Vec<&'static Column> {
-    (0..=4)
-        .rev()
-        .map(|rank| {
-            COLUMNS
-                .iter()
-                .filter(|column| column.rank <= rank)
-                .collect::<Vec<_>>()
+/// Longest endpoint that is shown in one line.
+const LONGEST_ENDPOINT: usize = 24;
+
+/// Columns that fit in this width, and their widths, with endpoints of this length.
+fn columns(width: u16, endpoint: u16) -> (Vec<&'static Column>, Vec<u16>) {
+    let of_rank = |rank| COLUMNS.iter().filter(move |column| column.rank <= rank);
+    // With the space behind each column but the last.
+    let fixed = |columns: &[&Column]| -> u16 {
+        let widths = columns.iter().map(|column| match column.width {
+            Width::Endpoint => endpoint + 1,
+            Width::Fixed(width) => width + 1,
+            Width::Rest => 0,
+        });
+        widths.sum()
+    };
+    let mut columns: Vec<_> = of_rank(0).collect();
+    for rank in 1..=4 {
+        let more: Vec<_> = of_rank(rank).collect();
+        if fixed(&more) + STATE_WIDTH > width {
+            break;
+        }
+        columns = more;
+    }
+    let rest = width.saturating_sub(fixed(&columns)).max(1);
+    let widths = columns
+        .iter()
+        .map(|column| match column.width {
+            Width::Endpoint => endpoint,
+            Width::Fixed(width) => width,
+            Width::Rest => rest,
         })
-        .find(|columns| {
-            let needed: u16 = columns
-                .iter()
-                .map(|column| match column.width {
-                    0 => STATE_WIDTH,
-                    width => width + 1,
-                })
-                .sum();
-            needed <= width
-        })
-        .unwrap_or_else(|| COLUMNS.iter().filter(|column| column.rank == 0).collect())
+        .collect();
+    (columns, widths)
 }
 
 #[cfg(test)]
@@ -446,6 +467,46 @@ mod tests {
             }
         }
         assert!(!drawn(&view, 80).contains("memory") && drawn(&view, 120).contains("memory"));
+    }
+
+    #[test]
+    fn long_states_and_endpoints_take_several_lines() {
+        let place = "storage-service-1.rack-3.example:9104";
+        let endpoints = [endpoint(place).expect("a host and a port")];
+        let page = "doca_storage_build_info{role=\"doca_storage_comch_to_rdma_gga_offload\"} 1\n\
+                    doca_storage_errors_total{kind=\"failed\"} 123456\n\
+                    doca_storage_redundancy_state{state=\"rebuilding\"} 1\n\
+                    doca_storage_target_online{target=\"data_2\"} 0\n\
+                    doca_storage_missed_stripes 1234567\n\
+                    doca_storage_work_progress_ratio{work=\"rebuild\"} 0.25\n";
+        let mut view = View::new(&endpoints);
+        let role = Role::parse(page);
+        let endpoint = place.to_owned();
+        view.update(vec![Observed { endpoint, role }], Instant::now());
+        for width in [80, 100, 120] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 12)).expect("a terminal");
+            terminal
+                .draw(|frame| view.draw(frame, false))
+                .expect("drawn");
+            let buffer = terminal.backend().buffer();
+            // The text of each column, over its lines.
+            let (columns, widths) = columns(width, LONGEST_ENDPOINT as u16);
+            let text = |index: usize| -> String {
+                let left: u16 = widths[..index].iter().map(|width| width + 1).sum();
+                let rows = 2..11;
+                rows.flat_map(|row| (left..left + widths[index]).map(move |column| (column, row)))
+                    .map(|position| buffer[position].symbol().to_owned())
+                    .collect::<String>()
+                    .split_whitespace()
+                    .collect()
+            };
+            assert_eq!(text(0), place, "at {width}");
+            assert_eq!(
+                text(columns.len() - 1),
+                "123456errorsrebuilding,withoutdata_2,1234567missed,rebuild25%",
+                "at {width}"
+            );
+        }
     }
 
     #[test]

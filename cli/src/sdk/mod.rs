@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use doca::{DeviceInfo, FunctionType, RepresentorInfo};
 use library::Library;
-use role_common::{errln, out, outln};
+use role_common::{out, outln};
 use serde::Serialize;
 use softdoca_sdk::{Directories, Layout, Side, environment, install};
 use tabled::builder::Builder;
 
+use crate::failure::{self, Result, usage};
 use crate::table;
 
 const EXAMPLES: &str = "\
@@ -95,38 +96,37 @@ pub fn run(options: &Options) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            errln!("doca-storage sdk: error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure::conclude("sdk", &*error),
     }
 }
 
-type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
-
 impl Install {
     fn run(&self) -> Result<()> {
-        let library = match &self.library {
-            Some(library) => Library::named(library.clone()),
-            None => library::find()?,
-        };
         let prefix = std::path::absolute(&self.prefix)?;
         let layout = match (self.layout, self.dpu) {
             (LayoutName::Plain, false) => Layout::Plain,
             (LayoutName::Plain, true) => {
-                return Err("--dpu is for --layout nvidia: the plain layout has both sides, and sdk env --dpu chooses".into());
+                return Err(usage(
+                    "--dpu is for --layout nvidia: the plain layout has both sides, and sdk env --dpu chooses",
+                ));
             }
             (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
         };
+        // Last: it may be built now.
+        let library = match &self.library {
+            Some(library) => Library::named(library.clone()),
+            None => library::find()?,
+        };
         let installed = install(library.path(), &prefix, layout)?;
-        outln!(
+        table::say!(
             "installed {}, {} headers and {} packages",
             installed.library.display(),
             installed.headers,
             installed.packages
         );
+        // A command to copy: not wrapped.
         outln!(
-            "to use it: eval \"$(doca-storage sdk env --prefix {})\"",
+            "to use it:\n  eval \"$(doca-storage sdk env --prefix {})\"",
             prefix.display()
         );
         Ok(())
@@ -261,6 +261,7 @@ fn table(devices: &[Device]) -> String {
     let layout = table::Layout {
         right: &[],
         optional: &[4, 3],
+        flexible: None,
     };
     table::render(table, layout)
 }

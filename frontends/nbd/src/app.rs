@@ -6,6 +6,7 @@ use std::time::Duration;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::metrics::Count;
 use volume::{CloseError, Config, Volume};
 
 use crate::cli::Flags;
@@ -32,7 +33,7 @@ const PREFERRED_BLOCK: u32 = 4096;
 /// The storage cannot be opened, an address cannot be listened at, or the server has failed.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let tls = flags.tls()?;
-    let listeners = listen(&flags, tls.is_some())?;
+    let listeners = listen(&flags)?;
     let mut volume = Volume::open(Config {
         device: flags.device.clone(),
         service: flags.command_channel_name.clone(),
@@ -69,7 +70,14 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         limits: Limits::default(),
     };
     announce(&flags, &environment, &listeners, &shared);
-    let queues = volume.take_queues().into_iter().map(StorageQueue).collect();
+    environment.metrics.declare(&[Count::Failed], false);
+    let mut queues = volume.take_queues();
+    for (queue, cpu) in queues.iter_mut().zip(&flags.cpu) {
+        if let Some(metrics) = environment.metrics.worker(*cpu) {
+            queue.publish_to(metrics);
+        }
+    }
+    let queues = queues.into_iter().map(StorageQueue).collect();
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("NBD server: {error}"))
     };
@@ -96,15 +104,14 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     }
 }
 
-fn listen(flags: &Flags, has_tls: bool) -> Result<Vec<Listener>, Failure> {
+fn listen(flags: &Flags) -> Result<Vec<Listener>, Failure> {
     let refused = |error: crate::listener::ListenError| Failure::invalid(error.to_string());
     let mut listeners = Vec::new();
     if let Some(path) = &flags.socket {
         listeners.push(Listener::unix(path).map_err(refused)?);
     }
     if let Some(address) = &flags.listen {
-        let is_secure = has_tls || flags.insecure;
-        listeners.extend(Listener::tcp(address, is_secure).map_err(refused)?);
+        listeners.extend(Listener::tcp(address, flags.is_secure()).map_err(refused)?);
     }
     Ok(listeners)
 }

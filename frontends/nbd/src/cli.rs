@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser};
 use role_common::Failure;
+use role_common::address::HostPort;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
+
+use crate::listener;
 
 /// Name of the program in messages.
 pub const NAME: &str = "doca_storage_nbd";
@@ -49,7 +52,7 @@ pub struct Flags {
 
     /// Listen for TCP connections at NAME:PORT or ADDRESS:PORT; port 0 for a free one. Beyond loopback, TLS is needed
     #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<String>,
+    pub listen: Option<HostPort>,
 
     /// Name of the export. Clients that name none get it, too
     #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]
@@ -109,6 +112,12 @@ fn export_name(name: &str) -> Result<String, String> {
 }
 
 impl Flags {
+    /// `true` if TCP clients must use TLS, or need not by `--insecure`.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls_certificate.is_some() || self.insecure
+    }
+
     /// The certificates that the flags name.
     ///
     /// # Errors
@@ -135,5 +144,13 @@ impl RoleFlags for Flags {
 
     fn cpu(&self) -> &[u32] {
         &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        // A name without an address is no wrong usage: listening reports it.
+        let addresses = self.listen.as_ref().map(HostPort::resolve);
+        let addresses = addresses.and_then(Result::ok).unwrap_or_default();
+        listener::permit(&addresses, self.is_secure())
+            .map_err(|error| Failure::invalid(error.to_string()))
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use role_common::address::HostPort;
 use role_common::unix_server::{self, UnixServer};
 
 use crate::stream::Socket;
@@ -34,9 +35,6 @@ pub enum ListenError {
         /// Reason.
         error: io::Error,
     },
-    /// The name has no address.
-    #[error("{0}: expected NAME:PORT or ADDRESS:PORT, such as localhost:10809 or [::1]:10809: {1}")]
-    Address(String, String),
     /// Data would pass a network unencrypted.
     #[error(
         "--listen {0}: refusing TCP without TLS beyond loopback; give --tls-certificate and --tls-key, or --insecure if the network is trusted"
@@ -76,24 +74,17 @@ impl Listener {
         Ok(Self::Unix(UnixServer::bind(path, BACKLOG)?))
     }
 
-    /// Listens at each address that `address` (`NAME:PORT`; port 0 for a free one) has.
+    /// Listens at each address that `address` (port 0 for a free one) has.
     ///
     /// # Errors
     ///
-    /// There is none, it is in use, or it would need TLS: `is_secure` says that there is TLS or that none is wanted.
-    pub fn tcp(address: &str, is_secure: bool) -> Result<Vec<Self>, ListenError> {
-        let wrong = |reason: String| ListenError::Address(address.to_owned(), reason);
-        let addresses: Vec<_> = address
-            .to_socket_addrs()
-            .map_err(|error| wrong(error.to_string()))?
-            .collect();
-        if addresses.is_empty() {
-            return Err(wrong("the name has no address".to_owned()));
-        }
-        let exposed = addresses.iter().find(|it| !it.ip().is_loopback());
-        if let (Some(exposed), false) = (exposed, is_secure) {
-            return Err(ListenError::Insecure(*exposed));
-        }
+    /// There is none, it is in use, or [`permit`] refuses it.
+    pub fn tcp(address: &HostPort, is_secure: bool) -> Result<Vec<Self>, ListenError> {
+        let addresses = address.resolve().map_err(|error| ListenError::System {
+            place: address.to_string(),
+            error,
+        })?;
+        permit(&addresses, is_secure)?;
         let mut listeners = Vec::new();
         let mut failed = None;
         for address in addresses {
@@ -179,6 +170,18 @@ impl Listener {
                 _ => Err(error),
             },
         }
+    }
+}
+
+/// Refuses TCP without TLS on addresses other than loopback: `is_secure` says that there is TLS or that none is wanted.
+///
+/// # Errors
+///
+/// [`ListenError::Insecure`].
+pub fn permit(addresses: &[SocketAddr], is_secure: bool) -> Result<(), ListenError> {
+    match addresses.iter().find(|it| !it.ip().is_loopback()) {
+        Some(exposed) if !is_secure => Err(ListenError::Insecure(*exposed)),
+        _ => Ok(()),
     }
 }
 

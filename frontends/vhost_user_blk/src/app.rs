@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::metrics::Count;
 use role_common::unix_server::UnixServer;
 use volume::{CloseError, Config, Volume};
 
@@ -56,11 +57,17 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
             "the storage cannot flush: guests are not offered it, and a power failure may lose what they have written"
         );
     }
+    environment.metrics.declare(&[Count::Failed], false);
     let workers: std::io::Result<Vec<Worker>> = volume
         .take_queues()
         .into_iter()
         .enumerate()
-        .map(|(index, queue)| {
+        .map(|(index, mut queue)| {
+            // Queues that are not bound to a CPU are told apart by their numbers.
+            let core = flags.cpu.get(index).copied().unwrap_or(index as u32);
+            if let Some(metrics) = environment.metrics.worker(core) {
+                queue.publish_to(metrics);
+            }
             Worker::spawn(index, VolumeQueue(queue), flags.cpu.get(index).copied())
         })
         .collect();

@@ -66,7 +66,7 @@ pub fn run<F: RoleFlags>(
     let output = flags.output().clone();
     let console = Console::new(output.output);
     console.announce(banner);
-    if let Err(failure) = flags.check() {
+    if let Err(failure) = flags.check().and_then(|()| check_variables()) {
         errln!("{name}: error: {failure}");
         return console::conclude(name, ExitCode::from(console::EXIT_USAGE));
     }
@@ -74,8 +74,7 @@ pub fn run<F: RoleFlags>(
     for cpu in repeated(flags.cpu()) {
         tracing::warn!("--cpu {cpu} is given more than once: its worker threads share this CPU");
     }
-    let result = check_variables()
-        .and_then(|()| environment(name, console, output.metrics.as_ref()))
+    let result = environment(name, console, output.metrics.as_ref())
         .and_then(|environment| body(flags, environment));
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,

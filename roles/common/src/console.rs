@@ -5,10 +5,13 @@
 //! output is stored and decides the exit status in [`conclude`]; failures of standard error are ignored, because they
 //! cannot be reported.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fmt::Write;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -32,9 +35,22 @@ pub fn print(text: fmt::Arguments<'_>) {
     printed(result);
 }
 
-/// Prints to standard error. Prefer [`errln!`](crate::errln).
+/// Prints to standard error, on a terminal wrapped to its width. Prefer [`errln!`](crate::errln).
 pub fn print_error(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let mut err = io::stderr().lock();
+    let _ = match terminal_width(&err) {
+        None => err.write_fmt(text),
+        Some(width) => {
+            // In the place of a progress bar, which is drawn again below.
+            let clear = if HAS_BAR.load(Ordering::Relaxed) {
+                "\r\u{1b}[K"
+            } else {
+                ""
+            };
+            let text = text.to_string();
+            err.write_all(format!("{clear}{}", wrapped(&text, width)).as_bytes())
+        }
+    };
 }
 
 /// Stores the first failure to write to standard output for [`conclude`].
@@ -149,11 +165,92 @@ impl Console {
     }
 }
 
+// Lines that fit the terminal.
+
+/// Minimum width that text is wrapped to: in a narrower terminal, its lines are broken by the terminal.
+pub const LEAST_WIDTH: usize = 40;
+
+/// Columns of the terminal that `stream` is, at least [`LEAST_WIDTH`]; `None` if it is not a terminal. `COLUMNS` overrides its width.
+pub fn terminal_width(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::isatty(&stream)
+        .then(|| rustix::termios::tcgetwinsize(&stream).ok())
+        .flatten()?;
+    let width = columns().unwrap_or_else(|| usize::from(size.ws_col));
+    (width != 0).then(|| width.max(LEAST_WIDTH))
+}
+
+/// Returns `true` if text on `stream` has colours: on a terminal, unless `NO_COLOR` is set and not empty (<https://no-color.org>).
+pub fn is_coloured(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Columns that `COLUMNS` asks for.
+#[must_use]
+pub fn columns() -> Option<usize> {
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+/// Wraps lines that are longer than `width` between words; continuation lines are indented by two more columns. A word that is longer than a line
+/// is not broken, so that paths and commands can be copied.
+#[must_use]
+pub fn wrapped(text: &str, width: usize) -> Cow<'_, str> {
+    if text.lines().all(|line| visible(line) <= width) {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<Cow<'_, str>> = text
+        .split('\n')
+        .map(|line| match visible(line) <= width {
+            true => Cow::Borrowed(line),
+            false => Cow::Owned(wrapped_line(line, width)),
+        })
+        .collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+fn wrapped_line(line: &str, width: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let mut text = " ".repeat(indent);
+    let mut used = indent;
+    for (number, word) in line.split_whitespace().enumerate() {
+        let length = visible(word);
+        if number > 0 && used + 1 + length > width {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent + 2));
+            used = indent + 2;
+        } else if number > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += length;
+    }
+    text
+}
+
+/// Columns that a text takes, which has no wide characters: escape sequences for colours take none.
+fn visible(text: &str) -> usize {
+    let mut columns = 0;
+    let mut is_escape = false;
+    for character in text.chars() {
+        match character {
+            '\u{1b}' => is_escape = true,
+            'm' if is_escape => is_escape = false,
+            _ if is_escape => {}
+            _ => columns += 1,
+        }
+    }
+    columns
+}
+
 // Progress bar for long-running work on a terminal.
+
+/// A progress bar may be on the last line of the terminal.
+static HAS_BAR: AtomicBool = AtomicBool::new(false);
 
 /// Creates a bar on standard error for `total` items called `unit`, with rate and remaining time.
 #[must_use]
 pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
+    HAS_BAR.store(true, Ordering::Relaxed);
     let style = ProgressStyle::with_template(
         "{wide_bar} {human_pos}/{human_len} {msg}, {rate}, {eta} left",
     )
@@ -166,4 +263,35 @@ pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
     ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
         .with_style(style)
         .with_message(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_between_words_and_continued_with_an_indent() {
+        assert_eq!(
+            wrapped("  a: one two three\nshort\n\nfour five six", 12),
+            "  a: one\n    two\n    three\nshort\n\nfour five\n  six"
+        );
+        assert_eq!(wrapped("fits\n", 4), "fits\n");
+        assert_eq!(
+            wrapped("a /long/path/of/a/file", 10),
+            "a\n  /long/path/of/a/file"
+        );
+    }
+
+    #[test]
+    fn colours_take_no_columns() {
+        let red = "\u{1b}[1m\u{1b}[31merror:\u{1b}[0m";
+        assert_eq!(
+            wrapped(&format!("{red} twelve"), 13),
+            format!("{red} twelve")
+        );
+        assert_eq!(
+            wrapped(&format!("{red} twelve"), 12),
+            format!("{red}\n  twelve")
+        );
+    }
 }

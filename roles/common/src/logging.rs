@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::io::IsTerminal as _;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -16,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
+use crate::console;
 use crate::flags::{GeneralFlags, LogFormat};
 use crate::metrics::SUPPRESSED_LOG_LINES;
 
@@ -29,14 +30,14 @@ pub fn start(flags: &GeneralFlags, format: LogFormat) {
     let levels = Targets::new()
         .with_default(flags.log_level.filter())
         .with_targets(sdk);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_ansi(is_coloured())
-        .with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(console::is_coloured(&io::stderr()));
     let layer = match format {
         LogFormat::Text => lines
+            .with_writer(|| Lines)
             .map_event_format(|format| Limited::new(format, LogFormat::Text))
             .boxed(),
         LogFormat::Json => lines
+            .with_writer(io::stderr)
             .json()
             .map_event_format(|format| Limited::new(format, LogFormat::Json))
             .boxed(),
@@ -52,9 +53,18 @@ pub fn start(flags: &GeneralFlags, format: LogFormat) {
     }
 }
 
-/// Returns `true` if log lines have colours: on a terminal, unless `NO_COLOR` is set and not empty (https://no-color.org).
-fn is_coloured() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+/// Standard error, for whole lines, which a terminal gets in its width.
+struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        console::print_error(format_args!("{}", String::from_utf8_lossy(line)));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The numeric level of `--sdk-log-level`; 0 before logging has started.

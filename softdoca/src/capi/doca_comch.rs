@@ -541,6 +541,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
+        // An answer, and no error to log.
         true => Err(Error::NotSupported),
     })
 }

@@ -10,6 +10,7 @@ use crate::support::*;
 use nbd_frontend::listener::{ListenError, Listener};
 use nbd_frontend::memory::Settings;
 use nbd_frontend::transmission::Limits;
+use role_common::address::HostPort;
 
 /// Time for anything on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -344,24 +345,31 @@ fn unix_socket_is_private_and_a_stale_one_is_replaced() {
     assert_eq!(std::fs::read(&path).expect("a file"), b"precious");
 }
 
+fn place(text: &str) -> HostPort {
+    text.parse().expect("a host and a port")
+}
+
 #[test]
 fn tcp_beyond_loopback_needs_tls() {
     for address in ["0.0.0.0:0", "[::]:0"] {
-        let result = Listener::tcp(address, false);
+        let result = Listener::tcp(&place(address), false);
         assert!(
             matches!(result, Err(ListenError::Insecure(_))),
             "{result:?}"
         );
     }
     assert_eq!(
-        Listener::tcp("0.0.0.0:0", true).expect("a listener").len(),
+        Listener::tcp(&place("0.0.0.0:0"), true)
+            .expect("a listener")
+            .len(),
         1
     );
-    assert!(matches!(
-        Listener::tcp("localhost", true),
-        Err(ListenError::Address(..))
-    ));
-    let listeners = Listener::tcp("127.0.0.1:0", false).expect("a listener");
+    let unknown = Listener::tcp(&place("no-such-host.invalid:0"), true);
+    assert!(
+        matches!(unknown, Err(ListenError::System { .. })),
+        "{unknown:?}"
+    );
+    let listeners = Listener::tcp(&place("127.0.0.1:0"), false).expect("a listener");
     let uri = listeners[0].uri("", false);
     let address = uri
         .strip_prefix("nbd://")

@@ -78,7 +78,8 @@ impl Certificates {
 }
 
 fn serve(certificates: &Certificates, client_ca: bool) -> (Bench, String) {
-    let listeners = Listener::tcp("127.0.0.1:0", true).expect("a listener");
+    let listeners =
+        Listener::tcp(&"127.0.0.1:0".parse().expect("an address"), true).expect("a listener");
     let uri = listeners[0].uri("", false);
     let address = uri
         .trim_start_matches("nbd://")

@@ -1,0 +1,308 @@
+//! Commands that the documents print, run as they are printed: in an empty directory where the program is at `target/release/doca-storage` and on
+//! `PATH`, with other ports and shorter durations.
+//!
+//! A command that is not run here is listed in [`ELSEWHERE`], with the test that runs it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::documents::{commands, documents, root};
+use crate::support::{Bench, PATIENCE, soon, text};
+use ::deployment::process::{Process, Signal};
+
+/// Parts of commands that are not run here, and what runs them.
+const ELSEWHERE: [(&str, &str); 29] = [
+    (
+        "cargo run --release -- ",
+        "not cargo but the program: sdk.rs",
+    ),
+    ("cargo run", ".ci/run"),
+    ("cargo test", ".ci/run"),
+    ("cargo bench", "measurements of a developer"),
+    (
+        "cargo build",
+        ".ci/run; with --cfg doca_sdk: softdoca/sdk/tests",
+    ),
+    (
+        "cargo install --path",
+        "installed.rs: the program outside of its checkout",
+    ),
+    ("cargo install cargo-deb", ".ci/package"),
+    ("packaging/build", ".ci/package"),
+    ("apt-get", ".ci/package"),
+    ("systemctl", ".ci/package"),
+    ("setpriv", ".ci/package"),
+    ("cargo fuzz", "a nightly compiler"),
+    ("cargo +nightly", "a nightly compiler"),
+    ("nbdfuse", ".ci/volume"),
+    ("mkfs.ext4", ".ci/volume"),
+    ("fuse2fs", ".ci/volume"),
+    ("qemu-img convert -n -O raw", ".ci/volume"),
+    ("qemu-", ".ci/guest"),
+    ("cloud-hypervisor", "none in Debian"),
+    ("nbdinfo", "frontends/nbd/tests, with certificates"),
+    (
+        "--tls-certificate",
+        "frontends/nbd/tests, with certificates",
+    ),
+    ("curl", "metrics.rs"),
+    ("conformance record", "record_replay.rs"),
+    ("conformance replay", "record_replay.rs"),
+    ("--hosts", "several_machines.rs"),
+    (
+        "--compare cpp=DIR",
+        "binaries of the C++ reference: given_binaries.rs",
+    ),
+    ("make test", "a program of the reader's"),
+    ("meson", "NVIDIA's applications: samples.rs"),
+    ("/etc/ld.so.conf.d", "the system's linker"),
+];
+
+/// C programs: softdoca/shared/tests compiles and runs them, under valgrind too.
+const C: [&str; 4] = ["cc ", "c++ ", "./ping_pong", "valgrind "];
+
+/// The test that runs a command which is not run here.
+fn elsewhere(document: &Path, command: &str) -> Option<&'static str> {
+    if C.iter().any(|word| command.starts_with(word)) {
+        return Some("softdoca/shared/tests");
+    }
+    let is_of_machines = document.ends_with("several-machines.md")
+        && (command.contains("-storage ") || command.contains("SOFTDOCA_ADDRESS"));
+    if is_of_machines {
+        return Some("several_machines.rs");
+    }
+    // The deployment that a package installs.
+    if document.ends_with("packages.md") && command.contains(" status ") {
+        return Some(".ci/package");
+    }
+    let found = ELSEWHERE.iter().find(|(part, _)| command.contains(part));
+    found.map(|(_, place)| *place)
+}
+
+/// Arguments that make a command short; before a redirection, if it has one.
+fn shortened(command: &str) -> String {
+    let short = [
+        (" bench", "--rounds 1 --seconds 0.02 --only memcpy"),
+        (" conformance role target --bin", "--only ids"),
+        (
+            " conformance matrix",
+            "--layout zero-copy --strategy read_throughput_test --operations 64",
+        ),
+        (" conformance hostile", "--only control-nothing"),
+        (
+            " conformance faults",
+            "--only 'faults.zero_copy: initiator, query_storage_request, SIGTERM'",
+        ),
+        (" conformance hammer", "--layout zero-copy"),
+    ];
+    let mut line = command
+        .replace("--duration 5m", "--duration 2s")
+        .replace(" --rounds 3", "");
+    if let Some((_, more)) = short.iter().find(|(part, _)| line.contains(part))
+        && !line.contains("--list")
+    {
+        let end = line.find(" > ").unwrap_or(line.len());
+        line.insert_str(end, &format!(" {more}"));
+    }
+    line
+}
+
+/// A page whose commands are run one after the other.
+struct Page {
+    bench: Bench,
+    ports: Vec<(&'static str, String)>,
+    running: Vec<Process>,
+}
+
+impl Page {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
+        for directory in ["target/release", "build", "DIR"] {
+            fs::create_dir_all(bench.path(directory)).expect("a directory");
+            let link = bench.path(directory).join("doca-storage");
+            symlink(program, link).expect("a link");
+        }
+        symlink(root().join("softdoca"), bench.path("softdoca-sources")).expect("a link");
+        // A target, and a file with content.
+        let script = format!(
+            "#!/bin/sh\nexec {} target \"$@\"\n{}",
+            program.display(),
+            "# text\n".repeat(2000)
+        );
+        for name in ["build/my_target", "FILE"] {
+            let file = bench.file(name, script.as_bytes());
+            fs::set_permissions(file, fs::Permissions::from_mode(0o700)).expect("executable");
+        }
+        // The header of a library for x86-64.
+        let mut library = [0; 64];
+        library[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        library[18] = 62;
+        bench.file("library.so", &library);
+        // Of an installation on another page.
+        fs::create_dir_all(bench.path("installed/lib")).expect("a directory");
+        let listeners: Vec<_> = ["12345", "12346", "12347", "9101", "9102", "9103", "9104"]
+            .into_iter()
+            .map(|port| (port, TcpListener::bind("127.0.0.1:0").expect("a free port")))
+            .collect();
+        let ports = listeners
+            .iter()
+            .map(|(port, listener)| {
+                let free = listener.local_addr().expect("an address").port();
+                (*port, free.to_string())
+            })
+            .collect();
+        Self {
+            bench,
+            ports,
+            running: Vec::new(),
+        }
+    }
+
+    /// The printed line with the places of this machine.
+    fn here(&self, command: &str) -> String {
+        let place = |name: &str| text(&self.bench.path(name)).to_owned();
+        let mut line = shortened(command)
+            .replace("dpu.example:", "localhost:")
+            .replace("--library-path ~/softdoca", "--library-path ~/installed")
+            .replace("--cpu 1", "--cpu 0")
+            .replace("--block-count 262144", "--block-count 256")
+            .replace("/tmp/disk", &place("disk"))
+            .replace("/run/user/1000/disk", &place("disk"))
+            .replace("/var/lib/doca-storage/blocks", &place("blocks"))
+            .replace("/opt/mellanox/doca", &place("mellanox"))
+            .replace(
+                "SOFTDOCA_TOPOLOGY=softdoca/",
+                "SOFTDOCA_TOPOLOGY=softdoca-sources/",
+            );
+        for (port, free) in &self.ports {
+            line = line.replace(port, free);
+        }
+        if line.contains("sdk install") {
+            line += " --library library.so";
+        }
+        line
+    }
+
+    fn shell(&self, line: &str) -> Command {
+        let home = self.bench.path("");
+        let program = self.bench.path("target/release");
+        let path = std::env::var("PATH").expect("a path");
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", line])
+            .current_dir(&home)
+            .env("HOME", &home)
+            .env("PATH", format!("{}:{path}", program.display()))
+            .env("SOFTDOCA_RUNTIME_DIR", self.bench.runtime())
+            .stdin(Stdio::null());
+        shell
+    }
+
+    /// Starts a role, and waits until it is ready.
+    fn start(&mut self, command: &str, ready: &str) {
+        let line = self.here(command);
+        let line = line.replace("./target/release/doca-storage", "exec doca-storage");
+        let mut process = Process::spawn_interactive("role", self.shell(&line)).expect("a shell");
+        process
+            .wait_for("was ready", PATIENCE, |line| {
+                line.contains(ready).then_some(())
+            })
+            .unwrap_or_else(|failure| {
+                panic!("{command}: {failure}: {}", process.lines().join("\n"))
+            });
+        self.running.push(process);
+    }
+
+    /// Starts what a client needs on a page that refers to another one for it.
+    fn start_first_deployment(&mut self) {
+        if self.running.is_empty() {
+            self.start("exec doca-storage target -d 3b:00.0 --cpu 0 --listen-port 12345 --block-count 64 --block-size 4096 --sessions forever", TARGET);
+            self.start("exec doca-storage zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --storage-server 127.0.0.1:12345 --sessions forever", SERVICE);
+        }
+    }
+
+    fn run(&mut self, command: &str) {
+        let arguments = command.split("doca-storage ").nth(1).unwrap_or_default();
+        match arguments.split(' ').next() {
+            Some("target") => self.start(command, TARGET),
+            Some("zero-copy" | "gga-offload") => self.start(command, SERVICE),
+            Some("nbd" | "vhost-user-blk") => {
+                self.start_first_deployment();
+                self.start(command, "Serving");
+                // The service has one client at a time.
+                let mut server = self.running.pop().expect("started");
+                server.signal(Signal::TERM);
+                let status = server.wait(soon()).expect("it ends");
+                assert!(status.success(), "{command}: {}", server.lines().join("\n"));
+            }
+            Some("initiator") if command.contains("2000000000") => {
+                let line = self
+                    .here(command)
+                    .replace("./target/release/doca-storage", "exec doca-storage");
+                let mut load =
+                    Process::spawn_interactive("initiator", self.shell(&line)).expect("a shell");
+                load.wait_for("was started", PATIENCE, |line| {
+                    line.contains("start_storage_request").then_some(())
+                })
+                .expect("the initiator starts");
+                load.signal(Signal::INT);
+                let status = load.wait(soon()).expect("it ends");
+                let said = load.lines().join("\n");
+                assert_eq!(status.code(), Some(1), "interrupted: {said}");
+            }
+            Some("top") => {
+                let line = self.here(command);
+                let line = format!(
+                    "{{ sleep 1; printf q; }} | script -qec 'stty cols 80 rows 24 && exec {line}' /dev/null"
+                );
+                self.exits(command, &line, &[0]);
+            }
+            // On its page, one of four roles runs.
+            Some("status") => self.exits(command, &self.here(command), &[0, 1]),
+            // Target values that a short measurement does not reach.
+            Some("bench") => self.exits(command, &self.here(command), &[0, 1]),
+            _ => self.exits(command, &self.here(command), &[0]),
+        }
+    }
+
+    fn exits(&self, command: &str, line: &str, codes: &[i32]) {
+        let output = self.shell(line).output().expect("a shell");
+        let code = output.status.code();
+        assert!(
+            code.is_some_and(|code| codes.contains(&code)),
+            "{command}: {code:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+/// What a ready target and a ready service have printed.
+const TARGET: &str = "listening on port";
+const SERVICE: &str = "waiting for the initiator";
+
+#[test]
+fn every_printed_command_runs() {
+    let mut count = 0;
+    for document in documents() {
+        let mut page = Page::new();
+        let printed = fs::read_to_string(&document).expect("readable");
+        for command in commands(&printed) {
+            if elsewhere(&document, &command).is_some() {
+                continue;
+            }
+            // A second target at a port is another example.
+            let listens = |part: &str| command.contains(part);
+            if listens(" target ") && listens("--listen-port 12345") {
+                page.running.clear();
+            }
+            page.run(&command);
+            count += 1;
+        }
+    }
+    assert!(count >= 50, "{count} commands");
+}

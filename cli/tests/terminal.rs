@@ -1,0 +1,287 @@
+//! Every command on a terminal: no line of a recording is wider than the terminal.
+//!
+//! `script` (of util-linux) records. Excepted is what programs read: JSON, Markdown, shell commands.
+
+use std::process::{Command, Stdio};
+
+use crate::support::gga::TARGETS;
+use crate::support::{Bench, PATIENCE, listening_port, soon, text, waiting};
+use ::deployment::process::Process;
+
+/// Widths of terminals.
+const WIDTHS: [usize; 3] = [80, 100, 120];
+
+/// This command on a terminal of `width` columns.
+fn on_terminal(command: &Command, width: usize) -> Command {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().expect("text")).collect();
+    let line = shlex::try_join(words).expect("no NUL");
+    let mut recorded = Command::new("script");
+    recorded
+        .args(["--quiet", "--flush", "--return", "--command"])
+        .arg(format!("stty cols {width} rows 50 && exec {line}"))
+        .arg("/dev/null")
+        .envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("TERM", "xterm-256color")
+        .env_remove("COLUMNS")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null());
+    recorded
+}
+
+/// Lines as they are shown: without escape sequences. A line that is drawn again counts as another one.
+fn lines(recording: &str) -> Vec<String> {
+    let mut plain = String::new();
+    let mut characters = recording.chars();
+    while let Some(character) = characters.next() {
+        if character != '\u{1b}' {
+            plain.push(character);
+        } else if characters.next() == Some('[') {
+            // Parameters, and the letter that ends the sequence.
+            let end = characters.find(|it| ('\u{40}'..='\u{7e}').contains(it));
+            if end.is_some_and(|it| it != 'm') {
+                plain.push('\r');
+            }
+        }
+    }
+    plain.split(['\n', '\r']).map(str::to_owned).collect()
+}
+
+fn fits(recording: &str, width: usize, arguments: &[&str]) {
+    assert!(!recording.trim().is_empty(), "{arguments:?}: nothing");
+    for line in lines(recording) {
+        let columns = line.chars().count();
+        // A word that is longer than a line, a path perhaps, is not broken.
+        let is_word = !line.trim().contains(' ');
+        assert!(
+            columns <= width || is_word,
+            "{arguments:?}: {columns} of {width} columns: {line}"
+        );
+    }
+}
+
+/// Runs the command on a terminal, checks its lines, and returns its exit code and output.
+fn record(bench: &Bench, arguments: &[&str], width: usize) -> (Option<i32>, String) {
+    let output = on_terminal(&bench.command(arguments), width)
+        .output()
+        .expect("script (of util-linux) is installed");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let recording = String::from_utf8(output.stdout).expect("text");
+    fits(&recording, width, arguments);
+    (output.status.code(), recording)
+}
+
+#[test]
+fn lines_are_told_apart() {
+    let recording = "\u{1b}[1mbold\u{1b}[0m text\r\n\u{1b}[2K\rone\rtwo\u{1b}[1Bthree";
+    let shown: Vec<_> = lines(recording)
+        .into_iter()
+        .filter(|line| !line.is_empty())
+        .collect();
+    assert_eq!(shown, ["bold text", "one", "two", "three"]);
+}
+
+#[test]
+fn short_commands_fit() {
+    let bench = Bench::new();
+    let nowhere = bench.path("nowhere");
+    let nowhere = text(&nowhere);
+    let reference = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../conformance/transcripts/gga_offload_reference.transcript"
+    );
+    let service = "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0";
+    let list = [
+        (0, "--help"),
+        (0, "help gga-offload"),
+        (0, "help nbd"),
+        (0, "--version"),
+        (0, "target --version"),
+        (0, "conformance layout"),
+        (0, "conformance layout --print"),
+        (0, "conformance role target --list"),
+        (0, "conformance role zero-copy --list"),
+        (0, "conformance role gga-offload --list"),
+        (0, "conformance role initiator --list"),
+        (0, "conformance hostile --role gga-offload --list"),
+        (0, "conformance faults --list"),
+        (0, &format!("conformance show {reference}")),
+        (0, &format!("conformance show {reference} --hex")),
+        (0, "sdk devices"),
+        // Errors.
+        (1, "status 1 2"),
+        (
+            1,
+            "conformance show /no/such/directory/and/no/such/file/either.transcript",
+        ),
+        (1, &format!("sdk env --prefix {nowhere}")),
+        (1, &format!("bench --compare cpp={nowhere}")),
+        (1, &format!("bench --report {nowhere}/page.html")),
+        (1, &format!("conformance matrix --impl cpp={nowhere}")),
+        (1, &format!("conformance role target --bin {nowhere}")),
+        (1, "target -d 09:00.0 --cpu 0 --listen-port 0"),
+        (
+            1,
+            "zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --storage-server no-such-host.invalid:1 --control-timeout 1",
+        ),
+        (
+            1,
+            "vhost-user-blk -d 3b:00.0 --socket /no/such/directory/socket",
+        ),
+        (
+            1,
+            "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_throughput_test --control-timeout 1",
+        ),
+        (1, "nbd -d 3b:00.0 --cpu 0 --listen no-such-host.invalid:0"),
+        (1, "conformance replay /no/such/file --to 127.0.0.1:1"),
+        // Wrong usage.
+        (2, "--nonsense"),
+        (2, "status nonsense"),
+        (2, "conformance hammer --duration soon"),
+        (2, "conformance layout --only nonsense"),
+        (2, "conformance role gga-offload --only no-such-check"),
+        (2, "conformance hostile --role target --only nonsense"),
+        (2, "conformance faults --only nonsense"),
+        (2, "bench --only nonsense"),
+        (2, "demo --local-io-region-size 100 --workers 3"),
+        (2, "target --nonsense"),
+        (2, "initiator"),
+        (2, "nbd -d 3b:00.0 --cpu 0 --listen 0.0.0.0:0"),
+        (2, "nbd -d 3b:00.0 --cpu 0 --listen nowhere"),
+        (2, &format!("{service} --data-1-storage x")),
+        (2, "sdk install --prefix /tmp --dpu"),
+    ];
+    for (code, arguments) in list {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        // Errors have no columns to choose.
+        let widths = if code == 0 { &WIDTHS[..] } else { &WIDTHS[..1] };
+        for &width in widths {
+            let (actual, recording) = record(&bench, &arguments, width);
+            assert_eq!(actual, Some(code), "{arguments:?}: {recording}");
+        }
+    }
+}
+
+/// Tables of commands that run a deployment, each at the width that is worst for them, and other widths of the quick ones.
+#[test]
+fn results_fit() {
+    let bench = Bench::new();
+    let json = bench.path("before.json");
+    let ring = "bench --rounds 1 --seconds 0.02 --only memcpy";
+    let before = bench
+        .command(&ring.split(' ').chain(["--json"]).collect::<Vec<_>>())
+        .output()
+        .expect("it runs");
+    std::fs::write(&json, before.stdout).expect("written");
+    let baseline = format!("{ring} --baseline {}", text(&json));
+    for (arguments, widths) in [
+        ("demo --operations 64", &[80][..]),
+        ("demo --layout gga --operations 64", &[100, 120]),
+        (
+            "bench --rounds 1 --seconds 0.02 --only x64 --only after",
+            &[80],
+        ),
+        (&baseline, &WIDTHS),
+        ("conformance role target --only ids", &WIDTHS),
+        (
+            "conformance hostile --role target --only control-nothing",
+            &[80],
+        ),
+        (
+            "conformance faults --only initiator,_query_storage_request,_SIGTERM",
+            &[80],
+        ),
+        ("conformance simulate --duration 1s", &WIDTHS),
+        (
+            "conformance matrix --strategy read_throughput_test --operations 64",
+            &[80],
+        ),
+        ("conformance hammer --duration 3s --layout zero-copy", &[80]),
+    ] {
+        // `, ` is in the names of faults.
+        let arguments: Vec<String> = arguments
+            .split(' ')
+            .map(|word| word.replace(",_", ", "))
+            .collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        for &width in widths {
+            let (code, recording) = record(&bench, &arguments, width);
+            assert!(code.is_some_and(|code| code <= 1), "{code:?}: {recording}");
+            assert!(
+                recording.contains('│') || arguments[1] == "simulate",
+                "{recording}"
+            );
+        }
+    }
+}
+
+/// What roles print during a session, and its statistics; and `status` of them meanwhile.
+#[test]
+fn sessions_of_roles_fit() {
+    const WIDTH: usize = 80;
+    let bench = Bench::new();
+    let start = |role: &'static str, arguments: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let command = on_terminal(&bench.command(&arguments), WIDTH);
+        Process::spawn_interactive(role, command).expect("script (of util-linux) is installed")
+    };
+    let mut targets = Vec::new();
+    let mut flags = String::new();
+    for name in TARGETS {
+        let mut target = start(
+            "target",
+            "target -d 3b:00.0 --cpu 0 --listen-port 0 --block-size 2112 --block-count 64 --metrics 0",
+        );
+        let port = target
+            .wait_for("was listening", PATIENCE, listening_port)
+            .expect("the target listens");
+        flags += &format!(" --{}-storage 127.0.0.1:{port}", name.replace('_', "-"));
+        targets.push(target);
+    }
+    let service = waiting(start(
+        "service",
+        &format!(
+            "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0 --logical-block-size 4096 --degraded on --metrics 0 --control-timeout 60{flags}"
+        ),
+    ));
+    let endpoint = said_endpoint(&service);
+    let initiator = start(
+        "initiator",
+        "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000 \
+         --progress always --control-timeout 60",
+    );
+    for width in WIDTHS {
+        record(&bench, &["status", &endpoint, "1"], width);
+    }
+    let recording = ended(initiator);
+    assert!(
+        recording.contains("2000 I/Os, 8192000 bytes, all equal"),
+        "{recording}"
+    );
+    fits(&recording, WIDTH, &["initiator"]);
+    for process in targets.into_iter().chain([service]) {
+        fits(&ended(process), WIDTH, &["a role"]);
+    }
+}
+
+/// The metrics endpoint in what a role has printed.
+fn said_endpoint(role: &Process) -> String {
+    let text = role.lines().join("\n");
+    let (_, rest) = text.split_once("metrics at http://").expect("said");
+    rest.split('/').next().expect("an address").to_owned()
+}
+
+/// Waits for the role to succeed; all that it has printed.
+fn ended(mut process: Process) -> String {
+    let status = process.wait(soon()).expect("the role ends");
+    process.drain(PATIENCE);
+    let recording = process.lines().join("\n");
+    assert!(status.success(), "{status}: {recording}");
+    recording
+}
