@@ -135,7 +135,7 @@ enum Phase {
     Completed,
 }
 
-/// What a [`Slot`] and the user data of its tasks point to: one cache line, if the state has at most 16 bytes.
+/// Memory of a [`Slot`], also the user data of its tasks: one cache line if the state has at most 16 bytes.
 #[repr(C, align(64))]
 struct SlotCell<U> {
     /// Null for tasks that the slot does not have, or not any more.
@@ -160,7 +160,7 @@ struct Pool<U> {
     queue: Rc<EventQueue>,
 }
 
-/// What a context has to know of slots that have tasks of it.
+/// Slots as seen by a context that has given them tasks.
 pub(crate) trait SlotTasks {
     /// Frees the tasks with this number that are not in flight.
     fn free_idle(&self, task: usize);

@@ -16,7 +16,7 @@ const MESSAGE: u32 = 64;
 const SEND: usize = 0;
 const RECEIVE: usize = 1;
 
-/// What each slot has: a number, and a reference by which a test sees that the slot is gone.
+/// State of each slot: a number, and a reference by which a test detects that the slot was dropped.
 struct Tag {
     number: usize,
     _alive: Rc<()>,

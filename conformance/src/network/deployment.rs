@@ -241,7 +241,7 @@ impl<'a> Deployment<'a> {
         of_log(&log, self.layout.targets())
     }
 
-    /// How often the service has detached a target.
+    /// Number of times that the service has detached a target.
     pub(super) fn detachments(&self) -> usize {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
         log.matches("going on without it").count()

@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Time between two looks at a resolver that has not answered yet.
 const RESOLVER_POLL: Duration = Duration::from_millis(5);
 
-/// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
+/// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of connections accepted per call of `poll`.
