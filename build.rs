@@ -16,10 +16,10 @@ const FILES: [&str; 7] = [
     "backing.proto",
 ];
 
-/// What is in recordings only, and on no wire.
+/// Schemas of recordings, which never go over a network.
 const RECORDED: [&str; 1] = ["transcript.proto"];
 
-/// What the modules import.
+/// The schema of options that all others import.
 const OPTIONS: &str = "options/layout.proto";
 
 /// Directory of a schema with what the generator can do and the protocol does not need, for the wire crate's own tests.

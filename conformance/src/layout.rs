@@ -190,7 +190,7 @@ const STORED_BLOCK: [&str; 3] = [
 ///
 /// # Errors
 ///
-/// What does not agree, and how.
+/// Compares a vector with the `wire` crate; the error describes the first difference.
 pub fn check(vector: &Vector) -> Result<(), String> {
     let bytes = vector.bytes();
     let decoded = decode(&vector.message, &bytes).map_err(|what| format!("decoding: {what}"))?;

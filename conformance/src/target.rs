@@ -110,7 +110,7 @@ impl ScriptedTarget {
     ///
     /// # Errors
     ///
-    /// What kept the target from playing its part; a service that leaves early is no error.
+    /// The target could not follow its script. A service that leaves early is not an error.
     pub fn serve(self) -> Result<Vec<u8>, Error> {
         serve(&self.listener, &self.script)
     }

@@ -19,7 +19,7 @@ const RECEIVE: usize = 1;
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// What each slot has: a number, and a reference by which a test sees that the slot is gone.
+/// State of each slot: a number, and a reference by which a test detects that the slot was dropped.
 struct Tag {
     number: usize,
     _alive: Rc<()>,

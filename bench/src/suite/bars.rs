@@ -8,7 +8,7 @@ use crate::file::{BLOCK_SIZE, Work};
 use crate::point::{Layout, Operation, Point};
 use crate::series::{AfterPause, BlockKernels, CpuTime, Figures, Series, SystemCalls, median};
 
-/// Whether more or less is better.
+/// Direction of a target value: at least or at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {

@@ -143,7 +143,7 @@ struct Shared {
 struct State {
     traps: Vec<Armed>,
     delays: HashMap<u32, Duration>,
-    /// Where new connections go, where that was changed.
+    /// Servers of new connections that differ from the configured ones.
     servers: HashMap<u32, String>,
     /// Connections that have not ended.
     open: HashSet<Place>,

@@ -43,7 +43,7 @@ pub(super) struct Deployment<'a> {
     /// Between the service and its targets.
     pub(super) line: FaultyLine,
     service: Option<Process>,
-    /// Where the service writes its log.
+    /// Path of the service's log.
     service_log: PathBuf,
     starts: u32,
     /// Of each target, over several machines.

@@ -273,7 +273,7 @@ pub struct Failed {
     pub round: String,
     /// Expected and actual behaviour.
     pub what: String,
-    /// Where everything is that was left: logs, blocks, the verifier's evidence.
+    /// Directory with everything that was kept: logs, blocks, the verifier's evidence.
     pub directory: PathBuf,
 }
 

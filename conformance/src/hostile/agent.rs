@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::attack::{Descriptor, Manner};
 use super::by_hand::{Packets, descriptor, memfd};
 
-/// What the attacker says that it exports.
+/// Address of the memory that the attacker claims to export; its length in bytes is below.
 pub(super) const ADDRESS: u64 = 0x4000_0000;
 pub(super) const LENGTH: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -29,7 +29,7 @@ const VALIDITY: u16 = 7;
 /// Operations and replies.
 const REQUEST: usize = 56;
 
-/// Where an agent answers: boot id and key.
+/// Address of an agent: boot id and key.
 pub(super) type Address = [u8; 32];
 
 fn boot_id() -> io::Result<[u8; 16]> {
@@ -231,14 +231,14 @@ fn answer(
     socket.send(&reply, descriptors)
 }
 
-/// Where the role's agent answers, from RDMA connection details of its own.
+/// Address of the role's agent, from the role's RDMA connection details.
 pub(super) fn agent_of(details: &[u8]) -> Option<(Address, [u8; 16])> {
     let address = details.get(16..48)?.try_into().ok()?;
     let key = details.get(48..64)?.try_into().ok()?;
     Some((address, key))
 }
 
-/// Where the agent of a memory map answers, from its export descriptor.
+/// Address of the agent of a memory map, from its export descriptor.
 pub(super) fn agent_of_export(descriptor: &[u8]) -> Option<Address> {
     descriptor.get(32..64)?.try_into().ok()
 }

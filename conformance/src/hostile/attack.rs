@@ -1,4 +1,4 @@
-//! What attacks are: data, which a small driver plays.
+//! Attacks as data, executed by a small driver.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use deployment::implementation::Role;
 pub struct Attack {
     /// Its name: a few words with dashes.
     pub name: &'static str,
-    /// What the attacker does, in a sentence.
+    /// Description of the attack, one sentence.
     pub meaning: &'static str,
-    /// What is played.
+    /// The actions of an attack.
     pub(super) play: Play,
-    /// What it may cost the role.
+    /// Maximum cost to the role.
     pub cost: Cost,
 }
 
@@ -38,7 +38,7 @@ impl Attack {
     }
 }
 
-/// What an attack may cost beyond what the role had before.
+/// Maximum cost of an attack, above what the role used before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// Time after the attack until another client is served.
@@ -54,7 +54,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What an ordinary attack may cost: the idle time-out of the roles under test, and what they keep of their last few connections.
+    /// Maximum cost of an ordinary attack: the idle timeout of the roles under test, and what they keep of their last few connections.
     pub(super) const USUAL: Self = Self {
         service: Duration::from_secs(4),
         held_up: Duration::from_secs(1),
@@ -74,7 +74,7 @@ impl Cost {
     }
 }
 
-/// What is played.
+/// The actions of an attack.
 #[derive(Debug, Clone)]
 pub(super) enum Play {
     /// Bytes over control channels: TCP of a target, Comch messages of a service.
@@ -101,7 +101,7 @@ pub(super) struct ServiceAttack {
     pub action: Action,
 }
 
-/// Where a service stops to follow the protocol.
+/// The step at which a service stops following the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Point {
     /// When the initiator has connected, instead of accepting it.
@@ -141,7 +141,7 @@ pub(super) enum Action {
     Agent { bytes: Bytes, connections: usize },
 }
 
-/// How a connection ends.
+/// The ways in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// In good order.
@@ -158,9 +158,9 @@ pub(super) struct Control {
     /// Connections, one after the other or all at once.
     pub connections: usize,
     pub at_once: bool,
-    /// What each sends.
+    /// The bytes that each connection sends.
     pub bytes: Bytes,
-    /// How often, or until the role takes no more for 300 ms.
+    /// Number of repetitions; they end early when the role takes nothing for 300 ms.
     pub times: usize,
     /// Bytes of each write; 0 for all.
     pub piece: usize,
@@ -246,7 +246,7 @@ pub(super) struct AgentCalls {
     pub hold: Duration,
 }
 
-/// How far a session goes.
+/// The steps of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Init,
@@ -254,7 +254,7 @@ pub(super) enum Step {
     Start,
 }
 
-/// What the attacker's agent does.
+/// Behaviour of the attacker's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
     /// As it should be: memory in one memfd.
@@ -287,7 +287,7 @@ pub(super) enum Manner {
     CallsWith(Descriptor),
 }
 
-/// What the attacker puts into the role's rings.
+/// Content that the attacker writes into the role's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingWrite {
     /// A fragment: length, immediate data, others follow, in the slot.

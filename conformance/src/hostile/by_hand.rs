@@ -126,7 +126,7 @@ pub(super) fn comch_socket(function: &str, server: &str) -> String {
     format!("comch-{hash:032x}.sock")
 }
 
-/// What a Comch client says first.
+/// The first frame of a Comch client.
 pub(super) fn hello(function: &str, server: &str) -> Vec<u8> {
     let mut bytes = words(&[1, u32::from_be_bytes(*b"SDCC"), 1, 4080]);
     for text in [function, server] {

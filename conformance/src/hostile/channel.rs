@@ -18,10 +18,10 @@ const MESSAGE: u32 = 4;
 const CONSUMER_ADDED: u32 = 5;
 /// Longest Comch message.
 const LONGEST: usize = 4080;
-/// How long the role may leave bytes unread before the attacker goes on.
+/// Time for which the role may leave bytes unread before the attacker continues.
 const STALL: Duration = Duration::from_millis(300);
 
-/// Where a role waits for clients.
+/// The endpoint on which a role accepts clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Door<'a> {
     Tcp(u16),

@@ -42,12 +42,12 @@ use crate::report::{Case, Outcome, Report};
 use crate::role::Wrong;
 use deployment::implementation::{Implementation, Role};
 
-/// What is attacked, and for how long.
+/// Target of the attacks and their duration.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Whose programs.
     pub implementation: Implementation,
-    /// Which of them.
+    /// The role.
     pub role: Role,
     /// The attacks, which are played one after the other.
     pub attacks: Vec<Attack>,
@@ -465,7 +465,7 @@ fn call(victim: &Victim<'_>, address: &agent::Address, calls: &AgentCalls) -> io
     Ok(())
 }
 
-/// What a session holds until it is dropped.
+/// Resources of a session.
 struct Held {
     channel: Channel,
     agent: Agent,

@@ -28,7 +28,7 @@ const TIMEOUT: &str = "2";
 const START: Duration = Duration::from_secs(20);
 /// An initiator that runs for so long does not end.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long the initiator may leave what was sent unread before the attack goes on.
+/// Time for which the initiator may leave sent bytes unread before the attack continues.
 const STALL: Duration = Duration::from_millis(300);
 /// Exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
@@ -212,7 +212,7 @@ struct Service<'a> {
     read: u64,
     /// The initiator's ring.
     ring: Option<RawRing>,
-    /// Where the initiator's agent answers.
+    /// Address of the initiator's agent.
     agent: Option<agent::Address>,
     answered: usize,
 }

@@ -25,7 +25,7 @@ use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
 const TIMEOUT: &str = "2";
 /// Time in which programs start.
 const START: Duration = Duration::from_secs(20);
-/// How long another client tries to be served before it is given up.
+/// Time after which another client gives up waiting for service.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The role under attack.
@@ -115,12 +115,12 @@ impl<'a> Victim<'a> {
         self.scene.runtime()
     }
 
-    /// Where sessions take turns.
+    /// Serialises sessions.
     pub(super) fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Where its clients come.
+    /// The endpoint on which it accepts clients.
     pub(super) fn door(&self) -> Door<'_> {
         match self.role {
             Role::Target => Door::Tcp(self.ports[0]),
@@ -162,7 +162,7 @@ impl<'a> Victim<'a> {
             .map(|(name, _)| name)
     }
 
-    /// What the attacked program wrote, the last lines of it.
+    /// The last lines that the attacked program has written.
     pub(super) fn log(&self) -> String {
         self.process().stderr()
     }

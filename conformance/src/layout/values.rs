@@ -21,7 +21,7 @@ pub(super) struct Decoded {
 ///
 /// # Errors
 ///
-/// What the crate says, or that it read another message.
+/// Decodes a message with the `wire` crate; an error if it is of another type.
 pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
     match message {
         "io_message" => io_message(bytes),

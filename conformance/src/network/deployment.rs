@@ -285,7 +285,7 @@ impl<'a> Deployment<'a> {
         of_log(&log, self.layout.targets())
     }
 
-    /// How often the service has detached a target, or begun a session without it.
+    /// Number of times that the service has detached a target or begun a session without it.
     pub(super) fn losses(&self, target: usize) -> usize {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
         losses_of(&log, self.targets[target].name)

@@ -43,7 +43,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// What came is no frame, or the channel has failed.
+    /// The bytes received are not a frame, or the channel has failed.
     fn poll(&mut self) -> Result<Polled, Wrong>;
 
     /// Sends a message as one piece.

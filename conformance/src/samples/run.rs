@@ -79,7 +79,7 @@ impl Runner {
 
 // Where a scenario runs: its directories, its programs, and what is in its files in the end.
 
-/// Where a scenario runs.
+/// Directory and binaries of a scenario.
 struct Workspace<'a> {
     binaries: &'a Binaries,
     library_path: Option<&'a Path>,
@@ -203,7 +203,7 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Where two contents differ.
+/// Offset of the first difference between two contents.
 fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
     if got == expected {
         return None;

@@ -29,7 +29,7 @@ pub struct Scenario {
 /// A file that a sample reads.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Where.
+    /// Path of the file.
     pub path: String,
     /// Its content.
     pub content: Content,

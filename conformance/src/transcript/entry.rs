@@ -21,7 +21,7 @@ pub struct Header {
     pub server: Role,
     /// When the recording began, in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
-    /// Where the server of each channel is, `HOST:PORT`.
+    /// Address of the server of each channel, `HOST:PORT`.
     pub channels: Vec<String>,
     /// Program that recorded.
     pub recorder: String,

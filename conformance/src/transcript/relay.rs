@@ -371,7 +371,7 @@ fn reset_when_dropped(stream: &TcpStream) {
 
 // Interceptors of a relay's traffic.
 
-/// Where something happens: on which connection.
+/// A connection, as the place of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Index of the relay's channel.
@@ -380,7 +380,7 @@ pub struct Place {
     pub session: u32,
 }
 
-/// How a relay closes a connection.
+/// The ways in which a relay closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Both sides read an orderly end.

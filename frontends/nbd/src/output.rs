@@ -49,7 +49,7 @@ impl<B> Default for Output<B> {
 }
 
 impl<B: AsRef<[u8]>> Output<B> {
-    /// Where headers are appended.
+    /// The buffer to which headers are appended.
     pub fn headers(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }

@@ -98,7 +98,7 @@ pub struct Worker<Q: Queue> {
     outstanding: usize,
     /// Memory may be free that was not before.
     has_freed: bool,
-    /// Where the next round of steps begins.
+    /// Index of the connection with which the next round begins.
     first: usize,
     ends_at: Option<Instant>,
 }

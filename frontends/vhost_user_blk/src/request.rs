@@ -70,7 +70,7 @@ pub enum Kind {
     WriteZeroes,
 }
 
-/// How a request is handled.
+/// The next action for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The storage has to do it.

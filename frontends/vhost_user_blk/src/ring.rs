@@ -36,7 +36,7 @@ pub struct Setup {
     pub event_idx: bool,
     /// `true` if the driver knows nothing of flushes: its writes must be durable when they complete.
     pub write_through: bool,
-    /// Where to keep what is in flight.
+    /// The shared region for in-flight tracking.
     pub inflight: Option<InflightQueue>,
     /// The device.
     pub device: Device,

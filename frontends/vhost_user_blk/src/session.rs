@@ -31,9 +31,9 @@ const MAX_CONFIG: usize = 256;
 #[derive(Debug)]
 struct Region {
     mapped: Arc<GuestRegionMmap<()>>,
-    /// Where it is in the guest.
+    /// Guest physical address.
     guest: u64,
-    /// Where it is in the front end, whose addresses the rings have.
+    /// Address in the front end's process; ring addresses are of this kind.
     user: u64,
     size: u64,
 }

@@ -148,7 +148,7 @@ struct Loop<Q: Queue> {
     waker: Arc<OwnedFd>,
     served: Option<Served<Q::Buffer>>,
     stopping: Option<SyncSender<u16>>,
-    /// Where the last virtqueue has stopped.
+    /// Position at which the last virtqueue was stopped.
     position: u16,
 }
 

@@ -15,7 +15,7 @@ const MAX_ANSWER: usize = 2000;
 pub struct Failure {
     /// The nearest DOCA error.
     pub code: ErrorCode,
-    /// What was expected, what was found, and what to do about it.
+    /// The expectation, the finding, and the remedy.
     pub message: String,
 }
 

@@ -14,7 +14,7 @@ pub enum Error {
     /// The library cannot be read.
     #[error("cannot read the library {path}: {source}")]
     Library {
-        /// Where it was looked for.
+        /// The path that was searched.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -47,7 +47,7 @@ pub enum Error {
     /// A file or directory of the prefix cannot be created.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
         /// Why not.
         source: io::Error,

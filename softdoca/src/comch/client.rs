@@ -27,7 +27,7 @@ pub(crate) struct Client {
     link: RefCell<Link>,
 }
 
-/// How far the client has come.
+/// State of the client's connection.
 #[derive(Default)]
 enum Link {
     #[default]

@@ -21,14 +21,14 @@ use crate::progress::Ctx;
 use crate::ring::EventFd;
 use crate::runtime::Socket;
 
-/// Which end of a connection this is.
+/// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
     Client,
 }
 
-/// What the connections of one context have in common: they tell it that a full socket kept frames back.
+/// State that the connections of one context share: it records that frames wait for a full socket.
 #[derive(Debug)]
 pub(super) struct Outbound {
     /// The eventfd of the context's engine.
@@ -50,7 +50,7 @@ impl Outbound {
     }
 }
 
-/// How far a frame has come.
+/// Progress of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendState {
     Waiting,
@@ -174,7 +174,7 @@ impl Connection {
         self.user_data.store(unsafe { data.u64 }, Ordering::Release);
     }
 
-    /// What has been sent and received.
+    /// Counters of messages sent and received.
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -300,7 +300,7 @@ impl Connection {
         }
     }
 
-    /// How far the frame with this number has come.
+    /// Progress of the frame with this number.
     pub(super) fn state_of(&self, number: u64) -> SendState {
         if self.sent.load(Ordering::Acquire) >= number {
             SendState::Sent

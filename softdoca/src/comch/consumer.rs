@@ -41,7 +41,7 @@ pub(crate) struct Consumer {
     stopping: Cell<bool>,
 }
 
-/// What exists between start and stop.
+/// State between start and stop.
 #[derive(Default)]
 struct Run {
     ring: Option<RingConsumer>,
@@ -60,7 +60,7 @@ struct Run {
     most_immediate: u32,
 }
 
-/// What has come of a message so far.
+/// A message of which a part has been received.
 #[derive(Clone, Copy)]
 struct Partial {
     result: Result<()>,

@@ -1,4 +1,4 @@
-//! What servers and clients have in common: settings, send tasks, events of the program.
+//! State that servers and clients share: settings, send tasks, events of the program.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 
-/// How long a context that stops tries to deliver what was submitted before to a peer that does not read.
+/// Time for which a stopping context tries to deliver submitted messages to a peer that does not read.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Frames of one connection that are read in a row. A peer can send some as fast as they are read: everything else has its turn in
@@ -39,7 +39,7 @@ struct Sending {
     frame: u64,
 }
 
-/// What reading a connection's socket came to.
+/// Result of reading from a connection's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// Everything that was there has been read, or enough for now.
@@ -74,7 +74,7 @@ impl ControlPath {
         }
     }
 
-    /// What the program has registered.
+    /// The callbacks that the program has registered.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }

@@ -1,4 +1,4 @@
-//! What a program is told of its connections, and by which of its functions.
+//! Connection events and the program's callbacks for them.
 
 use std::cell::Cell;
 use std::sync::Arc;

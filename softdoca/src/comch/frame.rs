@@ -1,4 +1,4 @@
-//! What goes over the socket of a connection: one frame per message of the `SOCK_SEQPACKET`, little endian.
+//! Frames on the socket of a connection: one per message of the `SOCK_SEQPACKET`, little endian.
 //!
 //! ```text
 //! u32 kind, then by kind
@@ -55,7 +55,7 @@ pub(super) enum Frame<'a> {
     ProducerAttached { consumer_id: u32 },
 }
 
-/// What a client says of itself.
+/// The client's first frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello<'a> {
     pub version: u32,
@@ -168,7 +168,7 @@ impl Frame<'_> {
     }
 }
 
-/// What a frame that is accepted is written as.
+/// Decodes a frame and encodes it again.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>, impl std::error::Error> {
     Frame::decode(bytes).map(|frame| frame.encode())
 }
@@ -197,7 +197,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
     frames.map(|frame| frame.encode()).into()
 }
 
-/// What is left of the frame.
+/// The bytes of the frame that were not read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -9,14 +9,14 @@ use crate::runtime::{Socket, is_unix_socket, named_socket};
 /// Longest frame of a handshake, generously.
 const SCRATCH: usize = 1024;
 
-/// What has come of the wait for the other side's first frame.
+/// Result of waiting for the peer's first frame.
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
     /// Nothing yet.
     Waiting,
     /// The other side has gone without a word.
     Gone,
-    /// What came is no frame that is expected here.
+    /// The frame received is invalid or not expected here.
     Faulty(String),
     Here(T),
 }

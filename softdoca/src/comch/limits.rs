@@ -1,4 +1,4 @@
-//! How much Comch takes. Every number that a device could be asked for.
+//! Limits of Comch, as reported by capability queries.
 
 use crate::error::{Error, Result};
 

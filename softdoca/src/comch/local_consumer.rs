@@ -13,7 +13,7 @@ pub(super) struct LocalConsumer {
     /// The eventfd of the consumer's engine.
     wake: Arc<EventFd>,
     has_mail: AtomicBool,
-    /// How to wake the peer's producers.
+    /// Wakes the peer's producers.
     producer: Mutex<Option<OwnedFd>>,
 }
 

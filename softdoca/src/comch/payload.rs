@@ -6,7 +6,7 @@ use crate::buffer::{BufHandle, Segment, Segments};
 use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap};
 
-/// What is left to be sent of the data of a list of bufs.
+/// The data of a list of bufs that remains to be sent.
 #[derive(Debug)]
 pub(super) struct Gather<'a> {
     source: Source<'a>,
@@ -68,7 +68,7 @@ impl<'a> Gather<'a> {
         Ok(Self { source, len })
     }
 
-    /// What is left of one run of `len` readable bytes.
+    /// A payload of one run of `len` readable bytes.
     pub(super) fn of_run(run: *const u8, len: usize) -> Self {
         Self {
             source: Source::Run(run),
@@ -135,7 +135,7 @@ pub(super) fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
     pointer(&Segment { mmap, addr, len })
 }
 
-/// Where a segment can be read in this process; `None` when it is another process's memory that is not mapped here.
+/// Returns the address of a segment in this process; `None` for memory of another process that is not mapped here.
 #[inline(always)]
 fn pointer(segment: &Segment<'_>) -> Result<Option<*const u8>> {
     let mmap = &segment.mmap;

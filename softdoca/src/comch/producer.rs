@@ -30,7 +30,7 @@ pub(crate) struct Producer {
     run: RefCell<Run>,
 }
 
-/// What exists between start and stop.
+/// State between start and stop.
 #[derive(Default)]
 struct Run {
     lifeline: Option<OwnedFd>,

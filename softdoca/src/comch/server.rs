@@ -36,7 +36,7 @@ pub(crate) struct Server {
     next_token: Cell<u32>,
 }
 
-/// What exists between start and stop.
+/// State between start and stop.
 #[derive(Default)]
 struct Run {
     listener: Option<Listener>,

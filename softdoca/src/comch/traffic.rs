@@ -1,8 +1,8 @@
-//! How many control messages a connection has carried.
+//! Counters of the control messages of a connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// A counter of control messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counter {
     /// Messages that were submitted.

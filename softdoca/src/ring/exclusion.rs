@@ -1,4 +1,4 @@
-//! What a [biased lock](super::biased_lock) is made of: in `tests/model`, loom's types take the place of these.
+//! Primitives of the [biased lock](super::biased_lock). In `tests/model`, loom's types replace them.
 
 use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, PoisonError};

@@ -120,7 +120,7 @@ impl RuntimeDir {
     /// Device and inode: the same for all processes that have opened the directory.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Device and inode number of the directory, as the operating system reports them.
     pub fn identity(&self) -> Result<[u8; 16]> {
         let stat = rustix::fs::fstat(&*self.fd)?;
         let mut bytes = [0; 16];

@@ -32,7 +32,7 @@ impl Io {
         !self.is_write()
     }
 
-    /// Where the bytes of an I/O message are that belong to no field.
+    /// Offsets of the bytes of an I/O message that belong to no field.
     pub(super) fn reserved(&self) -> impl Iterator<Item = usize> + use<> {
         reserved(self.messages.release)
     }
@@ -60,7 +60,7 @@ impl Io {
         })
     }
 
-    /// What the initiator knows the transaction by.
+    /// The value by which the initiator identifies the transaction.
     fn transaction(&self) -> u64 {
         match self.messages.release {
             Release::V3_2 => self.request.user_data,
@@ -68,7 +68,7 @@ impl Io {
         }
     }
 
-    /// Where the request is in the storage.
+    /// Byte range of the request in the storage.
     fn range(&self) -> std::ops::Range<usize> {
         let begin = self.request.storage_offset as usize;
         begin..begin + self.request.size as usize

@@ -28,12 +28,12 @@ pub(super) struct Service {
     map: Mmap,
     device: Device,
     pub(super) control: TcpPeer,
-    /// How frames are sent: in one piece unless a check says otherwise.
+    /// Segmentation of frames: one piece unless a check changes it.
     pub(super) deliver: Deliver,
     /// Message id and correlation id of the next request.
     pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
     plan: Plan,
-    /// Where the target listens.
+    /// TCP port of the target.
     pub(super) port: u16,
     pub(super) due: Step,
     patience: Duration,

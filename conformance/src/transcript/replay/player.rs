@@ -25,7 +25,7 @@ pub(super) trait Part {
     ///
     /// # Errors
     ///
-    /// What it needs cannot be made.
+    /// A description of the resource that cannot be created.
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String>;
 
     /// Uses the received message instead of the recorded one. Returns an error for a wrong one.

@@ -31,7 +31,7 @@ const RESOLVER_POLL: Duration = Duration::from_millis(5);
 /// Time in which an address of a name has to accept the connection, if there are others to try. The last one has as long as the caller waits.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
+/// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of connections accepted per call of `poll`.

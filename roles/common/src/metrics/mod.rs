@@ -25,7 +25,7 @@ use crate::address::HostPort;
 use crate::failure::Failure;
 pub use page::Page;
 
-/// Where metrics are served: a port of the loopback interface, or an address with a port.
+/// Address on which metrics are served: a port of the loopback interface, or an address with a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricsAddress(pub HostPort);
 

@@ -221,7 +221,7 @@ pub struct Summary {
 pub struct Snapshot {
     /// State and numbers.
     pub summary: Summary,
-    /// Whether data_1, data_2 and data_p are online.
+    /// `true` for each of data_1, data_2 and data_p that is online.
     pub online: [bool; 3],
     /// Stripes of the set.
     pub stripes: u64,
@@ -233,11 +233,11 @@ pub struct Snapshot {
     pub pass: Option<PassProgress>,
     /// Stripes that the running scrub has handed out.
     pub scrub: Option<u64>,
-    /// How often a target was unresponsive, and was waited for because another one was not current.
+    /// Number of times that the service waited for an unresponsive target because another one was not current.
     pub stalled: u64,
 }
 
-/// How far a rebuild or resync is.
+/// Progress of a rebuild or resync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassProgress {
     /// A rebuild of one target, and no resync.

@@ -1,4 +1,4 @@
-//! What a worker does when its tasks complete: each message is forwarded from the buffer that it was received into.
+//! Completion handlers of a worker: each message is forwarded from the buffer that it was received into.
 //!
 //! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
 
@@ -14,7 +14,7 @@ use wire::release::Release;
 use super::message;
 use super::refusals::Refusals;
 
-/// What the buffer of a slot is for.
+/// Use of a slot's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Requests, from the initiator to the target.
@@ -33,7 +33,7 @@ pub(super) const RECEIVE: usize = 0;
 /// Number of a slot's task that sends.
 pub(super) const SEND: usize = 1;
 
-/// What a task does.
+/// The kinds of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Receive of a request from the initiator.
@@ -99,7 +99,7 @@ handler!(RequestSent: forwarder, slot => forwarder.receive(slot, Kind::ReceiveRe
 handler!(ResultReceived: forwarder, slot => forwarder.result_received(slot), Kind::ReceiveResult);
 handler!(ResultSent: forwarder, slot => forwarder.result_sent(slot), sent_by(&slot));
 
-/// What the send task of a slot to the initiator does.
+/// Kind of a slot's send task to the initiator.
 #[cold]
 fn sent_by(slot: &MessageSlot) -> Kind {
     match slot.state() {

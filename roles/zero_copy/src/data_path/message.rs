@@ -1,4 +1,4 @@
-//! What a message is, as far as a service that forwards it has to know.
+//! Classification of messages, as far as a forwarding service needs it.
 
 use doca::ErrorCode;
 use wire::io_message::{self, IoMessage, IoMessageType};

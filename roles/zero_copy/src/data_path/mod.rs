@@ -1,4 +1,4 @@
-//! What one worker thread of the zero copy service does.
+//! Data path of one worker thread of the zero-copy service.
 //!
 //! Requests arrive from the initiator (Comch consumer) and leave to the target (RDMA send) from the
 //! same buffer; results arrive from the target (RDMA receive) and leave to the initiator (Comch

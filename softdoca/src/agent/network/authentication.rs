@@ -1,4 +1,4 @@
-//! How two processes prove to each other that they have the key of the deployment, before anything else is said.
+//! Mutual authentication with the pre-shared key of the deployment, before any other message.
 //!
 //! ```text
 //! server  "SDTCP\0", u16 version, 32 random bytes

@@ -34,7 +34,7 @@ const PROOF: Duration = Duration::from_secs(2);
 /// Connections at a time that have not proved themselves. A further one displaces the oldest of the address that has most of them, so that
 /// unauthenticated ones keep no peer out.
 const MOST_UNPROVEN: usize = 64;
-/// How long nothing is accepted when the process is out of descriptors or threads.
+/// Pause of the listener when the process is out of descriptors or threads.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const STACK: usize = 256 * 1024;
 

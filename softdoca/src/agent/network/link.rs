@@ -22,13 +22,13 @@ use crate::log;
 use crate::ring::EventFd;
 use crate::runtime::Key;
 
-/// How often a process is asked whether it lives.
+/// Heartbeat interval.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Questions in a row without an answer after which it is gone: with the last one, 2.25 s.
 const MOST_UNANSWERED: u32 = 8;
 /// A process that has ended is given so long for what it sent before to come.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long a closed connection is kept for its peer to read what was sent.
+/// Time for which a closed connection is kept, so that its peer can read what was sent.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A process on another machine.
@@ -127,7 +127,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
     }
 }
 
-/// Whether the peer has said anything in one interval.
+/// Sends a heartbeat; returns `true` if the peer has sent anything within one interval.
 fn ask(stream: &Stream) -> Result<bool> {
     match stream.send_from(&[1]) {
         // Its buffers are full of questions.

@@ -32,7 +32,7 @@ pub(crate) use stream::{Piece, Stream};
 use super::waiting::Deadline;
 use crate::error::Result;
 
-/// Whether this process uses the network at all.
+/// Returns `true` if this process uses the network.
 ///
 /// # Errors
 /// When the network is configured wrongly.

@@ -1,4 +1,4 @@
-//! How a process is reached over the network: the part of a blob that peers on other machines use.
+//! Network addresses of a process: the part of an export blob that peers on other machines use.
 //!
 //! ```text
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
@@ -27,7 +27,7 @@ pub(crate) struct NetworkOffer {
     places: [Option<Place>; MOST_ADDRESSES],
 }
 
-/// How the owner of a blob is reached.
+/// Transport over which the owner of a blob is reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route {
     /// Through its agent in the runtime directory.

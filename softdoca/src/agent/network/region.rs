@@ -36,7 +36,7 @@ impl NetworkRegion {
         })
     }
 
-    /// How the memory is reached.
+    /// Network addresses of the memory's owner.
     pub(crate) fn offer(&self) -> &NetworkOffer {
         &self.offer
     }

@@ -23,9 +23,9 @@ const BOUNCE: usize = 64 * 1024;
 const MOST_REPLIES: usize = 32;
 /// Exports that a connection remembers.
 const MOST_EXPORTS: usize = 64;
-/// How long a peer may say nothing: the kernel notices one that is gone.
+/// Receive timeout. In effect none: the kernel's keepalive detects a peer that is gone.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
-/// How often an empty socket is looked at before the thread sleeps.
+/// Number of polls of an empty socket before the thread sleeps.
 const LOOKS: u32 = 4;
 
 /// Answers each byte with the same.
@@ -48,7 +48,7 @@ fn wait(stream: &Stream) -> Result<()> {
     }
 }
 
-/// Where bytes of an export lie, by address and length.
+/// Returns the local pointer to bytes of an export, from their address and length.
 type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
 
 /// A reply that is to be sent.

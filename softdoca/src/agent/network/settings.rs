@@ -21,7 +21,7 @@ pub(super) const MOST_ADDRESSES: usize = 4;
 const SHORTEST_KEY: usize = 16;
 const LONGEST_KEY: usize = 4096;
 
-/// How this process uses the network.
+/// Network configuration of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) addresses: Vec<IpAddr>,

@@ -402,7 +402,7 @@ fn first_call_child() {
     }
 }
 
-/// What nearly every program calls first says so, though no message of softdoca's is due.
+/// The function that nearly every program calls first reports it, although softdoca has nothing to log then.
 #[test]
 fn an_unknown_level_in_the_environment_is_reported_once() {
     let reports = |call, level| {

@@ -116,7 +116,7 @@ impl Output {
 #[derive(Clone, Copy)]
 struct Current {
     fragment: Fragment,
-    /// Where its immediate data begins.
+    /// Byte offset of its immediate data.
     from: usize,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct NetworkInbox {
     granted: u64,
     /// The sender has a message and no receive.
     wanted: bool,
-    /// Where receives are taken that several senders share.
+    /// The receives that several senders share.
     receives: Option<SharedReceives>,
     output: Output,
     /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
