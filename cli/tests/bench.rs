@@ -219,7 +219,7 @@ fn reference_of_an_earlier_release_needs_its_protocol_and_writes_no_gga() {
                 "--only",
                 "none",
             ]);
-            assert_eq!(output.status.code(), Some(1));
+            assert_eq!(output.status.code(), Some(2));
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let refused = format!("--protocol {protocol}: expected {release}");
             assert_eq!(text.contains(&refused), protocol != release, "{text}");

@@ -74,6 +74,10 @@ fn elsewhere(document: &Path, command: &str) -> Option<&'static str> {
     if is_of_machines {
         return Some("several_machines.rs");
     }
+    // The block device of three targets, in the background of a shell.
+    if document.ends_with("README.md") && command.contains("./doca-storage ") {
+        return Some(".ci/volume");
+    }
     // The deployment that a package installs.
     if document.ends_with("packages.md") && command.contains(" status ") {
         return Some(".ci/package");

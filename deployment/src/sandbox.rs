@@ -418,7 +418,7 @@ mod tests {
     fn processes_are_found_by_their_runtime_directory() {
         let sandbox = Sandbox::new().expect("a directory");
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo started >&2; exec sleep 1000"]);
+        command.args(["-c", "echo started >&2; kill -STOP $$"]);
         sandbox.place(&mut command);
         let mut process = Process::spawn("target", command).expect("a shell");
         process

@@ -273,7 +273,7 @@ mod tests {
     fn long_lines_are_wrapped_between_words_and_continued_with_an_indent() {
         assert_eq!(
             wrapped("  a: one two three\nshort\n\nfour five six", 12),
-            "  a: one\n    two\n    three\nshort\n\nfour five\n  six"
+            "  a: one two\n    three\nshort\n\nfour five\n  six"
         );
         assert_eq!(wrapped("fits\n", 4), "fits\n");
         assert_eq!(

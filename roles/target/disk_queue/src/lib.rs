@@ -6,7 +6,7 @@
 //! executes them with `pread` and `pwrite` inside `submit`, for systems without io_uring.
 //!
 //! The kernel executes a sync on a thread of its own, which first has to get a CPU: about 50 us on top of an `fdatasync`
-//! of 30 us. A sync that is alone is therefore executed inside `submit`, as long as the device is [fast](lone_sync).
+//! of 30 us. A sync that is alone is therefore executed inside `submit`, as long as the device is fast (`lone_sync`).
 //!
 //! This is a crate of its own because of its `unsafe` code: the kernel gets addresses. They are those of a
 //! [`MemoryRegion`], to whose bytes no Rust reference exists, and which the queue keeps mapped until the last
