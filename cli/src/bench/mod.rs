@@ -250,10 +250,9 @@ impl Options {
         };
         let theirs = Usage::of(cpp, Role::Initiator)?.release();
         match &self.protocol {
-            Some(ours) if ours != theirs => Err(format!(
+            Some(ours) if ours != theirs => Err(usage(format!(
                 "--protocol {ours}: expected {theirs}, the release of the reference in --compare"
-            )
-            .into()),
+            ))),
             None if theirs == "3.2" => Ok(None),
             _ => Ok(Some(theirs.to_owned())),
         }
