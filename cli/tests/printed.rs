@@ -285,7 +285,7 @@ impl Page {
     }
 }
 
-/// What a ready target and a ready service have printed.
+/// Parts of the lines that a target and a service print when they are ready.
 const TARGET: &str = "listening on port";
 const SERVICE: &str = "waiting for the initiator";
 

@@ -34,22 +34,7 @@ fn signal_stops_a_service_that_waits_for_its_target() {
         .and_then(|l| l.local_addr())
         .expect("a port")
         .port();
-    let storage = format!("127.0.0.1:{port}");
-    let arguments = [
-        "zero-copy",
-        "-d",
-        "03:00.0",
-        "-r",
-        "3b:00.0",
-        "--cpu",
-        "0",
-        "--storage-server",
-        &storage,
-    ];
-    let service = bench.spawn(
-        "service",
-        &[&arguments[..], &["--control-timeout", "60"]].concat(),
-    );
+    let service = bench.starting_service(port, &[]);
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
     assert_eq!(ended(service, "service"), Some(1));

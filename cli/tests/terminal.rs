@@ -221,7 +221,7 @@ fn results_fit() {
     }
 }
 
-/// What roles print during a session, and its statistics; and `status` of them meanwhile.
+/// Output of the roles of a session, with its statistics, and of `status` during the session.
 #[test]
 fn sessions_of_roles_fit() {
     const WIDTH: usize = 80;

@@ -64,29 +64,8 @@ impl<'a> Certificates<'a> {
     fn service(&self, port: u16, authority: &str, name: Option<&str>) -> Process {
         let mut flags = name.map_or_else(|| vec!["--tls".to_owned()], |name| self.own(name));
         flags.extend(["--tls-ca".to_owned(), self.path(authority)]);
-        service(self.0, port, &words(&flags))
+        self.0.starting_service(port, &words(&flags))
     }
-}
-
-/// A service that connects to its target, and waits for an initiator after that.
-fn service(bench: &Bench, port: u16, flags: &[&str]) -> Process {
-    let storage = format!("127.0.0.1:{port}");
-    let base = [
-        "zero-copy",
-        "-d",
-        "03:00.0",
-        "-r",
-        "3b:00.0",
-        "--cpu",
-        "0",
-        "--control-timeout",
-        "60",
-        "--output",
-        "json",
-        "--storage-server",
-        &storage,
-    ];
-    bench.spawn("service", &[&base[..], flags].concat())
 }
 
 fn words(flags: &[String]) -> Vec<&str> {
@@ -147,7 +126,7 @@ fn one_side_without_tls_is_told_so() {
     let certificates = Certificates::new(&bench);
     let (target, port) = certificates.target("ca-127.0.0.1", None);
     // A service that does not use TLS sends nothing before an initiator comes.
-    let service = waiting(service(&bench, port, &[]));
+    let service = bench.service(port, &[]);
     complaint(validate(&bench));
     let stderr = refused(service);
     assert!(stderr.contains("--tls"), "{stderr}");

@@ -286,7 +286,7 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] if `readable` fails; [`ErrorCode::AGAIN`] if there is
+    /// The errors of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] if `readable` fails; [`ErrorCode::AGAIN`] if there is
     /// no event, but completions of slots are queued for [`WorkerPe::progress`](crate::WorkerPe::progress).
     pub async fn next_event(
         &self,
@@ -322,7 +322,7 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of [`disarm`](Self::disarm).
+    /// The errors of [`disarm`](Self::disarm).
     pub fn sleep_until_readable(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
         // A refused request means that there is something to do.
         if !matches!(self.arm(), Ok(true)) {

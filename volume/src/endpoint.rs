@@ -62,7 +62,7 @@ pub enum EndpointError {
     /// A DOCA call or task failed. Requests in flight do not complete.
     #[error("{doing}: {} ({})", .code.name(), .code.description())]
     Doca {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The error.
         code: ErrorCode,
@@ -291,7 +291,7 @@ impl Endpoint {
     /// Asks for the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
     ///
     /// # Errors
-    /// Those of [`Pe::arm`].
+    /// The errors of [`Pe::arm`].
     pub fn arm(&self) -> doca::Result<bool> {
         self.pe.arm()
     }
@@ -299,7 +299,7 @@ impl Endpoint {
     /// Takes back [`arm`](Self::arm).
     ///
     /// # Errors
-    /// Those of [`Pe::disarm`].
+    /// The errors of [`Pe::disarm`].
     pub fn disarm(&self) -> doca::Result<()> {
         self.pe.disarm()
     }

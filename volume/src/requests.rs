@@ -77,7 +77,7 @@ struct InFlight {
     size: u32,
     /// Result in the answer, while the send is not complete.
     result: u32,
-    /// What is still to happen; 0 for no request.
+    /// Bits of the events that the request awaits; 0 for no request.
     awaits: u8,
 }
 

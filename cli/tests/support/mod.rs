@@ -101,6 +101,11 @@ impl Bench {
 
     /// A service that waits for an initiator.
     pub fn service(&self, port: u16, arguments: &[&str]) -> Process {
+        waiting(self.starting_service(port, arguments))
+    }
+
+    /// A service that connects to its target.
+    pub fn starting_service(&self, port: u16, arguments: &[&str]) -> Process {
         let storage = format!("127.0.0.1:{port}");
         let base = [
             "zero-copy",
@@ -116,8 +121,7 @@ impl Bench {
             "json",
         ];
         let patient = patient(arguments);
-        let service = self.spawn("service", &[&base[..], arguments, patient].concat());
-        waiting(service)
+        self.spawn("service", &[&base[..], arguments, patient].concat())
     }
 
     pub fn initiator(&self, strategy: &str, arguments: &[&str]) -> Process {

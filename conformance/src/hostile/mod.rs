@@ -213,7 +213,7 @@ fn judge(
     Ok((service, after))
 }
 
-/// What an attacker has seen.
+/// Observations of an attacker.
 #[derive(Debug, Default)]
 struct Seen {
     /// The longest time that another client waited for a reaction.

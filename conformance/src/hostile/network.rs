@@ -138,7 +138,7 @@ impl Endpoint {
 struct Connection {
     stream: TcpStream,
     hello: [u8; HELLO],
-    /// What both sides have said.
+    /// Bytes of the handshake, in both directions.
     said: Vec<u8>,
 }
 
@@ -360,7 +360,7 @@ fn play_flood(endpoint: &Endpoint, connections: usize, hold: Duration) -> Result
     let mut open: std::collections::VecDeque<TcpStream> = std::collections::VecDeque::new();
     let mut longest = Duration::ZERO;
     while begin.elapsed() < hold {
-        // Those that the role has closed are replaced: the oldest ones.
+        // The role closes the oldest connections; new ones replace them.
         for _ in 0..connections {
             let stream = TcpStream::connect_timeout(&endpoint.address, PATIENCE)?;
             open.push_back(stream);

@@ -139,7 +139,7 @@ impl<'a> Victim<'a> {
         self.service.as_ref().unwrap_or(&self.targets[0])
     }
 
-    /// Where it listens for peers on other machines, if it does.
+    /// Address on which it listens for peers on other machines, if it does.
     pub(super) fn listens(&self) -> io::Result<Option<SocketAddr>> {
         let mut listeners = listeners_of(self.process().id())?;
         listeners.retain(|address| !self.ports.contains(&address.port()));

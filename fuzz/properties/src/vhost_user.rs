@@ -35,7 +35,7 @@ const QUEUES: u32 = 2;
 const MARGIN: u64 = 16 << 10;
 /// The value of these bytes.
 const UNTOUCHED: u8 = 0xc5;
-/// Where the guest's memory is in the front end, whose addresses the messages have.
+/// Address of the guest's memory in the front end; messages have addresses of this kind.
 const USER: u64 = 0x7000_0000_0000;
 /// Place of the second virtqueue in the guest's memory, behind the first one.
 const SECOND: u64 = 0x8000;
@@ -553,7 +553,7 @@ impl FrontEnd {
         }
     }
 
-    /// What the back end has no access to has not changed.
+    /// Checks that memory to which the back end has no access has not changed.
     fn check_memory(&self) {
         let size = MEMORY as u64 + 2 * MARGIN;
         let mut bytes = vec![0; size as usize];

@@ -24,7 +24,7 @@ use crate::memory::Disk;
 /// Time that anything may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where the guest's memory is in the front end, whose addresses the messages have.
+/// Address of the guest's memory in the front end; messages have addresses of this kind.
 const USER: u64 = 0x7000_0000_0000;
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {

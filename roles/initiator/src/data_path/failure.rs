@@ -120,7 +120,7 @@ pub enum Failure {
     /// A DOCA call failed.
     #[error("{doing}: {} ({})", .code.name(), .code.description())]
     Doca {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The error.
         code: ErrorCode,

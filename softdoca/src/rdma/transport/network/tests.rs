@@ -11,7 +11,7 @@ use crate::ring::EventFd;
 /// A fragment with its immediate data and data.
 type Received = (Fragment, Vec<u8>, Vec<u8>);
 
-/// How a connection ends.
+/// The ways in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Closed,
