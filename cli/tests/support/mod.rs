@@ -8,8 +8,10 @@ pub mod stored_block;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use ::deployment::port::Port;
 use ::deployment::process::Process;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,12 +24,16 @@ pub const BLOCK_SIZE: usize = 4096;
 /// A private runtime directory, and room for files.
 pub struct Bench {
     directory: TempDir,
+    /// Ports of its targets. They are reserved until the end: a target of another test must not get the port of one that was killed, where a
+    /// service would find it.
+    ports: Mutex<Vec<Port>>,
 }
 
 impl Bench {
     pub fn new() -> Self {
         Self {
             directory: tempfile::tempdir().expect("a directory"),
+            ports: Mutex::default(),
         }
     }
 
@@ -61,7 +67,10 @@ impl Bench {
 
     /// A target that listens, and its port.
     pub fn target(&self, arguments: &[&str]) -> (Process, u16) {
-        start_target(|words| self.command(words), 0, arguments)
+        let port = Port::reserve().expect("a free port");
+        let number = port.number();
+        self.ports.lock().expect("no panic").push(port);
+        (self.target_again(number, arguments), number)
     }
 
     /// A target that listens on this port, which another one had before.
