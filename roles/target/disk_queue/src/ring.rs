@@ -143,6 +143,11 @@ impl Ring {
         count
     }
 
+    /// Executes a sync on the calling thread.
+    pub(crate) fn sync(&self) -> Result<usize, Errno> {
+        rustix::fs::fdatasync(&self.file).map(|()| 0)
+    }
+
     /// Waits for a completion or a signal.
     pub(crate) fn wait(&mut self) {
         let _ = self.ring.submit_and_wait(1);

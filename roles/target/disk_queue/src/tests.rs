@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn queues() -> Vec<(Queue, Arc<File>, Arc<MemoryRegion>)> {
@@ -111,5 +113,33 @@ fn dropping_a_queue_waits_for_its_operations() {
         queue.submit();
         drop(queue);
         assert_eq!(file.metadata().expect("a file").len(), 16 * 4096);
+    }
+}
+
+#[test]
+fn only_lone_syncs_of_a_fast_device_are_executed_inline() {
+    for (mut queue, _, _) in queues() {
+        let is_ring = matches!(queue.engine, Engine::Ring(_));
+        queue.lone_syncs.completed(Duration::ZERO);
+        queue.push(1, Operation::Sync);
+        queue.submit();
+        assert_eq!((queue.in_flight(), queue.has_pending()), (0, false));
+        let result = Ok(0);
+        assert!(queue.reap());
+        assert_eq!(queue.next(), Some(Completed { token: 1, result }));
+
+        queue.push(2, Operation::Sync);
+        queue.push(3, Operation::Sync);
+        queue.submit();
+        assert_eq!(queue.in_flight(), if is_ring { 2 } else { 0 });
+        wait(&mut queue, 2);
+
+        queue.lone_syncs.completed(Duration::MAX);
+        queue.push(4, Operation::Sync);
+        queue.submit();
+        assert_eq!(queue.in_flight(), usize::from(is_ring));
+        assert_eq!(queue.timed.is_some(), is_ring);
+        wait(&mut queue, 1);
+        assert_eq!(queue.timed, None, "it was measured");
     }
 }
