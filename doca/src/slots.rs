@@ -39,6 +39,59 @@ pub trait CompletionHandler: 'static {
     );
 }
 
+/// Defines a [`CompletionHandler`] with an expression for success and one for failure.
+///
+/// A generic handler has its parameters, and then, in brackets, their bounds.
+///
+/// ```
+/// use doca::{OneBuffer, Slot, completion_handler};
+///
+/// #[derive(Default)]
+/// struct Receiver {
+///     messages: u64,
+/// }
+///
+/// completion_handler! {
+///     /// Handles received messages.
+///     struct Received;
+///     |receiver: Receiver, slot: Slot<(), OneBuffer>| {
+///         receiver.messages += 1;
+///         drop(slot);
+///     },
+///     |code| eprintln!("receiving a message: {code}")
+/// }
+/// ```
+#[macro_export]
+macro_rules! completion_handler {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $handler:ident $(<$($parameter:ident),+> [$($bounds:tt)+])?;
+        |$worker:ident: $worker_type:ty, $slot:ident: Slot<$state:ty, $buffers:ty>| $completed:expr,
+        |$code:pat_param| $failed:expr
+    ) => {
+        $(#[$meta])*
+        $vis struct $handler $(<$($parameter),+>(::std::marker::PhantomData<($($parameter),+)>))?;
+
+        impl $(<$($bounds)+>)? $crate::CompletionHandler for $handler $(<$($parameter),+>)? {
+            type Worker = $worker_type;
+            type State = $state;
+            type Buffers = $buffers;
+
+            #[inline(always)]
+            fn completed(
+                $worker: &mut $worker_type,
+                $slot: $crate::Slot<$state, $buffers>,
+                result: ::std::result::Result<(), $crate::ErrorCode>,
+            ) {
+                match result {
+                    Ok(()) => $completed,
+                    Err($code) => $failed,
+                }
+            }
+        }
+    };
+}
+
 /// A progress engine that passes the completions of [slots](Slot) to a worker of type `W`, without a queue in between.
 ///
 /// All contexts can be started on it. Events other than completions of slots are queued for [`Pe::poll`], as on every

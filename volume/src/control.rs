@@ -18,7 +18,7 @@ use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Geometry};
 use crate::io::IoError;
-use crate::queue::{Parts, Queue};
+use crate::queue::{Parts, Queue, Requester};
 use crate::seat::{Command, Link, Shared};
 use crate::session::{Action, Event, SessionConfig, SessionError};
 use crate::watchdog::Watchdog;
@@ -127,7 +127,7 @@ struct Remains {
 struct Attempt {
     // Dropped in this order: contexts before the connection that they use.
     /// Contexts that were created, and those that queues have returned.
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<Endpoint<Requester>>,
     mmap: Option<Mmap>,
     driver: Driver,
     number: u64,

@@ -4,27 +4,25 @@
 //! It is what a [`Queue`](crate::Queue) has in each session, and what the initiator's workers use as it is. An endpoint belongs to one session: it
 //! neither divides, orders nor repeats requests. Where their data is, in memory that was exported to the service, is up to the caller.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use doca::{
-    Access, Buf, BufInventory, Connection, Consumer, CtxState, Device, ErrorCode, Event, Mmap, Pe,
-    PeStats, Producer, Task,
+    Access, BufInventory, CompletionHandler, Connection, Consumer, CtxState, Device, ErrorCode,
+    Event, MemoryRegion, Mmap, OneBuffer, PeStats, Producer, Refused, Slot, Slots, WorkerPe,
 };
 use role_common::Failure;
-use role_common::messages::Messages;
-use role_common::submit::DeferredTasks;
 use thiserror::Error;
-use wire::io_message;
+use wire::io_message::SIZE;
 use wire::release::IoLayout;
 
 use crate::requests::{BadAnswer, Completed, Request, Requests};
 
-/// Bit of the token of a send task; the others are the number of the request. The token of a receive task is its index.
-const SEND: u64 = 1 << 32;
-
 /// Receive tasks for each request that may be in flight, as in the reference.
 const RECEIVES_PER_REQUEST: u32 = 2;
+
+/// The task of a slot: it has one.
+const TASK: usize = 0;
 
 /// Parts that the contexts of a worker are made from.
 #[derive(Clone, Debug)]
@@ -35,22 +33,26 @@ pub struct Contexts {
     pub connection: Connection,
 }
 
-/// A buf with the task that sends or receives it.
-#[derive(Debug)]
-struct Message {
-    task: Task,
-    buf: Buf,
-}
+/// Owner of the requests of an endpoint. Its methods are called inside of [`Endpoint::poll`].
+pub trait Client: Sized + 'static {
+    /// The requests and their tasks, from [`Endpoint::begin`].
+    fn lane(&mut self) -> &mut Lane;
 
-/// Result of a [poll](Endpoint::poll).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// Nothing has happened.
-    Nothing,
-    /// Something has happened that completes no request.
-    Progress,
-    /// A request is complete.
-    Completed(Completed),
+    /// Passes an answer to [`Lane::answered`], with the layout of the session's I/O messages.
+    ///
+    /// # Errors
+    /// Those of that method.
+    fn answered(
+        &mut self,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer>;
+
+    /// A request is complete. Its number may be used for the next one at once.
+    fn completed(&mut self, request: Completed);
+
+    /// An answer fits no request, or the endpoint cannot be used any more. More failures may follow, consequences of the first.
+    fn failed(&mut self, error: EndpointError);
 }
 
 /// Failure of an endpoint.
@@ -86,55 +88,200 @@ impl From<EndpointError> for Failure {
     }
 }
 
+/// Handles answers received.
+struct AnswerReceived<C>(std::marker::PhantomData<C>);
+/// Handles requests sent.
+struct RequestSent<C>(std::marker::PhantomData<C>);
+
+impl<C: Client> CompletionHandler for AnswerReceived<C> {
+    type Worker = C;
+    type State = ();
+    type Buffers = OneBuffer;
+
+    #[inline(always)]
+    fn completed(client: &mut C, mut slot: Slot<()>, result: Result<(), ErrorCode>) {
+        client.lane().completions += 1;
+        if let Err(code) = result {
+            return client.failed(EndpointError::doca("receiving an answer", code));
+        }
+        // Copied before it is looked at, so that the receive task can be posted again at once.
+        let mut bytes = [0; SIZE];
+        let length = slot.data_len();
+        if !slot.read(&mut bytes) {
+            return client.failed(EndpointError::doca("reading an answer", ErrorCode::TOO_BIG));
+        }
+        slot.reset_data();
+        if let Err(Refused { code, .. }) = slot.submit::<TASK>() {
+            client.failed(EndpointError::doca("posting a receive task again", code));
+        }
+        match client.answered(&bytes, length) {
+            Ok(Some(request)) => client.completed(request),
+            Ok(None) => {}
+            Err(answer) => client.failed(EndpointError::Answer(answer)),
+        }
+    }
+}
+
+impl<C: Client> CompletionHandler for RequestSent<C> {
+    type Worker = C;
+    type State = ();
+    type Buffers = OneBuffer;
+
+    #[inline(always)]
+    fn completed(client: &mut C, slot: Slot<()>, result: Result<(), ErrorCode>) {
+        let lane = client.lane();
+        lane.completions += 1;
+        if let Err(code) = result {
+            return client.failed(EndpointError::doca("sending a request", code));
+        }
+        let number = slot.index();
+        if let Some(place) = lane.sends.get_mut(number) {
+            *place = Some(slot);
+        }
+        if let Some(request) = lane.requests.sent(number as u32) {
+            client.completed(request);
+        }
+    }
+}
+
+/// The requests of an endpoint and the tasks that send them, while its [`Client`] uses it.
+#[derive(Debug, Default)]
+pub struct Lane {
+    requests: Requests,
+    /// By the numbers of requests; `None` while the message is being sent.
+    sends: Box<[Option<Slot<()>>]>,
+    /// Messages that the service has no room for yet, in order.
+    deferred: VecDeque<Slot<()>>,
+    /// Completions of tasks, wrapping.
+    completions: u64,
+}
+
+impl Lane {
+    /// Sends request `number`, which is not in flight. If the service has no room for it, a later [`poll`](Endpoint::poll) does.
+    ///
+    /// # Errors
+    /// The task could not be submitted: the endpoint cannot be used any more.
+    ///
+    /// # Panics
+    /// There is no such number.
+    #[inline(always)]
+    pub fn send<L: IoLayout>(
+        &mut self,
+        layout: L,
+        number: u32,
+        request: &Request,
+    ) -> Result<(), EndpointError> {
+        // The slot has all of its buffer as its data, and what was there before has been sent.
+        let bytes = self.requests.begin(layout, number, request);
+        let is_written = match &mut self.sends[number as usize] {
+            Some(slot) => slot.write(&bytes),
+            None => false,
+        };
+        match self.sends[number as usize].take() {
+            Some(slot) if is_written => match slot.submit::<TASK>() {
+                Ok(()) => Ok(()),
+                Err(refused) => self.refused(refused),
+            },
+            _ => Err(EndpointError::doca(
+                "writing a request",
+                ErrorCode::BAD_STATE,
+            )),
+        }
+    }
+
+    /// Checks an answer, of which `length` bytes were received. Returns the request that it completes.
+    ///
+    /// # Errors
+    /// It fits no request.
+    #[inline(always)]
+    pub fn answered<L: IoLayout>(
+        &mut self,
+        layout: L,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer> {
+        self.requests.answered(layout, bytes, length)
+    }
+
+    /// Returns `true` if requests wait until the service has room for them: [`Endpoint::poll`] has to be called.
+    #[must_use]
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    #[cold]
+    fn refused(&mut self, refused: Refused<()>) -> Result<(), EndpointError> {
+        if refused.code != ErrorCode::AGAIN {
+            return Err(EndpointError::doca("submitting a request", refused.code));
+        }
+        self.deferred.push_back(refused.slot);
+        Ok(())
+    }
+
+    /// Sends deferred requests until the service has no room for one.
+    #[cold]
+    fn retry(&mut self) -> Result<(), EndpointError> {
+        while let Some(slot) = self.deferred.pop_front() {
+            match slot.submit::<TASK>() {
+                Ok(()) => {}
+                Err(Refused {
+                    slot,
+                    code: ErrorCode::AGAIN,
+                }) => {
+                    self.deferred.push_front(slot);
+                    break;
+                }
+                Err(refused) => {
+                    return Err(EndpointError::doca("submitting a request", refused.code));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A worker's producer and consumer, with as many prepared tasks as requests may be in flight. Used by one thread at a time.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct Endpoint<C> {
     // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
-    /// Receive tasks, two for each request.
-    receives: Vec<Message>,
-    /// Send tasks, one for each request.
-    sends: Vec<Message>,
-    /// Send tasks that the service has no room for yet.
-    deferred: DeferredTasks,
-    requests: Requests,
+    /// Receive tasks, two for each request, until the endpoint [begins](Self::begin).
+    receives: Option<Slots<()>>,
+    /// While no client uses it.
+    lane: Lane,
     consumer: Consumer,
     producer: Producer,
     inventory: BufInventory,
+    /// The messages received, and then those sent.
     mmap: Mmap,
-    /// The places of the receives, and then those of the sends.
-    messages: Messages,
-    pe: Pe,
+    pe: WorkerPe<C>,
     count: u32,
 }
 
-impl Endpoint {
+impl<C: Client> Endpoint<C> {
     /// Creates and starts the contexts for `count` requests in flight. They run once [`Endpoint::ready`] says so.
     ///
     /// # Errors
     /// A DOCA call failed.
     pub fn new(contexts: &Contexts, count: u32) -> Result<Self, Failure> {
         let tasks = count as usize * (RECEIVES_PER_REQUEST as usize + 1);
-        let messages = Messages::new(tasks)?;
         let mmap = Mmap::register(
             &contexts.device,
-            Arc::clone(messages.region()),
+            MemoryRegion::new(tasks.saturating_mul(SIZE))?,
             Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
         )?;
         let inventory = BufInventory::new(tasks)?;
-        let pe = Pe::new()?;
-        let producer = Producer::start(&pe, &contexts.connection, count)?;
+        let pe = WorkerPe::new()?;
+        let connection = &contexts.connection;
+        let producer = Producer::start_with::<RequestSent<C>>(&pe, connection, count)?;
         let receives = count * RECEIVES_PER_REQUEST;
-        let consumer = Consumer::start(&pe, &contexts.connection, &mmap, receives)?;
+        let consumer = Consumer::start_with::<AnswerReceived<C>>(&pe, connection, &mmap, receives)?;
         Ok(Self {
-            receives: Vec::with_capacity(receives as usize),
-            sends: Vec::with_capacity(count as usize),
-            deferred: DeferredTasks::with_capacity(count as usize),
-            requests: Requests::new(count),
+            receives: None,
+            lane: Lane::default(),
             consumer,
             producer,
             inventory,
             mmap,
-            messages,
             pe,
             count,
         })
@@ -151,135 +298,79 @@ impl Endpoint {
     /// # Errors
     /// A DOCA call failed.
     pub fn prepare(&mut self, consumer: u32) -> Result<(), Failure> {
-        let size = io_message::SIZE;
-        let receives = u64::from(self.count * RECEIVES_PER_REQUEST);
-        for index in 0..receives {
-            let buf = self.inventory.buf(&self.mmap, index * size as u64, size)?;
-            let task = self.consumer.post_recv_task(&buf, index)?;
-            self.receives.push(Message { task, buf });
+        let (size, count) = (SIZE as u32, self.count as usize);
+        let received = count * RECEIVES_PER_REQUEST as usize;
+        let slots = |place: usize, count: usize| {
+            let range = (place * SIZE, size, count);
+            Slots::new(&self.pe, &self.inventory, &self.mmap, range, |_| ())
+        };
+        let receives = slots(0, received)?;
+        self.consumer
+            .receive_into::<TASK, AnswerReceived<C>>(&receives)?;
+        let sends = slots(received, count)?;
+        self.producer
+            .send_from::<TASK, RequestSent<C>>(&sends, consumer)?;
+        let mut sends: Vec<_> = sends.into_iter().collect();
+        for slot in &mut sends {
+            slot.write_data(&[0; SIZE])?;
         }
-        for index in 0..u64::from(self.count) {
-            let buf =
-                self.inventory
-                    .buf_with_data(&self.mmap, (receives + index) * size as u64, size)?;
-            let task = self.producer.send_task(&buf, consumer, SEND | index)?;
-            self.sends.push(Message { task, buf });
-        }
+        self.receives = Some(receives);
+        self.lane = Lane {
+            requests: Requests::new(self.count),
+            sends: sends.into_iter().map(Some).collect(),
+            deferred: VecDeque::with_capacity(count),
+            completions: 0,
+        };
         Ok(())
     }
 
-    /// Posts all receive tasks. Comes before the first request.
+    /// Posts all receive tasks, and lends the rest to the client. Comes before the first request.
     ///
     /// # Errors
     /// The submission of one failed.
-    pub fn begin(&self) -> Result<(), EndpointError> {
-        self.receives
-            .iter()
-            .try_for_each(|message| message.task.submit())
-            .map_err(|code| EndpointError::doca("posting a receive task", code))
-    }
-
-    /// Sends request `number`, which is not in flight. If the service has no room for it, a later [`poll`](Self::poll) does.
-    ///
-    /// # Errors
-    /// The task could not be submitted: the endpoint cannot be used any more.
-    ///
-    /// # Panics
-    /// There is no such number.
-    #[inline(always)]
-    pub fn send<L: IoLayout>(
-        &mut self,
-        layout: L,
-        number: u32,
-        request: &Request,
-    ) -> Result<(), EndpointError> {
-        // The buf has all of its place as its data, and what was there before has been sent.
-        let bytes = self.requests.begin(layout, number, request);
-        let place = self.receives.len() + number as usize;
-        self.messages
-            .put(place, &bytes)
-            .map_err(|error| EndpointError::doca("writing a request", error.code))?;
-        let task = &self.sends[number as usize].task;
-        self.deferred
-            .submit(u64::from(number), task)
-            .map_err(|code| EndpointError::doca("submitting a request", code))
-    }
-
-    /// Makes progress, and takes one event. It may sleep briefly when there is nothing to do.
-    ///
-    /// # Errors
-    /// An answer fits no request, or the endpoint cannot be used any more.
-    #[inline(always)]
-    pub fn poll<L: IoLayout>(&mut self, layout: L) -> Result<Polled, EndpointError> {
-        if !self.deferred.is_empty() {
-            self.retry()?;
+    pub fn begin(&mut self) -> Result<Lane, EndpointError> {
+        for slot in self.receives.take().into_iter().flatten() {
+            slot.submit::<TASK>()
+                .map_err(|refused| EndpointError::doca("posting a receive task", refused.code))?;
         }
-        let completion = match self.pe.poll_completion() {
-            doca::Polled::Completion(completion) => completion,
-            doca::Polled::Other => return self.happened(),
-            doca::Polled::Nothing => return Ok(Polled::Nothing),
-        };
-        let is_send = completion.token & SEND != 0;
-        let completed = match completion.result {
-            Ok(()) if is_send => self.requests.sent((completion.token & !SEND) as u32),
-            Ok(()) => self.received(layout, completion.token as usize)?,
-            Err(code) if is_send => return Err(EndpointError::doca("sending a request", code)),
-            Err(code) => return Err(EndpointError::doca("receiving an answer", code)),
-        };
-        Ok(completed.map_or(Polled::Progress, Polled::Completed))
+        Ok(std::mem::take(&mut self.lane))
     }
 
+    /// Takes back what [`begin`](Self::begin) lent, before the endpoint is dropped or used by another thread.
+    pub fn end(&mut self, lane: Lane) {
+        self.lane = lane;
+    }
+
+    /// Makes progress once, and passes the client the requests that have completed; returns `true` if anything has happened. It may sleep
+    /// briefly when there is nothing to do.
     #[inline(always)]
-    fn received<L: IoLayout>(
-        &mut self,
-        layout: L,
-        index: usize,
-    ) -> Result<Option<Completed>, EndpointError> {
-        // Copied before it is looked at, so that the receive task can be posted again at once.
-        let mut bytes = [0; io_message::SIZE];
-        let message = &self.receives[index];
-        let length = self
-            .messages
-            .received(index, &message.buf, &mut bytes)
-            .and_then(|length| message.buf.reset_data().map(|()| length))
-            .map_err(|error| EndpointError::doca("reading an answer", error.code))?;
-        message
-            .task
-            .submit()
-            .map_err(|code| EndpointError::doca("posting a receive task again", code))?;
-        self.requests
-            .answered(layout, &bytes, length)
-            .map_err(EndpointError::Answer)
+    pub fn poll(&mut self, client: &mut C) -> bool {
+        if client.lane().has_deferred()
+            && let Err(error) = client.lane().retry()
+        {
+            client.failed(error);
+        }
+        let before = client.lane().completions;
+        if self.pe.progress(client) {
+            self.happened(client);
+            return true;
+        }
+        client.lane().completions != before
     }
 
     /// An event that is no completion of a task.
     #[cold]
-    fn happened(&self) -> Result<Polled, EndpointError> {
-        match self.pe.poll() {
-            Some(Event::State {
-                next: CtxState::Stopping | CtxState::Idle,
-                ..
-            }) => Err(EndpointError::doca(
+    fn happened(&self, client: &mut C) {
+        if let Some(Event::State {
+            next: CtxState::Stopping | CtxState::Idle,
+            ..
+        }) = self.pe.poll()
+        {
+            client.failed(EndpointError::doca(
                 "keeping consumer and producer running",
                 ErrorCode::CONNECTION_RESET,
-            )),
-            _ => Ok(Polled::Progress),
+            ));
         }
-    }
-
-    /// Sends what the service had no room for, as far as it has room now.
-    #[cold]
-    fn retry(&mut self) -> Result<(), EndpointError> {
-        let sends = &self.sends;
-        self.deferred
-            .retry(|index| &sends[index as usize].task)
-            .map_err(|(_, code)| EndpointError::doca("submitting a request", code))
-    }
-
-    /// Returns `true` if requests wait until the service has room for them: [`poll`](Self::poll) has to be called.
-    #[must_use]
-    pub fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
     }
 
     /// Counts of the progress engine.
@@ -291,7 +382,7 @@ impl Endpoint {
     /// Asks for the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
     ///
     /// # Errors
-    /// The errors of [`Pe::arm`].
+    /// The errors of [`doca::Pe::arm`].
     pub fn arm(&self) -> doca::Result<bool> {
         self.pe.arm()
     }
@@ -299,14 +390,14 @@ impl Endpoint {
     /// Takes back [`arm`](Self::arm).
     ///
     /// # Errors
-    /// The errors of [`Pe::disarm`].
+    /// The errors of [`doca::Pe::disarm`].
     pub fn disarm(&self) -> doca::Result<()> {
         self.pe.disarm()
     }
 }
 
 /// The descriptor of the progress engine.
-impl AsFd for Endpoint {
+impl<C: Client> AsFd for Endpoint<C> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pe.as_fd()
     }

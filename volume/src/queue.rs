@@ -9,19 +9,21 @@ use doca::{ErrorCode, MemoryRegion};
 use role_common::Failure;
 use role_common::metrics::WorkerMetrics;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use wire::io_message::SIZE;
 use wire::release::{Release, Release3_1, Release3_2};
 
 use crate::asynchronous::AsyncQueue;
 use crate::blocking::BlockingQueue;
 use crate::buffer::{Buffer, Pool};
-use crate::endpoint::Polled;
+use crate::endpoint::{Client, EndpointError, Lane};
 use crate::engine::{Engine, Submission};
 use crate::io::{Completion, Io, IoError};
 use crate::metered::Metered;
-use crate::seat::{Command, Link, Progress, Seat, Shared};
+use crate::requests::{BadAnswer, Completed};
+use crate::seat::{Command, LentLane, Link, Progress, Seat, Shared};
 
-/// Most completions of tasks that one [`Queue::poll`] takes.
-const BATCH: u32 = 64;
+/// Most calls of progress by one [`Queue::poll`]. Each may complete several tasks.
+const BATCH: u32 = 16;
 
 /// Empty polls in a row after which the progress engine is armed, and progressed only when its descriptor is readable: progress of an engine that
 /// stays idle sleeps. softdoca does so after 400, and on a busy machine after 20.
@@ -40,12 +42,10 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Queue {
     /// `None` between sessions.
     link: Option<Link>,
-    engine: Engine,
+    requester: Requester,
     /// Buffers of the I/Os in the engine's slots.
     buffers: Box<[Option<Buffer>]>,
     pool: Arc<Pool>,
-    region: Arc<MemoryRegion>,
-    release: Release,
     seat: Arc<Seat>,
     shared: Arc<Shared>,
     /// Commands of the seat that were carried out.
@@ -59,11 +59,57 @@ pub struct Queue {
     /// Polls in a row that found nothing.
     idle: u32,
     polls: u32,
-    answers: u32,
     /// Readable when the progress engine, or the seat's bell, is.
     epoll: OwnedFd,
     /// With metrics.
     metered: Option<Metered>,
+}
+
+/// The requests of a queue: the part that handles completions.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    engine: Engine,
+    /// Empty between sessions.
+    lane: LentLane,
+    region: Arc<MemoryRegion>,
+    release: Release,
+    /// Requests that were answered, wrapping.
+    answers: u32,
+    /// The first failure of the contexts.
+    failure: Option<EndpointError>,
+}
+
+impl Client for Requester {
+    #[inline(always)]
+    fn lane(&mut self) -> &mut Lane {
+        self.lane.get_mut()
+    }
+
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer> {
+        match self.release {
+            Release::V3_1 => self.lane.get_mut().answered(Release3_1, bytes, length),
+            Release::V3_0 | Release::V3_2 => {
+                self.lane.get_mut().answered(Release3_2, bytes, length)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, request: Completed) {
+        self.answers = self.answers.wrapping_add(1);
+        self.engine
+            .completed(request.number, request.result, &*self.region);
+    }
+
+    #[cold]
+    fn failed(&mut self, error: EndpointError) {
+        self.failure.get_or_insert(error);
+    }
 }
 
 /// Parts of a queue.
@@ -88,11 +134,16 @@ impl Queue {
         )?;
         Ok(Self {
             link: None,
-            engine: parts.engine,
+            requester: Requester {
+                engine: parts.engine,
+                lane: LentLane::default(),
+                region: parts.region,
+                release: parts.release,
+                answers: 0,
+                failure: None,
+            },
             buffers: (0..parts.depth).map(|_| None).collect(),
             pool: parts.pool,
-            region: parts.region,
-            release: parts.release,
             seat: parts.seat,
             shared: parts.shared,
             commands: 0,
@@ -101,7 +152,6 @@ impl Queue {
             is_armed: false,
             idle: 0,
             polls: 0,
-            answers: 0,
             epoll,
             metered: None,
         })
@@ -158,7 +208,7 @@ impl Queue {
             memory: buffer.map_or(0, Buffer::offset),
             memory_len: buffer.map_or(0, |buffer| buffer.len() as u32),
         };
-        let Some(slot) = self.engine.submit(&submission) else {
+        let Some(slot) = self.requester.engine.submit(&submission) else {
             return Err(io);
         };
         self.buffers[slot] = io.buffer;
@@ -166,7 +216,7 @@ impl Queue {
             metered.started(slot, io.operation, io.len);
         }
         if let Some(error) = self.refuses {
-            self.engine.fail_all(error);
+            self.requester.engine.fail_all(error);
         }
         self.send();
         Ok(())
@@ -178,7 +228,7 @@ impl Queue {
         if self.seat.commands() != self.commands {
             self.obey();
         }
-        if self.engine.has_waiting() && self.engine.retry_locks() {
+        if self.requester.engine.has_waiting() && self.requester.engine.retry_locks() {
             self.send();
         }
         let has_progressed = self.progress();
@@ -191,13 +241,13 @@ impl Queue {
         } else {
             self.idle = self.idle.saturating_add(1);
         }
-        if self.engine.take_is_awaited() {
+        if self.requester.engine.take_is_awaited() {
             self.shared.wake_waiting();
         }
-        if self.engine.has_waiting() && self.engine.retry_locks() {
+        if self.requester.engine.has_waiting() && self.requester.engine.retry_locks() {
             self.send();
         }
-        if self.is_draining && !self.engine.has_requests() {
+        if self.is_draining && !self.requester.engine.has_requests() {
             self.give_back();
         }
         self.polls = self.polls.wrapping_add(1);
@@ -209,15 +259,15 @@ impl Queue {
     fn publish(&self, is_asleep: bool) {
         self.seat.publish(Progress {
             polls: self.polls,
-            answers: self.answers,
-            has_requests: self.engine.has_requests(),
+            answers: self.requester.answers,
+            has_requests: self.requester.engine.has_requests(),
             is_asleep,
         });
     }
 
     fn deliver(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = 0;
-        while let Some(io) = self.engine.poll_done() {
+        while let Some(io) = self.requester.engine.poll_done() {
             count += 1;
             if let Some(metered) = &mut self.metered {
                 metered.completed(io.slot, &io.result);
@@ -240,15 +290,18 @@ impl Queue {
     /// Asks for the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` when something is to be done already:
     /// [`poll`](Self::poll) comes first. After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
     pub fn arm(&mut self) -> bool {
-        if self.seat.commands() != self.commands || self.engine.has_done() || self.has_deferred() {
+        if self.seat.commands() != self.commands
+            || self.requester.engine.has_done()
+            || self.has_deferred()
+        {
             return false;
         }
-        if self.engine.has_requests() && !self.arm_engine() {
+        if self.requester.engine.has_requests() && !self.arm_engine() {
             return false;
         }
-        if self.engine.has_waiting() {
+        if self.requester.engine.has_waiting() {
             self.shared.wait_for_locks(&self.seat);
-            if self.engine.retry_locks() {
+            if self.requester.engine.retry_locks() {
                 self.shared.stop_waiting(&self.seat);
                 self.send();
                 return false;
@@ -300,14 +353,12 @@ impl Queue {
     }
 
     fn has_deferred(&self) -> bool {
-        self.link
-            .as_ref()
-            .is_some_and(|link| link.endpoint().has_deferred())
+        self.requester.lane.get().has_deferred()
     }
 
     /// Takes the completions of tasks; returns `true` when there was one.
     fn progress(&mut self) -> bool {
-        if self.link.is_none() || !self.engine.has_requests() {
+        if self.link.is_none() || !self.requester.engine.has_requests() {
             return false;
         }
         if self.is_armed {
@@ -325,20 +376,11 @@ impl Queue {
             let Some(link) = &mut self.link else {
                 break;
             };
-            let endpoint = link.endpoint_mut();
-            let polled = match self.release {
-                Release::V3_1 => endpoint.poll(Release3_1),
-                Release::V3_0 | Release::V3_2 => endpoint.poll(Release3_2),
-            };
-            match polled {
-                Ok(Polled::Nothing) => break,
-                Ok(Polled::Progress) => {}
-                Ok(Polled::Completed(request)) => {
-                    self.answers = self.answers.wrapping_add(1);
-                    self.engine
-                        .completed(request.number, request.result, &*self.region);
-                }
-                Err(error) => self.failed(error.into()),
+            if !link.endpoint_mut().poll(&mut self.requester) {
+                break;
+            }
+            if let Some(error) = self.requester.failure.take() {
+                self.failed(error.into());
             }
             count += 1;
         }
@@ -364,16 +406,16 @@ impl Queue {
             return;
         }
         while let Some(link) = &mut self.link
-            && let Some((number, request)) = self.engine.poll_request()
+            && let Some((number, request)) = self.requester.engine.poll_request()
         {
-            let endpoint = link.endpoint_mut();
             if self.is_armed {
                 self.is_armed = false;
-                let _ = endpoint.disarm();
+                let _ = link.endpoint().disarm();
             }
-            let sent = match self.release {
-                Release::V3_1 => endpoint.send(Release3_1, number, &request),
-                Release::V3_0 | Release::V3_2 => endpoint.send(Release3_2, number, &request),
+            let lane = self.requester.lane.get_mut();
+            let sent = match self.requester.release {
+                Release::V3_1 => lane.send(Release3_1, number, &request),
+                Release::V3_0 | Release::V3_2 => lane.send(Release3_2, number, &request),
             };
             if let Err(error) = sent {
                 return self.failed(error.into());
@@ -397,7 +439,9 @@ impl Queue {
     /// Takes the contexts out of use.
     fn detach(&mut self) -> Option<Link> {
         self.touch();
-        let link = self.link.take()?;
+        let mut link = self.link.take()?;
+        link.end(std::mem::take(&mut self.requester.lane));
+        self.requester.failure = None;
         self.is_draining = false;
         if let Err(error) = epoll::delete(&self.epoll, link.endpoint()) {
             tracing::error!("the descriptor of a progress engine stays in an epoll: {error}");
@@ -428,7 +472,7 @@ impl Queue {
                     self.attach(*link);
                 }
                 Command::Return { drain } => {
-                    if drain && self.link.is_some() && self.engine.has_requests() {
+                    if drain && self.link.is_some() && self.requester.engine.has_requests() {
                         self.is_draining = true;
                     } else {
                         self.give_back();
@@ -436,25 +480,25 @@ impl Queue {
                 }
                 Command::Fail(error) => {
                     self.give_back();
-                    self.engine.fail_all(error);
+                    self.requester.engine.fail_all(error);
                     self.refuses = Some(error);
                 }
             }
         }
     }
 
-    fn attach(&mut self, link: Link) {
-        let endpoint = link.endpoint();
+    fn attach(&mut self, mut link: Link) {
         let watched = epoll::add(
             &self.epoll,
-            endpoint,
+            link.endpoint(),
             epoll::EventData::new_u64(1),
             epoll::EventFlags::IN,
         );
-        let posted = endpoint.begin();
+        // Before the link can leave again.
+        let posted = link.begin().map(|lane| self.requester.lane = lane);
         self.link = Some(link);
         self.refuses = None;
-        self.engine.restart();
+        self.requester.engine.restart();
         if let Err(error) = watched {
             return self.failed(Failure::new(
                 ErrorCode::OPERATING_SYSTEM,
@@ -471,7 +515,10 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let deadline = Instant::now() + DROP_TIMEOUT;
-        while self.link.is_some() && self.engine.has_requests() && Instant::now() < deadline {
+        while self.link.is_some()
+            && self.requester.engine.has_requests()
+            && Instant::now() < deadline
+        {
             self.poll(&mut drop);
         }
         self.shared.stop_waiting(&self.seat);
@@ -479,7 +526,7 @@ impl Drop for Queue {
             self.seat.exchange().returned.push(link);
         }
         self.seat.exchange().is_gone = true;
-        self.engine.unlock_all();
+        self.requester.engine.unlock_all();
         self.shared.wake_waiting();
         self.shared.control.wake();
     }

@@ -82,7 +82,7 @@ struct InFlight {
 }
 
 /// Requests with the numbers 0 to a limit. See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Requests {
     table: Box<[InFlight]>,
 }

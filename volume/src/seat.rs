@@ -13,39 +13,70 @@ use role_common::shutdown::Waker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointError, Lane};
 use crate::io::IoError;
+use crate::queue::Requester;
 use crate::range_lock::RangeLocks;
 
 /// The contexts of a queue in one session, on their way between the threads that make, use and destroy them.
 #[derive(Debug)]
 pub(crate) struct Link {
-    endpoint: Endpoint,
+    endpoint: Endpoint<Requester>,
     /// Number of the session.
     pub(crate) session: u64,
 }
 
 // SAFETY: DOCA's objects may be used by any thread, by one at a time. The handles in an endpoint count their references without atomics; all of
-// these handles are in the endpoint, and move with it: they are private to it, and none of its methods returns or clones one. What it shares with others (device, connection, memory maps, memory) is `Sync`.
+// these handles are in the endpoint, and move with it: they are private to it, and no method clones one. The slots that it lends are in a `LentLane`. What it shares with others (device, connection, memory maps, memory) is `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, session: u64) -> Self {
+    pub(crate) fn new(endpoint: Endpoint<Requester>, session: u64) -> Self {
         Self { endpoint, session }
     }
 
-    pub(crate) fn into_endpoint(self) -> Endpoint {
+    pub(crate) fn into_endpoint(self) -> Endpoint<Requester> {
         self.endpoint
     }
 
+    /// [Begins](Endpoint::begin); the queue that owns the link keeps the lane beside it.
+    pub(crate) fn begin(&mut self) -> Result<LentLane, EndpointError> {
+        self.endpoint.begin().map(LentLane)
+    }
+
+    /// Takes the lane back. The link must not leave its queue before.
+    pub(crate) fn end(&mut self, lane: LentLane) {
+        self.endpoint.end(lane.0);
+    }
+
     #[inline(always)]
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    pub(crate) fn endpoint(&self) -> &Endpoint<Requester> {
         &self.endpoint
     }
 
     #[inline(always)]
-    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint<Requester> {
         &mut self.endpoint
+    }
+}
+
+/// The lane of a [`Link`] in use. Empty by default.
+#[derive(Debug, Default)]
+pub(crate) struct LentLane(Lane);
+
+// SAFETY: only `Link::begin` makes one that is not empty. A queue has it in a private field, beside the link, so that both move together, and
+// `Queue::detach`, the only way for a link out of its queue, returns it first. No other thread uses the slots, nor the contexts that they belong to.
+unsafe impl Send for LentLane {}
+
+impl LentLane {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &Lane {
+        &self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self) -> &mut Lane {
+        &mut self.0
     }
 }
 

@@ -5,6 +5,7 @@ use role_common::Failure;
 use role_common::console::Console;
 use role_common::errln;
 use role_common::flags::OutputFormat;
+use volume::endpoint::EndpointError;
 use volume::session::SessionError;
 
 use crate::cli::Strategy;
@@ -69,10 +70,10 @@ impl Findings<'_> {
         use data_path::Failure as Run;
         match failure {
             // These cannot be consequences of a failed session.
-            Run::Mismatch(_) | Run::Io { .. } | Run::Answer(_) => true,
+            Run::Mismatch(_) | Run::Io { .. } | Run::Endpoint(EndpointError::Answer(_)) => true,
             // Without a service, timeouts are expected.
             Run::Timeout { .. } => self.run_came_first || self.session.is_ok(),
-            Run::Doca { .. } | Run::Halted { .. } => self.session.is_ok(),
+            Run::Endpoint(EndpointError::Doca { .. }) | Run::Halted { .. } => self.session.is_ok(),
         }
     }
 }
@@ -133,10 +134,10 @@ mod tests {
         },
         after: Duration::from_secs(5),
     };
-    const BROKEN: data_path::Failure = data_path::Failure::Doca {
+    const BROKEN: data_path::Failure = data_path::Failure::Endpoint(EndpointError::Doca {
         doing: "sending a request",
         code: ErrorCode::NOT_CONNECTED,
-    };
+    });
     const LOST: SessionError = SessionError::Disconnected {
         waiting_for: "the operations to complete",
     };

@@ -7,7 +7,6 @@ use doca::ErrorCode;
 use serde::Serialize;
 use thiserror::Error;
 use volume::endpoint::EndpointError;
-use volume::requests::BadAnswer;
 
 /// The first byte of a block that is not as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -114,17 +113,9 @@ pub enum Failure {
         /// The timeout.
         after: Duration,
     },
-    /// An answer that no I/O asked for.
-    #[error("the service sent an answer that fits no request: {0}")]
-    Answer(BadAnswer),
-    /// A DOCA call failed.
-    #[error("{doing}: {} ({})", .code.name(), .code.description())]
-    Doca {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The error.
-        code: ErrorCode,
-    },
+    /// The exchange of messages with the service failed.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// The run was halted before all operations were done.
     #[error("halted after {completed} of {expected} operations")]
     Halted {
@@ -141,7 +132,10 @@ impl Failure {
     pub const fn is_verdict(&self) -> bool {
         matches!(
             self,
-            Self::Mismatch(_) | Self::Io { .. } | Self::Timeout { .. } | Self::Answer(_)
+            Self::Mismatch(_)
+                | Self::Io { .. }
+                | Self::Timeout { .. }
+                | Self::Endpoint(EndpointError::Answer(_))
         )
     }
 
@@ -155,23 +149,14 @@ impl Failure {
     }
 }
 
-impl From<EndpointError> for Failure {
-    fn from(error: EndpointError) -> Self {
-        match error {
-            EndpointError::Answer(answer) => Self::Answer(answer),
-            EndpointError::Doca { doing, code } => Self::Doca { doing, code },
-        }
-    }
-}
-
 impl From<Failure> for role_common::Failure {
     fn from(failure: Failure) -> Self {
         let code = match &failure {
             Failure::Io { code, .. } => ErrorCode(*code),
-            Failure::Doca { code, .. } => *code,
+            Failure::Endpoint(EndpointError::Doca { code, .. }) => *code,
             Failure::Timeout { .. } => ErrorCode::TIME_OUT,
             Failure::Mismatch(_) => ErrorCode::IO_FAILED,
-            Failure::Answer(_) => ErrorCode::UNEXPECTED,
+            Failure::Endpoint(EndpointError::Answer(_)) => ErrorCode::UNEXPECTED,
             Failure::Halted { .. } => ErrorCode::CONNECTION_ABORTED,
         };
         Self::new(code, failure.to_string())

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use doca::{ErrorCode, PeStats};
 use role_common::metrics::{Count, Counts, WorkerMetrics};
+use volume::endpoint::EndpointError;
 use volume::requests::Request;
 
 use super::content::{Extent, Validator};
@@ -193,10 +194,10 @@ impl Transactions {
         let (Some(storage_place), Some(local_place)) =
             (self.storage_places.take(), self.local_places.take_warm())
         else {
-            return Err(Failure::Doca {
+            return Err(Failure::Endpoint(EndpointError::Doca {
                 doing: "taking a free block",
                 code: ErrorCode::BAD_STATE,
-            });
+            }));
         };
         self.started += 1;
         self.in_flight += 1;
@@ -355,8 +356,8 @@ impl Transactions {
 }
 
 fn local_memory(error: doca::Error) -> Failure {
-    Failure::Doca {
+    Failure::Endpoint(EndpointError::Doca {
         doing: "using the local region",
         code: error.code,
-    }
+    })
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use role_common::worker::{DataPath, RunFlag};
-use volume::endpoint::{Contexts, Endpoint, Polled};
-use volume::requests::Request;
+use volume::endpoint::{Client, Contexts, Endpoint, EndpointError, Lane};
+use volume::requests::{BadAnswer, Completed, Request};
+use wire::io_message::SIZE;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use super::failure::Failure;
@@ -15,8 +16,9 @@ use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
 /// Turns of the loop between two looks at the clock: few where nothing happened, because the progress engine may have slept.
+/// A busy one completes up to a few tasks for each context.
 const IDLE_TURNS: u32 = 16;
-const BUSY_TURNS: u32 = 1024;
+const BUSY_TURNS: u32 = 256;
 
 /// Bounds of the time between two checks for I/Os that are overdue.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -79,7 +81,7 @@ pub struct Outcome {
 /// One worker's data path.
 #[derive(Debug)]
 pub struct Worker<L> {
-    endpoint: Endpoint,
+    endpoint: Endpoint<Run<L>>,
     layout: L,
     /// Taken by the run.
     transactions: Option<Transactions>,
@@ -132,17 +134,20 @@ impl<L: IoLayout> DataPath for Worker<L> {
         };
         let before = self.endpoint.stats();
         let mut running = Run {
-            worker: self,
+            lane: Lane::default(),
+            layout: self.layout,
             transactions,
             failure: None,
             broken: false,
         };
-        running.run(run);
+        self.drive(&mut running, run);
         let Run {
+            lane,
             transactions,
             failure,
             ..
         } = running;
+        self.endpoint.end(lane);
         self.counter.publish(transactions.completed());
         transactions.publish(self.endpoint.stats());
         let failure = failure.or_else(|| {
@@ -176,33 +181,20 @@ impl<L: IoLayout> DataPath for Worker<L> {
     }
 }
 
-/// A run in progress.
-struct Run<'a, L> {
-    worker: &'a mut Worker<L>,
-    transactions: Transactions,
-    failure: Option<Failure>,
-    /// `true` if the contexts are of no further use, so that nothing in flight can end.
-    broken: bool,
-}
-
-impl<L: IoLayout> Run<'_, L> {
-    fn run(&mut self, run: &RunFlag) {
-        self.begin();
-        let mut next_check = Instant::now() + self.worker.check_interval;
+impl<L: IoLayout> Worker<L> {
+    fn drive(&mut self, running: &mut Run<L>, run: &RunFlag) {
+        match self.endpoint.begin() {
+            Ok(lane) => running.lane = lane,
+            Err(error) => return running.fail(error.into()),
+        }
+        running.begin();
+        let mut next_check = Instant::now() + self.check_interval;
         let (mut idle, mut busy) = (0, 0);
-        while !self.transactions.at_rest() && !self.broken {
-            match self.worker.endpoint.poll(self.worker.layout) {
-                Ok(Polled::Completed(request)) => {
-                    busy += 1;
-                    match self.transactions.advance(request.number, request.result) {
-                        Ok(Some(next)) => self.send(request.number, &next),
-                        Ok(None) => {}
-                        Err(failure) => self.fail(failure),
-                    }
-                }
-                Ok(Polled::Progress) => busy += 1,
-                Ok(Polled::Nothing) => idle += 1,
-                Err(error) => self.fail(error.into()),
+        while !running.transactions.at_rest() && !running.broken {
+            if self.endpoint.poll(running) {
+                busy += 1;
+            } else {
+                idle += 1;
             }
             if idle < IDLE_TURNS && busy < BUSY_TURNS {
                 continue;
@@ -210,16 +202,71 @@ impl<L: IoLayout> Run<'_, L> {
             (idle, busy) = (0, 0);
             let now = Instant::now();
             if now >= next_check {
-                next_check = now + self.worker.check_interval;
-                self.check(run, now);
+                next_check = now + self.check_interval;
+                self.check(running, run, now);
             }
         }
     }
 
-    fn begin(&mut self) {
-        if let Err(error) = self.worker.endpoint.begin() {
-            return self.fail(error.into());
+    /// What does not have to be done for every completion.
+    #[cold]
+    fn check(&mut self, running: &mut Run<L>, run: &RunFlag, now: Instant) {
+        self.counter.publish(running.transactions.completed());
+        running.transactions.publish(self.endpoint.stats());
+        if !run.is_set() {
+            running.transactions.halt();
+            running.broken |= self.counter.is_abandoned();
         }
+        if let Some(failure) = running.transactions.overdue(now) {
+            running.fail(failure);
+            running.transactions.abandon_overdue(now);
+        }
+    }
+}
+
+/// A run in progress.
+#[derive(Debug)]
+struct Run<L> {
+    lane: Lane,
+    layout: L,
+    transactions: Transactions,
+    failure: Option<Failure>,
+    /// `true` if the contexts are of no further use, so that nothing in flight can end.
+    broken: bool,
+}
+
+impl<L: IoLayout> Client for Run<L> {
+    #[inline(always)]
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer> {
+        self.lane.answered(self.layout, bytes, length)
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, request: Completed) {
+        match self.transactions.advance(request.number, request.result) {
+            Ok(Some(next)) => self.send(request.number, &next),
+            Ok(None) => {}
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, error: EndpointError) {
+        self.fail(error.into());
+    }
+}
+
+impl<L: IoLayout> Run<L> {
+    fn begin(&mut self) {
         let now = Instant::now();
         for index in 0..self.transactions.count() {
             match self.transactions.begin(index, now) {
@@ -230,27 +277,9 @@ impl<L: IoLayout> Run<'_, L> {
         }
     }
 
-    /// What does not have to be done for every completion.
-    #[cold]
-    fn check(&mut self, run: &RunFlag, now: Instant) {
-        self.worker.counter.publish(self.transactions.completed());
-        self.transactions.publish(self.worker.endpoint.stats());
-        if !run.is_set() {
-            self.transactions.halt();
-            self.broken |= self.worker.counter.is_abandoned();
-        }
-        if let Some(failure) = self.transactions.overdue(now) {
-            self.fail(failure);
-            self.transactions.abandon_overdue(now);
-        }
-    }
-
     #[inline(always)]
     fn send(&mut self, index: u32, request: &Request) {
-        let Worker {
-            endpoint, layout, ..
-        } = &mut *self.worker;
-        if let Err(error) = endpoint.send(*layout, index, request) {
+        if let Err(error) = self.lane.send(self.layout, index, request) {
             self.fail(error.into());
         }
     }
@@ -260,7 +289,7 @@ impl<L: IoLayout> Run<'_, L> {
     fn fail(&mut self, failure: Failure) {
         self.transactions.halt();
         // A transaction that could not go on for a local reason never ends.
-        self.broken |= matches!(failure, Failure::Doca { .. });
+        self.broken |= matches!(failure, Failure::Endpoint(EndpointError::Doca { .. }));
         self.failure.get_or_insert(failure);
     }
 }

@@ -3,10 +3,9 @@
 //! They run inside of calls of `progress`, three times for each request. Cold paths are marked as such.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use doca::{CompletionHandler, ErrorCode, OneBuffer, Slot, TwoBuffers};
+use doca::{ErrorCode, OneBuffer, TwoBuffers, completion_handler};
 use role_common::metrics::{Count, Counts, Traffic};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
@@ -21,68 +20,28 @@ use super::transfers::{
 use crate::quarantine::{Quarantine, Writes};
 use crate::store::{Io, Operation, Step, Store};
 
-/// Handles received requests.
-pub(super) struct RequestReceived<S, L>(PhantomData<(S, L)>);
-/// Handles answers that were sent.
-pub(super) struct AnswerSent<S, L>(PhantomData<(S, L)>);
-/// Handles transfers of blocks, in either direction.
-pub(super) struct BlocksTransferred<S, L>(PhantomData<(S, L)>);
-
-impl<S: Store + 'static, L: IoLayout> CompletionHandler for RequestReceived<S, L> {
-    type Worker = Executor<S, L>;
-    type State = Message;
-    type Buffers = OneBuffer;
-
-    #[inline(always)]
-    fn completed(
-        executor: &mut Executor<S, L>,
-        message: MessageSlot,
-        result: Result<(), ErrorCode>,
-    ) {
-        match result {
-            Ok(()) => executor.request_received(message),
-            Err(code) => executor.message_failed("receiving a request", code),
-        }
-    }
+completion_handler! {
+    /// Handles received requests.
+    pub(super) struct RequestReceived<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, message: Slot<Message, OneBuffer>| executor.request_received(message),
+    |code| executor.message_failed("receiving a request", code)
 }
 
-impl<S: Store + 'static, L: IoLayout> CompletionHandler for AnswerSent<S, L> {
-    type Worker = Executor<S, L>;
-    type State = Message;
-    type Buffers = OneBuffer;
-
-    #[inline(always)]
-    fn completed(
-        executor: &mut Executor<S, L>,
-        message: MessageSlot,
-        result: Result<(), ErrorCode>,
-    ) {
-        match result {
-            Ok(()) => executor.answer_sent(message),
-            Err(code) => executor.message_failed("sending an answer", code),
-        }
-    }
+completion_handler! {
+    /// Handles answers that were sent.
+    pub(super) struct AnswerSent<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, message: Slot<Message, OneBuffer>| executor.answer_sent(message),
+    |code| executor.message_failed("sending an answer", code)
 }
 
-impl<S: Store + 'static, L: IoLayout> CompletionHandler for BlocksTransferred<S, L> {
-    type Worker = Executor<S, L>;
-    type State = Request;
-    type Buffers = TwoBuffers;
-
-    #[inline(always)]
-    fn completed(
-        executor: &mut Executor<S, L>,
-        transfer: Slot<Request, TwoBuffers>,
-        result: Result<(), ErrorCode>,
-    ) {
-        match result {
-            Ok(()) => {
-                let step = executor.store.transferred(transfer.index());
-                executor.follow(transfer, step);
-            }
-            Err(_) => executor.transfer_failed(transfer, ErrorCode::IO_FAILED),
-        }
-    }
+completion_handler! {
+    /// Handles transfers of blocks, in either direction.
+    pub(super) struct BlocksTransferred<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, transfer: Slot<Request, TwoBuffers>| {
+        let step = executor.store.transferred(transfer.index());
+        executor.follow(transfer, step);
+    },
+    |_| executor.transfer_failed(transfer, ErrorCode::IO_FAILED)
 }
 
 /// A slot whose submission was answered with `AGAIN`.

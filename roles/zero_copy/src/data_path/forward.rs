@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use doca::{CompletionHandler, ErrorCode, Refused, Slot, Slots};
+use doca::{ErrorCode, OneBuffer, Refused, Slot, Slots, completion_handler};
 use role_common::metrics::{self, Count, Traffic};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
@@ -62,42 +62,33 @@ impl Kind {
     }
 }
 
-/// Handles messages received from the initiator.
-pub(super) struct RequestReceived;
-/// Handles messages sent to the target.
-pub(super) struct RequestSent;
-/// Handles messages received from the target.
-pub(super) struct ResultReceived;
-/// Handles messages sent to the initiator.
-pub(super) struct ResultSent;
-
-/// Defines the handler of a kind of tasks.
-macro_rules! handler {
-    ($handler:ident: $forwarder:ident, $slot:ident => $handle:expr, $kind:expr) => {
-        impl CompletionHandler for $handler {
-            type Worker = Forwarder;
-            type State = Purpose;
-            type Buffers = doca::OneBuffer;
-
-            #[inline(always)]
-            fn completed(
-                $forwarder: &mut Forwarder,
-                $slot: MessageSlot,
-                result: Result<(), ErrorCode>,
-            ) {
-                match result {
-                    Ok(()) => $handle,
-                    Err(code) => $forwarder.failed($kind, code),
-                }
-            }
-        }
-    };
+completion_handler! {
+    /// Handles messages received from the initiator.
+    pub(super) struct RequestReceived;
+    |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.request_received(slot),
+    |code| forwarder.failed(Kind::ReceiveRequest, code)
 }
 
-handler!(RequestReceived: forwarder, slot => forwarder.request_received(slot), Kind::ReceiveRequest);
-handler!(RequestSent: forwarder, slot => forwarder.receive(slot, Kind::ReceiveRequest), Kind::ForwardRequest);
-handler!(ResultReceived: forwarder, slot => forwarder.result_received(slot), Kind::ReceiveResult);
-handler!(ResultSent: forwarder, slot => forwarder.result_sent(slot), sent_by(&slot));
+completion_handler! {
+    /// Handles messages sent to the target.
+    pub(super) struct RequestSent;
+    |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.receive(slot, Kind::ReceiveRequest),
+    |code| forwarder.failed(Kind::ForwardRequest, code)
+}
+
+completion_handler! {
+    /// Handles messages received from the target.
+    pub(super) struct ResultReceived;
+    |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.result_received(slot),
+    |code| forwarder.failed(Kind::ReceiveResult, code)
+}
+
+completion_handler! {
+    /// Handles messages sent to the initiator.
+    pub(super) struct ResultSent;
+    |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.result_sent(slot),
+    |code| forwarder.failed(sent_by(&slot), code)
+}
 
 /// Kind of a slot's send task to the initiator.
 #[cold]
