@@ -203,14 +203,19 @@ fn sessions_leave_nothing_behind() {
         let memory = Memory::new(64);
         let consumer = TestConsumer::run(server.connection(), &memory, engine);
         let producer = TestProducer::run(client.connection(), client_engine);
-        consumer.post(memory.room(0, 64), 0);
+        let (room, data) = (memory.room(0, 64), memory.data(0, 64));
+        consumer.post(room, 0);
         let added = Seen::Added(consumer.id());
         progress_until(&engines, || client.context.log.has(&added));
-        let task = producer.task(memory.data(0, 64), b"x", consumer.id(), 0);
+        let task = producer.task(data, b"x", consumer.id(), 0);
         assert_ok(submit(task));
         progress_until(&engines, || consumer.received() == 1);
         producer.finish(&engines);
         consumer.finish(&engines);
+        // An inventory with bufs in use is not freed.
+        for handle in [room, data] {
+            assert_eq!(buf(handle).dec_refcount(), Ok(1));
+        }
         client.context.stop_fully(&engines);
         progress_until(&engines, || log.has(&Seen::Disconnected(1)));
         log.take();
