@@ -27,7 +27,7 @@ const MOST: usize = 1 << 14;
 /// Most bytes behind a header: data, kind, padding and tag.
 const MOST_SEALED: usize = MOST + 256;
 /// Size of a buffer, in records.
-const RECORDS: usize = 4;
+const RECORDS: usize = 8;
 /// Space for a record that is sent, and for a key update before it.
 const ROOM: usize = 2 * (HEADER + 1 + TAG) + KEY_UPDATE.len() + MOST;
 
