@@ -79,6 +79,7 @@ impl Certificates {
         .to_vec()
     }
 
+    #[allow(dead_code, reason = "only the tests of several machines use it")]
     /// The environment of softdoca for the certificate of this name, among peers that `ca` has signed.
     pub fn environment(&self, name: &str) -> [(&'static str, String); 3] {
         [
