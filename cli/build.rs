@@ -9,7 +9,12 @@ use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 
 /// Packages of the archive: their directories.
-const PACKAGES: [&str; 3] = ["doca-sys/abi", "softdoca", "softdoca/shared"];
+const PACKAGES: [&str; 4] = [
+    "doca-sys/abi",
+    "softdoca/net",
+    "softdoca",
+    "softdoca/shared",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("..");

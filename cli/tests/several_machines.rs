@@ -6,15 +6,20 @@
 #[allow(dead_code, reason = "the other test binary uses the rest")]
 mod support;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use deployment::network::Network;
+use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{PATIENCE, document, patient, soon, start_target, text, waiting};
+use support::certificates::Certificates;
+use support::set::{self, killed, under_way};
+use support::{PATIENCE, document, patient, said, soon, start_target, text, waiting};
 
 type Test = fn() -> Result<(), Failed>;
 
@@ -28,12 +33,32 @@ fn main() -> ExitCode {
             "without_an_address_the_error_says_what_to_set",
             without_an_address,
         ),
+        Trial::test("zero_copy_over_tls", zero_copy_over_tls),
+        Trial::test("gga_over_tls", gga_over_tls),
+        Trial::test("wrong_certificates_are_refused", wrong_certificates),
+        Trial::test("tls_on_one_side_is_refused", tls_on_one_side),
+        Trial::test("incomplete_tls_is_an_error", incomplete_tls),
+        Trial::test(
+            "lost_target_comes_back_over_tls",
+            lost_target_comes_back_over_tls,
+        ),
     ];
+    let capture = Capture::new();
+    if let Err(reason) = &capture {
+        eprintln!("NOT RUN: the test that captures packets: {reason}");
+    }
+    trials.push(
+        Trial::test(
+            "blocks_are_in_the_clear_without_tls_alone",
+            blocks_in_the_clear,
+        )
+        .with_ignored_flag(capture.is_err()),
+    );
     let denied = Network::new(1).err();
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, Test); 9] = [
+    let namespaces: [(&str, Test); 10] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
         ("demo_over_two_machines", demo_over_two_machines),
@@ -48,6 +73,10 @@ fn main() -> ExitCode {
         (
             "nothing_listens_at_other_addresses",
             nothing_listens_at_other_addresses,
+        ),
+        (
+            "a_failure_of_the_resolver_is_not_final",
+            a_failure_of_the_resolver_is_not_final,
         ),
     ];
     for (name, test) in namespaces {
@@ -225,6 +254,290 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
     // Its last lines may still be on their way through the pipe.
     std::thread::sleep(Duration::from_millis(100));
     Ok(format!("{}{}", service.stderr(), initiator.stderr()))
+}
+
+/// A session that must not come about, and texts that service and target say because of it. They outlive the session, to have time for that.
+fn refused_with(
+    near: &Machine<'_>,
+    far: &Machine<'_>,
+    of_service: &[&str],
+    of_target: &[&str],
+) -> Result<(), Failed> {
+    let forever = ["--sessions", "forever"];
+    let (target, port) = far.target(&[&["--block-count", BLOCKS], &forever[..]].concat());
+    let storage = format!("127.0.0.1:{port}");
+    let service = near.service("zero-copy", &["--storage-server", &storage], &forever);
+    let mut initiator = near.initiator(&VALIDATION);
+    let code = initiator.wait(soon()).and_then(|status| status.code());
+    if code != Some(1) {
+        return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
+    }
+    for (role, texts) in [(&service, of_service), (&target, of_target)] {
+        for text in texts {
+            said(role, text, 1);
+        }
+    }
+    Ok(())
+}
+
+impl Machine<'_> {
+    /// With the certificate of this name.
+    fn with_tls(directory: &Path, name: &str, certificate: &str) -> Machine<'static> {
+        let files = Certificates::at(directory).environment(certificate);
+        let address = ("SOFTDOCA_ADDRESS", "127.0.0.1".to_owned());
+        Machine::Loopback {
+            runtime: directory.join(name),
+            environment: files.into_iter().chain([address]).collect(),
+        }
+    }
+}
+
+fn zero_copy_over_tls() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    Certificates::new(directory.path());
+    let machine = |name| Machine::with_tls(directory.path(), name, "ca-127.0.0.1");
+    for block_size in ["4096", "262144"] {
+        zero_copy("127.0.0.1", &machine("near"), &machine("far"), block_size)?;
+    }
+    Ok(())
+}
+
+fn gga_over_tls() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    Certificates::new(directory.path());
+    let machine = |name| Machine::with_tls(directory.path(), name, "ca-127.0.0.1");
+    let far = ["one", "two", "three"].map(machine);
+    gga(["127.0.0.1"; 3], &machine("near"), far.each_ref())
+}
+
+/// A near side whose certificate has expired, is for another host, or is of another authority.
+fn wrong_certificates() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    Certificates::new(directory.path());
+    let machine = |name, certificate| Machine::with_tls(directory.path(), name, certificate);
+    let far = machine("far", "ca-127.0.0.1");
+    for certificate in ["other-127.0.0.1", "expired-127.0.0.1", "ca-storage.example"] {
+        let near = machine(certificate, certificate);
+        // The target connects to the service, whose memory it needs, first.
+        let of_service = ["TLS: received fatal alert", "DOCA_ERROR_AUTHENTICATION"];
+        refused_with(&near, &far, &of_service, &["TLS: invalid peer certificate"])?;
+    }
+    zero_copy("127.0.0.1", &machine("near", "ca-127.0.0.1"), &far, "4096")
+}
+
+fn tls_on_one_side() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    Certificates::new(directory.path());
+    let encrypted = |name| Machine::with_tls(directory.path(), name, "ca-127.0.0.1");
+    let plain = |name| Machine::on_loopback(directory.path(), name);
+    for (near, far) in [
+        (encrypted("one"), plain("two")),
+        (plain("three"), encrypted("four")),
+    ] {
+        let name = ["SOFTDOCA_TLS_CERTIFICATE"];
+        refused_with(&near, &far, &name, &name)?;
+    }
+    Ok(())
+}
+
+fn incomplete_tls() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    Certificates::new(directory.path());
+    let mut near = Machine::with_tls(directory.path(), "near", "ca-127.0.0.1");
+    if let Machine::Loopback { environment, .. } = &mut near {
+        environment.retain(|(name, _)| *name != "SOFTDOCA_TLS_KEY");
+    }
+    let far = Machine::with_tls(directory.path(), "far", "ca-127.0.0.1");
+    refused_with(&near, &far, &["SOFTDOCA_TLS_KEY"], &[])
+}
+
+/// A gga session with TLS on all connections, of which a target is lost. One whose certificate another authority has signed is not attached in
+/// its place, and then one with a good certificate is.
+fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let certificates = Certificates::new(directory.path());
+    let machine = |name, certificate| Machine::with_tls(directory.path(), name, certificate);
+    let good = "ca-127.0.0.1";
+    let mut flags = certificates.flags(good);
+    flags.extend(["--tls-client-ca".to_owned(), certificates.path("ca")]);
+    let ports = [(); 3].map(|()| Port::reserve().expect("a free port"));
+    let start = |index: usize, certificate| {
+        let file = directory.path().join(format!("{index}.disk"));
+        let own = [
+            "--block-count",
+            BLOCKS,
+            "--block-size",
+            "2048",
+            "--sessions",
+            "forever",
+            "--backing-file",
+            text(&file),
+        ];
+        let flags = flags.iter().map(String::as_str);
+        let arguments: Vec<&str> = own.into_iter().chain(flags).collect();
+        let machine = machine(["one", "two", "three"][index], certificate);
+        start_target(
+            |words| machine.command(words),
+            ports[index].number(),
+            &arguments,
+        )
+        .0
+    };
+    let mut targets = [0, 1, 2].map(|index| Some(start(index, good)));
+    let storage = ["--data-1-storage", "--data-2-storage", "--data-p-storage"]
+        .into_iter()
+        .zip(&ports)
+        .flat_map(|(flag, port)| [flag.to_owned(), format!("127.0.0.1:{}", port.number())]);
+    let tls = certificates.flags(good).into_iter();
+    let authority = ["--tls-ca".to_owned(), certificates.path("ca")];
+    let arguments: Vec<String> = storage.chain(tls).chain(authority).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let degraded = ["--degraded", "on", "--control-timeout", "20"];
+    let near = machine("near", good);
+    let service = near.service("gga-offload", &arguments, &degraded);
+    let content = directory.path().join("content");
+    std::fs::write(&content, support::gga::compressible(64 * 4096))?;
+    let mut initiator = near.initiator(&[
+        "--execution-strategy",
+        "read_write_data_validity_test",
+        "--storage-plain-content",
+        text(&content),
+        "--run-limit-operation-count",
+        "2000000000",
+        "--io-timeout",
+        "30",
+        "--progress",
+        "always",
+    ]);
+    under_way(&mut initiator);
+    killed(targets[1].take().ok_or("it runs")?);
+    said(&service, "detached storage target data_2", 1);
+    // Its control channel is good, and its memory is not reached.
+    let other = start(1, "other-127.0.0.1");
+    said(&other, "TLS: ", 1);
+    said(&service, "trying again", 1);
+    under_way(&mut initiator);
+    if service.stderr().contains("data_2 is up to date") {
+        return Err(service.stderr().into());
+    }
+    killed(other);
+    targets[1] = Some(start(1, good));
+    said(&service, "storage target data_2 is up to date", 1);
+    under_way(&mut initiator);
+    set::interrupted(initiator);
+    Ok(())
+}
+
+/// Packets of all interfaces, as far as the kernel's buffer takes them.
+struct Capture(OwnedFd);
+
+impl Capture {
+    fn new() -> Result<Self, rustix::io::Errno> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with, sockopt};
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            flags,
+            Some(eth::ALL),
+        )?;
+        // As much as the kernel allows.
+        sockopt::set_socket_recv_buffer_size(&socket, 64 << 20)?;
+        Ok(Self(socket))
+    }
+
+    /// Packets with these bytes, until `is_done`.
+    fn count(&self, bytes: &[u8], is_done: &AtomicBool) -> usize {
+        let mut packet = vec![0; 1 << 17];
+        let mut count = 0;
+        loop {
+            let was_done = is_done.load(Ordering::Acquire);
+            let flags = rustix::net::RecvFlags::empty();
+            match rustix::net::recv(&self.0, &mut packet, flags) {
+                Ok((_, len)) => {
+                    let mut windows = packet[..len].windows(bytes.len());
+                    count += usize::from(windows.any(|window| window == bytes));
+                }
+                Err(_) if was_done => return count,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+/// Of a validation, all packets of this machine are searched for the content of its blocks.
+fn blocks_in_the_clear() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let certificates = Certificates::new(directory.path());
+    let far = |name: &str| -> Machine<'static> {
+        match name.strip_prefix("tls") {
+            Some(_) => Machine::with_tls(directory.path(), name, "ca-127.0.0.1"),
+            None => Machine::on_loopback(directory.path(), name),
+        }
+    };
+    let tls = certificates.flags("ca-127.0.0.1");
+    let target_tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let ca = certificates.path("ca");
+    for (near_name, far_name, is_clear) in [("a", "b", true), ("tls-a", "tls-b", false)] {
+        // Of this run alone.
+        let mut word = [0; 32];
+        rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty())?;
+        let content = directory.path().join(format!("{near_name}.content"));
+        std::fs::write(&content, word.repeat(64 * 4096 / word.len()))?;
+        let capture = Capture::new()?;
+        let (near, far) = (far(near_name), far(far_name));
+        let flags: &[&str] = if is_clear { &[] } else { &target_tls };
+        let blocks = ["--block-count", BLOCKS, "--block-size", "4096"];
+        let (target, port) = far.target(&[&blocks[..], flags].concat());
+        let storage = format!("127.0.0.1:{port}");
+        let client = ["--tls", "--tls-ca", &ca];
+        let client: &[&str] = if is_clear { &[] } else { &client };
+        let service = near.service("zero-copy", &["--storage-server", &storage], client);
+        let content = ["--storage-plain-content", text(&content)];
+        let is_done = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            let capturing = scope.spawn(|| capture.count(&word, &is_done));
+            let report = document(near.initiator(&[&VALIDATION[..], &content].concat()));
+            is_done.store(true, Ordering::Release);
+            expect(&report["operation_count"], 640)?;
+            capturing.join().map_err(|_| Failed::from("a panic"))
+        })?;
+        drop((service, target));
+        if (found > 0) != is_clear {
+            return Err(format!("{found} packets with blocks, TLS: {}", !is_clear).into());
+        }
+    }
+    Ok(())
+}
+
+/// The name of the far machine is not resolved in the first session.
+fn a_failure_of_the_resolver_is_not_final() -> Result<(), Failed> {
+    let network = Network::new(2)?;
+    let (near, far) = (machine(&network, 0), machine(&network, 1));
+    let named = |words: &[&str]| {
+        let mut command = far.command(words);
+        command.env("SOFTDOCA_ADDRESS", "far.example");
+        command
+    };
+    let blocks = ["--block-count", BLOCKS, "--sessions", "forever"];
+    let (target, port) = start_target(named, 0, &blocks);
+    let storage = format!("10.91.1.2:{port}");
+    let session = || {
+        let service = near.service("zero-copy", &["--storage-server", &storage], &[]);
+        (service, near.initiator(&VALIDATION))
+    };
+    let (mut service, mut initiator) = session();
+    let code = initiator.wait(soon()).and_then(|status| status.code());
+    if code != Some(1) {
+        return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
+    }
+    service.wait(soon());
+    said(&target, "cannot resolve \"far.example\"", 1);
+    network.name(1, &[("far.example", "10.91.1.2")])?;
+    let (service, initiator) = session();
+    expect(&document(initiator)["operation_count"], 640)?;
+    document(service);
+    Ok(())
 }
 
 fn another_key_is_refused() -> Result<(), Failed> {

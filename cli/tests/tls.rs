@@ -2,69 +2,47 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
 
 use ::deployment::process::Process;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use crate::support::{Bench, complaint, document, failure, text, waiting};
+use crate::support::certificates::Certificates;
+use crate::support::set::{Set, interrupted, under_way};
+use crate::support::{Bench, complaint, document, failure, said, waiting};
 
-/// Two authorities, and certificates that each has signed for 127.0.0.1 and for another host.
-struct Certificates<'a>(&'a Bench);
+/// Roles with certificates.
+struct Deployment<'a> {
+    bench: &'a Bench,
+    certificates: Certificates,
+}
 
-impl<'a> Certificates<'a> {
+impl<'a> Deployment<'a> {
     fn new(bench: &'a Bench) -> Self {
-        for authority in ["ca", "other"] {
-            let mut params = CertificateParams::new(vec![]).expect("parameters");
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            let key = KeyPair::generate().expect("a key");
-            let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-            bench.file(&format!("{authority}.pem"), issuer.pem().as_bytes());
-            for host in ["127.0.0.1", "storage.example"] {
-                let key = KeyPair::generate().expect("a key");
-                let params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
-                let certificate = params.signed_by(&key, &issuer).expect("a certificate");
-                let name = format!("{authority}-{host}");
-                bench.file(&format!("{name}.pem"), certificate.pem().as_bytes());
-                let key = key.serialize_pem();
-                bench.file(&format!("{name}-key.pem"), key.as_bytes());
-            }
+        Self {
+            bench,
+            certificates: Certificates::new(&bench.path("")),
         }
-        Self(bench)
-    }
-
-    fn path(&self, name: &str) -> String {
-        text(Path::new(&self.0.path(&format!("{name}.pem")))).to_owned()
-    }
-
-    /// Flags for a certificate of this name.
-    fn own(&self, name: &str) -> Vec<String> {
-        let (certificate, key) = (self.path(name), self.path(&format!("{name}-key")));
-        [
-            "--tls",
-            "--tls-certificate",
-            &certificate,
-            "--tls-key",
-            &key,
-        ]
-        .map(str::to_owned)
-        .to_vec()
     }
 
     /// A target with the certificate of this name, which wants clients with one that `client_ca` has signed.
     fn target(&self, name: &str, client_ca: Option<&str>) -> (Process, u16) {
-        let mut flags = self.own(name);
+        let mut flags = self.certificates.flags(name);
         if let Some(authority) = client_ca {
-            flags.extend(["--tls-client-ca".to_owned(), self.path(authority)]);
+            flags.extend([
+                "--tls-client-ca".to_owned(),
+                self.certificates.path(authority),
+            ]);
         }
-        self.0.target(&words(&flags))
+        self.bench.target(&words(&flags))
     }
 
     /// A service that trusts an authority, with the certificate of this name.
     fn service(&self, port: u16, authority: &str, name: Option<&str>) -> Process {
-        let mut flags = name.map_or_else(|| vec!["--tls".to_owned()], |name| self.own(name));
-        flags.extend(["--tls-ca".to_owned(), self.path(authority)]);
-        self.0.starting_service(port, &words(&flags))
+        let mut flags = name.map_or_else(
+            || vec!["--tls".to_owned()],
+            |name| self.certificates.flags(name),
+        );
+        flags.extend(["--tls-ca".to_owned(), self.certificates.path(authority)]);
+        self.bench.starting_service(port, &words(&flags))
     }
 }
 
@@ -87,10 +65,10 @@ fn refused(service: Process) -> String {
 #[test]
 fn session_over_tls_is_as_without() {
     let bench = Bench::new();
-    let certificates = Certificates::new(&bench);
+    let deployment = Deployment::new(&bench);
     for (client_ca, own) in [(None, None), (Some("ca"), Some("ca-storage.example"))] {
-        let (target, port) = certificates.target("ca-127.0.0.1", client_ca);
-        let service = waiting(certificates.service(port, "ca", own));
+        let (target, port) = deployment.target("ca-127.0.0.1", client_ca);
+        let service = waiting(deployment.service(port, "ca", own));
         let report = document(validate(&bench));
         assert_eq!(report["operation_count"], 200);
         document(service);
@@ -101,19 +79,19 @@ fn session_over_tls_is_as_without() {
 #[test]
 fn wrong_certificates_are_refused_on_either_side() {
     let bench = Bench::new();
-    let certificates = Certificates::new(&bench);
+    let deployment = Deployment::new(&bench);
     // A target that an unknown authority has signed, and one for another host.
     for name in ["other-127.0.0.1", "ca-storage.example"] {
-        let (target, port) = certificates.target(name, None);
-        refused(certificates.service(port, "ca", None));
+        let (target, port) = deployment.target(name, None);
+        refused(deployment.service(port, "ca", None));
         drop(target);
     }
     // A service without a certificate, and one with another authority's.
     for own in [None, Some("other-127.0.0.1")] {
-        let (target, port) = certificates.target("ca-127.0.0.1", Some("ca"));
-        refused(certificates.service(port, "ca", own));
+        let (target, port) = deployment.target("ca-127.0.0.1", Some("ca"));
+        refused(deployment.service(port, "ca", own));
         // The target serves the next one.
-        let service = waiting(certificates.service(port, "ca", Some("ca-127.0.0.1")));
+        let service = waiting(deployment.service(port, "ca", Some("ca-127.0.0.1")));
         assert_eq!(document(validate(&bench))["operation_count"], 200);
         document(service);
         document(target);
@@ -123,8 +101,8 @@ fn wrong_certificates_are_refused_on_either_side() {
 #[test]
 fn one_side_without_tls_is_told_so() {
     let bench = Bench::new();
-    let certificates = Certificates::new(&bench);
-    let (target, port) = certificates.target("ca-127.0.0.1", None);
+    let deployment = Deployment::new(&bench);
+    let (target, port) = deployment.target("ca-127.0.0.1", None);
     // A service that does not use TLS sends nothing before an initiator comes.
     let service = bench.service(port, &[]);
     complaint(validate(&bench));
@@ -132,7 +110,7 @@ fn one_side_without_tls_is_told_so() {
     assert!(stderr.contains("--tls"), "{stderr}");
     drop(target);
     let (target, port) = bench.target(&[]);
-    let stderr = refused(certificates.service(port, "ca", None));
+    let stderr = refused(deployment.service(port, "ca", None));
     assert!(stderr.contains("--tls"), "{stderr}");
     drop(target);
 }
@@ -142,7 +120,7 @@ fn one_side_without_tls_is_told_so() {
 fn target_with_tls_answers_nothing_in_the_clear() {
     const QUERY: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
     let bench = Bench::new();
-    let certificates = Certificates::new(&bench);
+    let deployment = Deployment::new(&bench);
     let ask = |port: u16| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
         stream.write_all(&QUERY).expect("sent");
@@ -150,7 +128,7 @@ fn target_with_tls_answers_nothing_in_the_clear() {
         let count = stream.read(&mut answer).unwrap_or(0);
         answer[..count].to_vec()
     };
-    let (target, port) = certificates.target("ca-127.0.0.1", None);
+    let (target, port) = deployment.target("ca-127.0.0.1", None);
     // An alert at most.
     let answer = ask(port);
     assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
@@ -162,6 +140,49 @@ fn target_with_tls_answers_nothing_in_the_clear() {
         "a query_storage_response"
     );
     drop(target);
+}
+
+#[test]
+fn lost_target_comes_back_over_tls_unless_another_authority_has_signed_its_certificate() {
+    let bench = Bench::new();
+    let certificates = Certificates::new(&bench.path(""));
+    // They live as long as the flags of the set.
+    let leak = |flags: Vec<String>| -> Vec<&'static str> {
+        let flags = flags.into_iter();
+        flags.map(|flag| &*flag.leak()).collect()
+    };
+    let ca = certificates.path("ca");
+    let with = |name: &str, flag: &str| {
+        let authority = [flag.to_owned(), ca.clone()];
+        leak([certificates.flags(name), authority.to_vec()].concat())
+    };
+    let good = with("ca-127.0.0.1", "--tls-client-ca");
+    let bad = with("other-127.0.0.1", "--tls-client-ca");
+    let service = with("ca-storage.example", "--tls-ca");
+    let mut set = Set::with_flags(
+        bench,
+        &[&["--degraded", "on"], &service[..]].concat(),
+        &good,
+    );
+    let content = set.content(0);
+    let service = set.service(&[]);
+    let mut writer = set.writer(&content);
+    set.kill(1);
+    said(&service, "detached storage target data_2", 1);
+    set.start_with(1, &bad);
+    said(&service, "invalid peer certificate", 3);
+    under_way(&mut writer);
+    assert!(!service.stderr().contains("data_2 is up to date"));
+    set.kill(1);
+    set.start_with(1, &good);
+    said(&service, "storage target data_2 is up to date", 1);
+    interrupted(writer);
+    document(service);
+    // All of it is there, with any two of the targets.
+    let service = set.service(&[]);
+    let reader = set.reader(&content);
+    set.reads_with_any_two(&service, reader);
+    document(service);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Real roles as processes, in a private runtime directory.
 
+pub mod certificates;
 pub mod gga;
 pub mod resources;
 pub mod role;

@@ -27,6 +27,8 @@ pub struct Set {
     sizes: Sizes,
     /// Flags of the service.
     flags: Vec<&'static str>,
+    /// Further flags of the targets.
+    target_flags: Vec<&'static str>,
 }
 
 impl Set {
@@ -48,9 +50,26 @@ impl Set {
         self.flags = vec!["--degraded", "on", "--checksum", checksum];
     }
 
+    /// A set of blocks that compress, with these flags of the service and of the targets.
+    pub fn with_flags(bench: Bench, flags: &[&'static str], target_flags: &[&'static str]) -> Self {
+        let sizes = Sizes::compatible(BLOCK_SIZE);
+        Self::on(bench, sizes, flags.to_vec(), target_flags.to_vec())
+    }
+
     fn of(sizes: Sizes, flags: Vec<&'static str>) -> Self {
-        let bench = Bench::new();
-        let started = [0, 1, 2].map(|number| bench.target(&arguments(&bench, sizes.half, number)));
+        Self::on(Bench::new(), sizes, flags, Vec::new())
+    }
+
+    fn on(
+        bench: Bench,
+        sizes: Sizes,
+        flags: Vec<&'static str>,
+        target_flags: Vec<&'static str>,
+    ) -> Self {
+        let started = [0, 1, 2].map(|number| {
+            let arguments = arguments(&bench, sizes.half, number);
+            bench.target(&[&arguments[..], &target_flags].concat())
+        });
         let ports = started.each_ref().map(|(_, port)| *port);
         Self {
             ports,
@@ -58,6 +77,7 @@ impl Set {
             bench,
             sizes,
             flags,
+            target_flags,
         }
     }
 
@@ -143,7 +163,13 @@ impl Set {
 
     /// Starts a target that does not run, with the file that it had.
     pub fn start(&mut self, number: usize) {
+        self.start_with(number, &self.target_flags.clone());
+    }
+
+    /// As [`start`](Self::start), with these flags instead of those that it had.
+    pub fn start_with(&mut self, number: usize, flags: &[&str]) {
         let arguments = arguments(&self.bench, self.sizes.half, number);
+        let arguments = [&arguments[..], flags].concat();
         let target = self.bench.target_again(self.ports[number], &arguments);
         self.targets[number] = Some(target);
     }

@@ -10,9 +10,6 @@ use std::thread;
 /// Longest host name in bytes (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
-/// Texts of the C libraries (glibc, musl) for `EAI_AGAIN`. The standard library passes on the text of a resolver's error and not its code.
-const TEMPORARY: [&str; 2] = ["Temporary failure in name resolution", "Try again"];
-
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
@@ -126,13 +123,6 @@ impl HostPort {
         }
         Ok(addresses)
     }
-}
-
-/// Returns `true` for a resolver's error that another attempt may not have: no name server was reached, or the process is out of descriptors.
-#[must_use]
-pub fn is_temporary(error: &io::Error) -> bool {
-    let text = error.to_string();
-    error.raw_os_error().is_some() || TEMPORARY.iter().any(|temporary| text.ends_with(temporary))
 }
 
 /// Lookups without an answer, one for each name.
@@ -288,20 +278,6 @@ mod tests {
             "::".parse(),
             Ok(Host::Ip("::".parse().expect("an address")))
         );
-    }
-
-    #[test]
-    fn only_errors_that_may_pass_are_temporary() {
-        let lookup = |detail: &str| {
-            io::Error::other(format!("failed to lookup address information: {detail}"))
-        };
-        assert!(is_temporary(&lookup(
-            "Temporary failure in name resolution"
-        )));
-        assert!(is_temporary(&lookup("Try again")));
-        assert!(is_temporary(&io::Error::from_raw_os_error(24)));
-        assert!(!is_temporary(&lookup("Name or service not known")));
-        assert!(!is_temporary(&io::Error::other("the host has no address")));
     }
 
     #[test]

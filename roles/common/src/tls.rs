@@ -4,48 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, ServerConfig};
+pub use softdoca_net::tls::TlsError;
 
 use crate::address::HostPort;
 use crate::failure::Failure;
-
-/// Why there is no TLS.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file that cannot be read, or is no PEM.
-    #[error("{path}: expected {expected} in PEM: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// Its purpose.
-        expected: &'static str,
-        /// Reason.
-        error: rustls::pki_types::pem::Error,
-    },
-    /// A file without a certificate.
-    #[error("{0}: expected at least one certificate, found none")]
-    NoCertificate(String),
-    /// Key and certificate do not fit, or are of a kind that is not supported.
-    #[error("TLS: {0}")]
-    Unusable(String),
-    /// A flag without another one that it needs.
-    #[error("{0}")]
-    Incomplete(&'static str),
-}
 
 impl From<TlsError> for Failure {
     fn from(error: TlsError) -> Self {
         Self::invalid(error.to_string())
     }
-}
-
-fn unusable(error: impl std::fmt::Display) -> TlsError {
-    TlsError::Unusable(error.to_string())
 }
 
 /// Makes the configuration of TLS 1.2 and 1.3 from files in PEM: the server's certificate with those that it was signed with, its
@@ -59,87 +29,7 @@ pub fn configure(
     key: &Path,
     client_ca: Option<&Path>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    server(rustls::DEFAULT_VERSIONS, certificate, key, client_ca)
-}
-
-fn server(
-    versions: &[&'static SupportedProtocolVersion],
-    certificate: &Path,
-    key: &Path,
-    client_ca: Option<&Path>,
-) -> Result<Arc<ServerConfig>, TlsError> {
-    let (chain, key) = (certificates(certificate)?, private_key(key)?);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(versions)
-        .map_err(unusable)?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider)
-                    .build()
-                    .map_err(unusable)?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let config = builder.with_single_cert(chain, key).map_err(unusable)?;
-    Ok(Arc::new(config))
-}
-
-/// Makes the configuration of a client of TLS 1.3: the authorities that sign servers' certificates, and its own certificate and key.
-fn client(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(authorities(ca)?), provider.clone())
-            .build()
-            .map_err(unusable)?;
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&TLS13])
-        .map_err(unusable)?
-        .with_webpki_verifier(verifier);
-    let config = match own {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let (chain, key) = (certificates(certificate)?, private_key(key)?);
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(unusable)?
-        }
-    };
-    Ok(Arc::new(config))
-}
-
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(path)? {
-        roots.add(authority).map_err(unusable)?;
-    }
-    Ok(roots)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
-        path: path.display().to_string(),
-        expected: "a private key",
-        error,
-    })
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let file_error = |error| TlsError::File {
-        path: path.display().to_string(),
-        expected: "certificates",
-        error,
-    };
-    let found = CertificateDer::pem_file_iter(path)
-        .map_err(file_error)?
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(file_error)?;
-    if found.is_empty() {
-        return Err(TlsError::NoCertificate(path.display().to_string()));
-    }
-    Ok(found)
+    softdoca_net::tls::server(rustls::DEFAULT_VERSIONS, certificate, key, client_ca).map(Arc::new)
 }
 
 /// The name that a server's certificate must be for.
@@ -147,7 +37,7 @@ pub(crate) fn server_name(address: &HostPort) -> Result<ServerName<'static>, Tls
     match address {
         HostPort::Address(address) => Ok(ServerName::from(address.ip())),
         HostPort::Name { host, .. } => {
-            ServerName::try_from(host.trim_end_matches('.').to_owned()).map_err(unusable)
+            ServerName::try_from(host.trim_end_matches('.').to_owned()).map_err(TlsError::unusable)
         }
     }
 }
@@ -203,7 +93,9 @@ impl ServerTlsFlags {
         let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
             return Ok(None);
         };
-        server(&[&TLS13], certificate, key, self.tls_client_ca.as_deref()).map(Some)
+        let client_ca = self.tls_client_ca.as_deref();
+        softdoca_net::tls::server(&[&TLS13], certificate, key, client_ca)
+            .map(|config| Some(Arc::new(config)))
     }
 }
 
@@ -259,7 +151,7 @@ impl ClientTlsFlags {
             return Ok(None);
         };
         let own = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
-        client(ca, own).map(Some)
+        softdoca_net::tls::client(ca, own).map(|config| Some(Arc::new(config)))
     }
 }
 

@@ -20,6 +20,8 @@ pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
 pub(crate) use limits::Limits;
+#[cfg(all(test, feature = "tls"))]
+pub(crate) use network::certificates;
 #[cfg(test)]
 pub(crate) use network::stream_pair;
 pub(crate) use network::{

@@ -344,6 +344,7 @@ impl RemoteAccess {
                 .local_ptr(addr, len as u64)
                 .unwrap_or(std::ptr::null_mut()),
             len,
+            exported: false,
         };
         if self.is_read {
             let mut left = self.len;

@@ -12,10 +12,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use softdoca_net::is_tls;
+use softdoca_net::resolver::is_temporary;
+use softdoca_net::tls::is_no_tls;
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
-use crate::address::{Host, HostPort, Lookup, is_temporary};
+use crate::address::{Host, HostPort, Lookup};
 use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
@@ -854,22 +857,15 @@ struct Refused {
 }
 
 fn hint(error: &rustls::Error) -> &'static str {
-    match error {
-        rustls::Error::InvalidMessage(_) => {
-            "; the peer does not use TLS: use --tls on both sides or on neither"
-        }
-        _ => "",
+    match is_no_tls(error) {
+        true => "; the peer does not use TLS: use --tls on both sides or on neither",
+        false => "",
     }
 }
 
 fn no_handshake() -> io::Error {
     let text = "the peer has closed the connection during the TLS handshake; does it use --tls?";
     io::Error::new(ErrorKind::InvalidData, text)
-}
-
-/// Returns `true` for the first bytes of a TLS record that is an alert or a handshake. As the length of a control frame they are more than any has.
-fn is_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x15 | 0x16, 3, 0..=4, ..])
 }
 
 #[derive(Debug)]
@@ -1001,6 +997,7 @@ impl MessageStream {
                 }
                 Ok(count) => {
                     let is_first = std::mem::take(&mut self.is_new);
+                    // As the length of a control frame they are more than any has.
                     if is_first && self.transport.tls.is_none() && is_tls(&bytes[..count]) {
                         return Err(Failure::new(
                             ErrorCode::CONNECTION_ABORTED,

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! HMAC-SHA256 with the shared key; each side's text begins with its own label, so that what one side has said is worth nothing for the
-//! other. Integers are little endian. The client goes first: a stranger gets random bytes, and the end of the connection. The bytes that
-//! follow are neither encrypted nor authenticated: this keeps strangers out, not those who can change packets under way.
+//! other. Integers are little endian. The client goes first: a stranger gets random bytes, and the end of the connection. Without TLS, the bytes
+//! that follow are neither encrypted nor authenticated: this keeps strangers out, not those who can change packets under way. With TLS, all of this
+//! is inside of it.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ use sha2::Sha256;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
-const MAGIC: [u8; 6] = *b"SDTCP\0";
+pub(super) const MAGIC: [u8; 6] = *b"SDTCP\0";
 const VERSION: u16 = 1;
 const NONCE: usize = 32;
 const TAG: usize = 32;

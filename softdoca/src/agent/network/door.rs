@@ -25,6 +25,7 @@ use super::exposed::{Exposed, Memory};
 use super::serving;
 use super::settings::Settings;
 use super::stream::{self, Stream};
+use super::tls;
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
 use crate::runtime::Key;
@@ -110,14 +111,14 @@ impl Door {
     /// # Errors
     /// When the network is configured wrongly, or its addresses cannot be listened at.
     pub(super) fn get() -> Result<Option<Arc<Door>>> {
-        static DOOR: OnceLock<Result<Option<Arc<Door>>>> = OnceLock::new();
-        DOOR.get_or_init(|| {
-            let Some(settings) = Settings::get()? else {
-                return Ok(None);
-            };
-            Door::open(settings.clone(), Limits::get()?.clone()).map(Some)
-        })
-        .clone()
+        static DOOR: OnceLock<Result<Arc<Door>>> = OnceLock::new();
+        // Its error may not be final.
+        let Some(settings) = Settings::get()? else {
+            return Ok(None);
+        };
+        DOOR.get_or_init(|| Door::open(settings.clone(), Limits::get()?.clone()))
+            .clone()
+            .map(Some)
     }
 
     pub(super) fn open(settings: Settings, limits: Limits) -> Result<Arc<Door>> {
@@ -151,6 +152,15 @@ impl Door {
 
     pub(super) fn process(&self) -> Key {
         self.process
+    }
+
+    #[cfg(test)]
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn uses_tls(&self) -> bool {
+        self.settings.tls.is_some()
     }
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
@@ -248,13 +258,27 @@ impl Door {
             return Err(Error::Full);
         };
         let deadline = Deadline::after(PROOF);
+        let stream = match &self.settings.tls {
+            None => stream,
+            Some(tls) => match tls.accept(stream, deadline) {
+                Ok(stream) => stream,
+                Err(refused) => {
+                    self.complain(format_args!("a connection is closed: {refused}"));
+                    return Ok(());
+                }
+            },
+        };
         let hello = authentication::greet()?;
         stream.send_all(&hello, deadline)?;
         let mut bytes = [0; CLIENT_HELLO];
         stream.receive_all(&mut bytes, deadline)?;
         let mut handshake = Handshake::new(self.settings.key.as_ref(), &hello)?;
         // A stranger gets no answer at all.
-        let wish = handshake.hear(&bytes)?;
+        let wish = handshake.hear(&bytes).inspect_err(|_| {
+            if softdoca_net::is_tls(&bytes) {
+                self.complain(format_args!("{}", tls::not_configured()));
+            }
+        })?;
         let found = self.find(&wish);
         let result = found.as_ref().map(|_| ()).map_err(|error| *error);
         stream.send_all(&handshake.answer(result)?, deadline)?;

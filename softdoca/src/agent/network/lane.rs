@@ -90,7 +90,7 @@ impl Lane {
     /// Queues a write of the pieces, one after the other, to `addr`.
     ///
     /// # Safety
-    /// The pieces are not used for anything else before the reply, or this is dropped before.
+    /// The pieces are mapped, and not used for anything else before the reply, or this is dropped before.
     pub(crate) unsafe fn write(
         &mut self,
         key: Key,
@@ -151,11 +151,7 @@ impl Lane {
     /// [`Error::ConnectionReset`] when the process is gone, or memory that is to be sent is.
     pub(crate) fn flush(&mut self) -> Result<bool> {
         while !self.output.is_empty() {
-            let none = Piece {
-                start: std::ptr::null_mut(),
-                len: 0,
-            };
-            let (mut pieces, mut count) = ([none; MOST_PIECES], 0);
+            let (mut pieces, mut count) = ([Piece::NONE; MOST_PIECES], 0);
             for (slot, output) in pieces.iter_mut().zip(&self.output) {
                 *slot = output.piece();
                 count += 1;
@@ -175,7 +171,7 @@ impl Lane {
                 self.output.pop_front();
             }
         }
-        Ok(true)
+        self.stream.flush()
     }
 
     /// The socket has something, or its end.
@@ -245,11 +241,7 @@ impl Lane {
             .position(|parts| *parts > 0)
             .map_or(self.expected.len() - current, |plain| plain + 1)
             .min(BATCH);
-        let none = Piece {
-            start: std::ptr::null_mut(),
-            len: 0,
-        };
-        let (mut pieces, mut count, mut promised) = ([none; MOST_PIECES], 0, 0);
+        let (mut pieces, mut count, mut promised) = ([Piece::NONE; MOST_PIECES], 0, 0);
         for place in &self.places {
             if promised == payload || count == MOST_PIECES - 1 {
                 break;

@@ -4,6 +4,7 @@
 //! notices a machine that is gone; only an answer tells that a process is not stopped.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -12,11 +13,12 @@ use std::time::{Duration, Instant};
 use super::super::limits::Limits;
 use super::super::server::lock;
 use super::super::waiting::Deadline;
-use super::authentication::{Handshake, Purpose, SERVER_ANSWER, SERVER_HELLO, Wish};
+use super::authentication::{Handshake, MAGIC, Purpose, SERVER_ANSWER, SERVER_HELLO, Wish};
 use super::door::spawn;
 use super::offer::{NetworkOffer, not_configured};
 use super::settings::Settings;
 use super::stream::Stream;
+use super::tls;
 use crate::error::{Error, Result};
 use crate::log;
 use crate::ring::EventFd;
@@ -175,7 +177,12 @@ pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
         settings.check(address.ip())?;
         let part = deadline.left() / (addresses.len() as u32 + 1);
         result = Stream::connect(address, Deadline::after(part)).and_then(|stream| {
-            introduce(&stream, settings, &wish, Deadline::after(part)).map(|()| stream)
+            let deadline = Deadline::after(part);
+            if offer.tls && settings.tls.is_none() {
+                return Err(needs_tls(&stream));
+            }
+            let stream = encrypted(stream, settings, address.ip(), deadline)?;
+            introduce(&stream, settings, &wish, deadline).map(|()| stream)
         });
         match &result {
             // Another process has the port by now, or another machine the address.
@@ -191,6 +198,28 @@ pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
         Error::NotConnected | Error::ConnectionReset => Error::NotFound,
         error => error,
     })
+}
+
+/// The connection to a server at this address, with TLS if the settings say so.
+pub(super) fn encrypted(
+    stream: Stream,
+    settings: &Settings,
+    address: IpAddr,
+    deadline: Deadline,
+) -> Result<Stream> {
+    match &settings.tls {
+        None => Ok(stream),
+        Some(tls) => tls
+            .connect(stream, address, deadline)
+            .map_err(|refused| refused.explained()),
+    }
+}
+
+/// Lets the peer notice, too, that only one side uses TLS.
+fn needs_tls(stream: &Stream) -> Error {
+    let _ = stream.send_from(&MAGIC);
+    stream.shut_down_output();
+    Error::Authentication.because(tls::not_configured())
 }
 
 pub(super) fn introduce(

@@ -4,20 +4,29 @@
 //! * `door` accepts peers, `authentication` lets them prove that they belong to the deployment, `serving` does what they ask for.
 //! * [`NetworkOffer`] is the part of a blob that says how its owner is reached.
 //! * [`Link`] tells whether a process lives; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one after the other.
-//! * `stream` is the socket.
+//! * `stream` is the socket; with `tls`, it carries `records`.
 
 mod authentication;
+#[cfg(all(test, feature = "tls"))]
+pub(crate) mod certificates;
 mod door;
 mod exposed;
 mod lane;
 mod link;
 mod offer;
+#[cfg(feature = "tls")]
+mod records;
 mod region;
 mod serving;
 mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 
 pub(crate) use door::{Deliver, NetworkGuard, expose, serve};
 pub(crate) use exposed::Memory;

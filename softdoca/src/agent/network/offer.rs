@@ -4,7 +4,7 @@
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
 //!   16  process
 //!   32  key of the export or service
-//!   48  u8 number of addresses, 1 to 4; for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
+//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS; for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
 //! ```
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -24,6 +24,8 @@ pub(crate) struct NetworkOffer {
     directory: [u8; 16],
     pub(super) process: Key,
     pub(crate) key: Key,
+    /// Connections use TLS. A peer whose setting differs is told so; the connection does not depend on it.
+    pub(super) tls: bool,
     places: [Option<Place>; MOST_ADDRESSES],
 }
 
@@ -38,6 +40,8 @@ pub(crate) enum Route {
 
 const HEAD: usize = 3 * 16 + 1;
 const PLACE: usize = 18;
+/// Flag in the number of addresses.
+const TLS: u8 = 0x80;
 
 impl NetworkOffer {
     /// Largest encoded size in bytes.
@@ -63,6 +67,7 @@ impl NetworkOffer {
             directory: RuntimeDir::get()?.identity()?,
             process: door.process(),
             key,
+            tls: door.uses_tls(),
             places,
         }))
     }
@@ -78,6 +83,7 @@ impl NetworkOffer {
             directory: [9; 16],
             process: Key::from_bytes([3; Key::SIZE]),
             key: Key::from_bytes([4; Key::SIZE]),
+            tls: false,
             places,
         }
     }
@@ -99,7 +105,8 @@ impl NetworkOffer {
         bytes.extend_from_slice(&self.directory);
         bytes.extend_from_slice(&self.process.to_bytes());
         bytes.extend_from_slice(&self.key.to_bytes());
-        bytes.push(self.places.iter().flatten().count() as u8);
+        let flag = if self.tls { TLS } else { 0 };
+        bytes.push(self.places.iter().flatten().count() as u8 | flag);
         for (ip, port) in self.places.iter().flatten() {
             bytes.extend_from_slice(ip);
             bytes.extend_from_slice(&port.to_be_bytes());
@@ -113,7 +120,7 @@ impl NetworkOffer {
         let (process, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
         let (&count, rest) = rest.split_first()?;
-        let count = usize::from(count);
+        let (count, tls) = (usize::from(count & !TLS), count & TLS != 0);
         if !(1..=MOST_ADDRESSES).contains(&count) || rest.len() != count * PLACE {
             return None;
         }
@@ -130,6 +137,7 @@ impl NetworkOffer {
             directory: *directory,
             process: Key::from_bytes(*process),
             key: Key::from_bytes(*key),
+            tls,
             places,
         })
     }
@@ -177,6 +185,7 @@ mod tests {
     fn offers_round_trip_and_every_length_counts() {
         let mut offer = NetworkOffer::example();
         for count in 1..=MOST_ADDRESSES {
+            offer.tls = count % 2 == 0;
             offer.places[count - 1] = Some(([count as u8; 16], count as u16));
             let bytes = offer.encode();
             assert!(bytes.len() <= NetworkOffer::LONGEST);

@@ -50,7 +50,7 @@ impl NetworkRegion {
     /// The `len` bytes at `to` are the caller's to write.
     pub(crate) unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
         self.alone(len, |lane, deadline| {
-            let piece = Piece { start: to, len };
+            let piece = mapped(to, len);
             // SAFETY: the caller's promise.
             unsafe { lane.read_now(self.offer.key, addr, piece, deadline) }
         })
@@ -62,8 +62,8 @@ impl NetworkRegion {
     /// As [`NetworkRegion::read`].
     pub(crate) fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
         self.alone(len, |lane, deadline| {
-            let start = from.cast_mut();
-            lane.write_now(self.offer.key, addr, Piece { start, len }, deadline)
+            let piece = mapped(from.cast_mut(), len);
+            lane.write_now(self.offer.key, addr, piece, deadline)
         })
     }
 
@@ -110,6 +110,14 @@ impl NetworkRegion {
             }
             result.map_err(gone)
         })
+    }
+}
+
+fn mapped(start: *mut u8, len: usize) -> Piece {
+    Piece {
+        start,
+        len,
+        exported: false,
     }
 }
 

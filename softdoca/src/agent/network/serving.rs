@@ -48,6 +48,15 @@ fn wait(stream: &Stream) -> Result<()> {
     }
 }
 
+/// Memory that the program has registered, and may have unmapped.
+fn exported(start: *mut u8, len: usize) -> Piece {
+    Piece {
+        start,
+        len,
+        exported: true,
+    }
+}
+
 /// Returns the local pointer to bytes of an export, from their address and length.
 type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
 
@@ -222,7 +231,7 @@ impl Serving<'_> {
             };
             // SAFETY: inside of a range that the program registered as writable by its peers and keeps valid while it is exported, which
             // it is while this runs; `head` is a field of this.
-            match unsafe { stream.receive(&[Piece { start, len }, head]) } {
+            match unsafe { stream.receive(&[exported(start, len), head]) } {
                 Ok(0) => of_connection = Some(Error::ConnectionReset),
                 Ok(received) => return Ok(Some(received)),
                 Err(error @ Error::InvalidValue) => return Err(error),
@@ -333,7 +342,7 @@ impl Serving<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.stream.flush_all(Deadline::after(FOREVER))
     }
 
     /// Sends some of the replies: those with memory of one export.
@@ -391,11 +400,7 @@ impl Serving<'_> {
 
     /// Sends replies up to the first with memory of another export than this.
     fn send_run(&self, export: Option<(usize, &PointerTo<'_>)>) -> Result<usize> {
-        let none = Piece {
-            start: std::ptr::null_mut(),
-            len: 0,
-        };
-        let (mut pieces, mut count, mut skip) = ([none; MOST_PIECES], 0, self.sent);
+        let (mut pieces, mut count, mut skip) = ([Piece::NONE; MOST_PIECES], 0, self.sent);
         for reply in &self.replies {
             if count + 2 > MOST_PIECES {
                 break;
@@ -404,7 +409,7 @@ impl Serving<'_> {
                 (None, _) => None,
                 (Some((index, addr, len)), Some((of, pointer))) if of == index => {
                     match pointer(addr, len as u64) {
-                        Some(start) => Some(Piece { start, len }),
+                        Some(start) => Some(exported(start, len)),
                         // What is before it goes first.
                         None if count > 0 => break,
                         None => return Err(Error::NotFound),

@@ -1,12 +1,17 @@
 //! Environment variables of the network.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
+use softdoca_net::resolver::is_temporary;
+
+use super::super::limits::Limits;
 use super::authentication::SharedKey;
+use super::tls::Tls;
 use crate::error::{Error, Result};
 
 /// Addresses that this process listens at, so that peers on other machines reach it.
@@ -20,6 +25,8 @@ pub(super) const MOST_ADDRESSES: usize = 4;
 /// Fewest bytes of a key: what is shorter can be guessed from a recorded connection.
 const SHORTEST_KEY: usize = 16;
 const LONGEST_KEY: usize = 4096;
+/// Pause between attempts to resolve a host name.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Network configuration of this process.
 #[derive(Clone, Debug)]
@@ -27,6 +34,8 @@ pub(super) struct Settings {
     pub(super) addresses: Vec<IpAddr>,
     /// `None`: only peers on this machine.
     pub(super) key: Option<SharedKey>,
+    /// `None`: connections are not encrypted.
+    pub(super) tls: Option<Tls>,
     /// Also processes of this machine are reached over the network, if they offer it.
     pub(super) always: bool,
 }
@@ -35,24 +44,47 @@ impl Settings {
     /// Those of this process, read once; `None` when it does not use the network.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] for a variable that makes no sense, [`Error::NotPermitted`] for a key that others can read.
+    /// [`Error::BadConfig`] for a variable that makes no sense, [`Error::NotPermitted`] for a key that others can read, and
+    /// [`Error::TimeOut`], which the next call may not have, when no name server is reached.
     pub(super) fn get() -> Result<Option<&'static Settings>> {
         static SETTINGS: OnceLock<Result<Option<Settings>>> = OnceLock::new();
-        match SETTINGS.get_or_init(|| Settings::read(|name| std::env::var_os(name))) {
-            Ok(settings) => Ok(settings.as_ref()),
-            Err(error) => Err(*error),
-        }
+        Settings::get_or_read(&SETTINGS, || {
+            Settings::read(
+                |name| std::env::var_os(name),
+                lookup,
+                Limits::get()?.request,
+            )
+        })
     }
 
-    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Settings>> {
-        let variable = |name| variable(name).filter(|value| !value.is_empty());
+    fn get_or_read(
+        settings: &OnceLock<Result<Option<Settings>>>,
+        read: impl FnOnce() -> Result<Option<Settings>>,
+    ) -> Result<Option<&Settings>> {
+        let known = match settings.get() {
+            Some(known) => known,
+            None => match read() {
+                Err(Error::TimeOut) => return Err(Error::TimeOut),
+                read => settings.get_or_init(|| read),
+            },
+        };
+        known.as_ref().map(Option::as_ref).map_err(|error| *error)
+    }
+
+    fn read(
+        variable: impl Fn(&str) -> Option<OsString>,
+        lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>>,
+        patience: Duration,
+    ) -> Result<Option<Settings>> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let Some(list) = variable(ADDRESS) else {
             return Ok(None);
         };
-        let addresses = addresses(&list.to_string_lossy())?;
+        let addresses = addresses(&list.to_string_lossy(), lookup, patience)?;
         let key = variable(KEY_FILE)
             .map(|path| key(Path::new(&path)))
             .transpose()?;
+        let tls = Tls::read(variable)?;
         let always = match variable(TRANSPORT) {
             None => false,
             Some(value) if value == "auto" => false,
@@ -66,6 +98,7 @@ impl Settings {
         let settings = Settings {
             addresses,
             key,
+            tls,
             always,
         };
         for address in &settings.addresses {
@@ -74,28 +107,49 @@ impl Settings {
         Ok(Some(settings))
     }
 
-    /// Refuses an address outside of this machine when there is no key.
+    /// Refuses an address outside of this machine when nothing authenticates its peers.
     pub(super) fn check(&self, address: IpAddr) -> Result<()> {
-        if self.key.is_some() || address.is_loopback() {
+        if self.key.is_some() || self.tls.is_some() || address.is_loopback() {
             return Ok(());
         }
         Err(Error::NotPermitted.because(format_args!(
             "{address} is not a loopback address and there is no key: set {KEY_FILE} to a file of at least {SHORTEST_KEY} random \
-             bytes, with mode 0600, and the same content on all machines of the deployment"
+             bytes, with mode 0600, and the same content on all machines of the deployment, or use TLS"
         )))
     }
 }
 
-/// Addresses and host names, separated by commas.
-fn addresses(list: &str) -> Result<Vec<IpAddr>> {
+fn lookup(name: &str) -> std::io::Result<Vec<IpAddr>> {
+    Ok((name, 0)
+        .to_socket_addrs()?
+        .map(|address| address.ip())
+        .collect())
+}
+
+/// Addresses and host names, separated by commas. A temporary failure of the resolver is retried for so long.
+fn addresses(
+    list: &str,
+    lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>>,
+    patience: Duration,
+) -> Result<Vec<IpAddr>> {
+    let begin = Instant::now();
     let mut addresses = Vec::new();
     for name in list.split(',').map(str::trim) {
         let found = match name.parse() {
             Ok(address) => vec![address],
-            Err(_) => (name, 0)
-                .to_socket_addrs()
-                .map(|found| found.map(|address: SocketAddr| address.ip()).collect())
-                .unwrap_or_default(),
+            Err(_) => loop {
+                match lookup(name) {
+                    Ok(found) => break found,
+                    Err(error) if !is_temporary(&error) => break Vec::new(),
+                    Err(_) if begin.elapsed() + PAUSE < patience => std::thread::sleep(PAUSE),
+                    Err(error) => {
+                        return Err(Error::TimeOut.because(format_args!(
+                            "cannot resolve {name:?} of the environment variable {ADDRESS}: {error}; try again: the failure may be \
+                             temporary"
+                        )));
+                    }
+                }
+            },
         };
         if found.is_empty() || found.iter().any(IpAddr::is_unspecified) {
             return Err(Error::BadConfig.because(format_args!(
@@ -160,11 +214,64 @@ mod tests {
     use super::*;
 
     fn read(address: Option<&str>, key: Option<&Path>) -> Result<Option<Settings>> {
-        Settings::read(|name| match name {
+        let variable = |name: &str| match name {
             ADDRESS => address.map(Into::into),
             KEY_FILE => key.map(Into::into),
             _ => None,
-        })
+        };
+        Settings::read(variable, lookup, Duration::ZERO)
+    }
+
+    /// The settings for a host name whose lookups fail temporarily `failures` times.
+    fn read_name(failures: u32, patience: Duration) -> (Result<Option<Settings>>, u32) {
+        let lookups = std::cell::Cell::new(0);
+        let variable = |name: &str| (name == ADDRESS).then(|| "storage.example".into());
+        let lookup = |name: &str| {
+            assert_eq!(name, "storage.example");
+            lookups.set(lookups.get() + 1);
+            if lookups.get() <= failures {
+                let text =
+                    "failed to lookup address information: Temporary failure in name resolution";
+                return Err(std::io::Error::other(text));
+            }
+            Ok(vec![IpAddr::from([127, 0, 0, 5])])
+        };
+        (Settings::read(variable, lookup, patience), lookups.get())
+    }
+
+    #[test]
+    fn temporary_failure_of_the_resolver_is_retried_and_never_final() {
+        let (settings, lookups) = read_name(2, Duration::from_secs(3600));
+        let addresses = settings.map(|settings| settings.unwrap().addresses);
+        assert_eq!(addresses, Ok(vec![IpAddr::from([127, 0, 0, 5])]));
+        assert_eq!(lookups, 3);
+        // The next call reads them again, and then they are known.
+        let known = OnceLock::new();
+        let mut failures = 2;
+        let mut get = || {
+            Settings::get_or_read(&known, || {
+                failures -= 1;
+                read_name(failures, Duration::ZERO).0
+            })
+            .map(|settings| settings.is_some())
+        };
+        assert_eq!(get(), Err(Error::TimeOut));
+        assert_eq!(get(), Ok(true));
+        assert_eq!(get(), Ok(true));
+    }
+
+    #[test]
+    fn other_errors_are_final() {
+        let known = OnceLock::new();
+        let mut reads = 0;
+        for _ in 0..2 {
+            let settings = Settings::get_or_read(&known, || {
+                reads += 1;
+                read(Some("192.0.2.1"), None)
+            });
+            assert_eq!(settings.err(), Some(Error::NotPermitted));
+        }
+        assert_eq!(reads, 1);
     }
 
     #[test]

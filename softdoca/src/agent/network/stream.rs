@@ -1,5 +1,7 @@
 //! A TCP socket that never blocks, notices a peer that is gone, and moves bytes between the network and memory in one copy.
 
+#[cfg(feature = "tls")]
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,6 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
 use super::super::waiting::Deadline;
+#[cfg(feature = "tls")]
+use super::records::Records;
 use crate::error::{Error, Result};
 
 /// A peer that acknowledges nothing for this long is gone: the kernel ends the connection.
@@ -18,12 +22,18 @@ const PROBE: Duration = Duration::from_secs(1);
 /// Most pieces of one system call.
 pub(super) const MOST_PIECES: usize = 64;
 
-/// Consecutive bytes of memory that the kernel reads or writes. It checks the addresses itself: memory that the program has unmapped
-/// fails the call and does not crash.
+/// Consecutive bytes of memory that are sent or received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: *mut u8,
     pub(crate) len: usize,
+    /// A peer's request names them, and the program may have unmapped them: only the kernel, which checks the addresses, reads or writes them.
+    /// Then the call fails and nothing crashes.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "without TLS the kernel copies all")
+    )]
+    pub(crate) exported: bool,
 }
 
 // SAFETY: an address is all that it is; whoever makes one promises what lies there.
@@ -32,10 +42,17 @@ unsafe impl Send for Piece {}
 unsafe impl Sync for Piece {}
 
 impl Piece {
+    pub(super) const NONE: Piece = Piece {
+        start: std::ptr::null_mut(),
+        len: 0,
+        exported: false,
+    };
+
     pub(super) fn of(bytes: &[u8]) -> Piece {
         Piece {
             start: bytes.as_ptr().cast_mut(),
             len: bytes.len(),
+            exported: false,
         }
     }
 
@@ -43,6 +60,7 @@ impl Piece {
         Piece {
             start: bytes.as_mut_ptr(),
             len: bytes.len(),
+            exported: false,
         }
     }
 
@@ -51,6 +69,7 @@ impl Piece {
         Piece {
             start: self.start.wrapping_add(from),
             len: self.len.saturating_sub(from),
+            ..self
         }
     }
 }
@@ -59,6 +78,9 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: OwnedFd,
+    /// With TLS. Calls end before the next begins.
+    #[cfg(feature = "tls")]
+    pub(super) records: Option<RefCell<Box<Records>>>,
 }
 
 impl Stream {
@@ -67,8 +89,7 @@ impl Stream {
     /// # Errors
     /// [`Error::TimeOut`], [`Error::NotConnected`] when nothing listens there, and what the operating system says.
     pub(super) fn connect(address: SocketAddr, deadline: Deadline) -> Result<Stream> {
-        let fd = socket_for(address)?;
-        let stream = Stream { fd };
+        let stream = Stream::of(socket_for(address)?);
         match rustix::net::connect(&stream.fd, &address) {
             Ok(()) => {}
             Err(Errno::INPROGRESS) => {
@@ -81,9 +102,26 @@ impl Stream {
         Ok(stream)
     }
 
+    fn of(fd: OwnedFd) -> Stream {
+        Stream {
+            fd,
+            #[cfg(feature = "tls")]
+            records: None,
+        }
+    }
+
+    /// The same, with all bytes in these records.
+    #[cfg(feature = "tls")]
+    pub(super) fn encrypted(self, records: Records) -> Stream {
+        Stream {
+            fd: self.fd,
+            records: Some(RefCell::new(Box::new(records))),
+        }
+    }
+
     /// Takes over an accepted socket.
     pub(super) fn accepted(fd: OwnedFd) -> Result<Stream> {
-        let stream = Stream { fd };
+        let stream = Stream::of(fd);
         stream.tune()?;
         Ok(stream)
     }
@@ -97,26 +135,38 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what fits; the number of bytes.
+    /// Sends what fits; the number of bytes that were taken. With TLS, [`Stream::flush`] sends what is left of them.
     ///
     /// # Errors
     /// [`Error::Again`] when nothing fits, [`Error::InvalidValue`] for memory that is not mapped when nothing was sent,
     /// [`Error::ConnectionReset`] when the peer is gone.
     pub(super) fn send(&self, pieces: &[Piece]) -> Result<usize> {
-        let mut parts = vectors(pieces);
-        let message = message_of(&mut parts, pieces.len());
-        loop {
-            // SAFETY: the kernel only reads the pieces, and checks each address.
-            let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
-            match usize::try_from(sent) {
-                Ok(sent) => return Ok(sent),
-                Err(_) => match last_errno() {
-                    Errno::INTR => {}
-                    Errno::FAULT => return Err(Error::InvalidValue),
-                    errno => return Err(ended(errno)),
-                },
-            }
+        #[cfg(feature = "tls")]
+        if let Some(records) = &self.records {
+            return records.borrow_mut().send(self.fd.as_fd(), pieces);
         }
+        send_to_socket(self.fd.as_fd(), pieces)
+    }
+
+    /// Sends what was taken and has not been sent; whether that is everything.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionReset`] when the peer is gone.
+    pub(crate) fn flush(&self) -> Result<bool> {
+        #[cfg(feature = "tls")]
+        if let Some(records) = &self.records {
+            return records.borrow_mut().flush(self.fd.as_fd());
+        }
+        Ok(true)
+    }
+
+    /// Returns `true` if all that was taken has been sent.
+    pub(crate) fn is_flushed(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(records) = &self.records {
+            return records.borrow().is_flushed();
+        }
+        true
     }
 
     /// Receives what has come into the pieces, in their order; the number of bytes, 0 at the end of the connection.
@@ -126,22 +176,15 @@ impl Stream {
     /// [`Error::ConnectionReset`] when the peer is gone.
     ///
     /// # Safety
-    /// The pieces are the caller's to write, or not mapped at all.
+    /// The pieces are the caller's to write, or exported and not mapped.
     pub(super) unsafe fn receive(&self, pieces: &[Piece]) -> Result<usize> {
-        let mut parts = vectors(pieces);
-        let mut message = message_of(&mut parts, pieces.len());
-        loop {
-            // SAFETY: the kernel writes to memory that the caller vouches for, and checks each address.
-            let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &mut message, 0) };
-            match usize::try_from(received) {
-                Ok(received) => return Ok(received),
-                Err(_) => match last_errno() {
-                    Errno::INTR => {}
-                    Errno::FAULT => return Err(Error::InvalidValue),
-                    errno => return Err(ended(errno)),
-                },
-            }
+        #[cfg(feature = "tls")]
+        if let Some(records) = &self.records {
+            // SAFETY: the caller's promise.
+            return unsafe { records.borrow_mut().receive(self.fd.as_fd(), pieces) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { receive_from_socket(self.fd.as_fd(), pieces) }
     }
 
     /// Receives into a buffer, as [`Stream::receive`].
@@ -166,6 +209,17 @@ impl Stream {
                 Err(Error::Again) => self.wait(PollFlags::OUT, deadline)?,
                 Err(error) => return Err(error),
             }
+        }
+        self.flush_all(deadline)
+    }
+
+    /// Sends all that was taken.
+    ///
+    /// # Errors
+    /// As [`Stream::flush`], and [`Error::TimeOut`].
+    pub(super) fn flush_all(&self, deadline: Deadline) -> Result<()> {
+        while !self.flush()? {
+            self.wait(PollFlags::OUT, deadline)?;
         }
         Ok(())
     }
@@ -227,6 +281,10 @@ impl Stream {
 
     /// Sends nothing more, and lets the peer know.
     pub(crate) fn shut_down_output(&self) {
+        #[cfg(feature = "tls")]
+        if let Some(records) = &self.records {
+            records.borrow_mut().close(self.fd.as_fd());
+        }
         // Not connected any more is what was asked for.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
@@ -235,6 +293,51 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Sends what fits to a socket; the number of bytes.
+///
+/// # Errors
+/// As [`Stream::send`].
+pub(super) fn send_to_socket(socket: BorrowedFd<'_>, pieces: &[Piece]) -> Result<usize> {
+    let mut parts = vectors(pieces);
+    let message = message_of(&mut parts, pieces.len());
+    loop {
+        // SAFETY: the kernel only reads the pieces, and checks each address.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
+        match usize::try_from(sent) {
+            Ok(sent) => return Ok(sent),
+            Err(_) => match last_errno() {
+                Errno::INTR => {}
+                Errno::FAULT => return Err(Error::InvalidValue),
+                errno => return Err(ended(errno)),
+            },
+        }
+    }
+}
+
+/// Receives from a socket, as [`Stream::receive`].
+///
+/// # Safety
+/// The pieces are the caller's to write, or not mapped at all.
+pub(super) unsafe fn receive_from_socket(
+    socket: BorrowedFd<'_>,
+    pieces: &[Piece],
+) -> Result<usize> {
+    let mut parts = vectors(pieces);
+    let mut message = message_of(&mut parts, pieces.len());
+    loop {
+        // SAFETY: the kernel writes to memory that the caller vouches for, and checks each address.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
+        match usize::try_from(received) {
+            Ok(received) => return Ok(received),
+            Err(_) => match last_errno() {
+                Errno::INTR => {}
+                Errno::FAULT => return Err(Error::InvalidValue),
+                errno => return Err(ended(errno)),
+            },
+        }
     }
 }
 

@@ -15,9 +15,10 @@ use super::authentication::{CLIENT_HELLO, Purpose, SERVER_ANSWER, SERVER_HELLO, 
 use super::door::{Door, NetworkGuard};
 use super::exposed::Exposed;
 use super::lane::Lane;
-use super::link::{Link, introduce};
+use super::link::{Link, encrypted, introduce};
 use super::settings::Settings;
 use super::stream::{Piece, Stream};
+use super::tls::Tls;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
@@ -28,20 +29,59 @@ const ALL: Rights = Rights {
     atomic: true,
 };
 
-fn settings(byte: u8) -> Settings {
+/// Tests over TCP, and over TLS.
+macro_rules! with_and_without_tls {
+    ($($test:ident: $connections:literal,)*) => {
+        mod plain {
+            $(#[test] fn $test() { super::$test(super::door($connections)); })*
+        }
+
+        #[cfg(feature = "tls")]
+        mod encrypted {
+            $(#[test] fn $test() { super::$test(super::door_with($connections, super::certificate())); })*
+        }
+    };
+}
+
+with_and_without_tls! {
+    requests_are_answered_in_order_and_placed: 8,
+    many_requests_at_a_time: 8,
+    what_was_not_given_is_not_reached: 8,
+    withdrawn_and_unmapped_memory_fails_the_request: 8,
+    strangers_get_random_bytes_and_the_end: 8,
+    a_peer_with_the_key_is_told_what_is_wrong: 8,
+    connections_are_bounded: 3,
+    connections_that_prove_nothing_keep_no_peer_out: 1000,
+    malformed_requests_end_the_connection_alone: 8,
+}
+
+/// A certificate that a new authority has signed.
+#[cfg(feature = "tls")]
+fn certificate() -> Option<Tls> {
+    let authority = super::certificates::Authority::new();
+    let [certificate, key] = authority.sign("127.0.0.1", |_| {});
+    Some(Tls::new(&certificate, &key, &authority.path()).unwrap())
+}
+
+fn settings(byte: u8, tls: Option<Tls>) -> Settings {
     Settings {
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         key: Some(SharedKey::new(vec![byte; 32])),
+        tls,
         always: false,
     }
 }
 
 fn door(connections: usize) -> Arc<Door> {
+    door_with(connections, None)
+}
+
+fn door_with(connections: usize, tls: Option<Tls>) -> Arc<Door> {
     let limits = Limits {
         connections,
         ..Limits::get().unwrap().clone()
     };
-    Door::open(settings(1), limits).unwrap()
+    Door::open(settings(1, tls), limits).unwrap()
 }
 
 fn address(door: &Door) -> SocketAddr {
@@ -49,14 +89,20 @@ fn address(door: &Door) -> SocketAddr {
 }
 
 fn connect(door: &Door, byte: u8, purpose: Purpose) -> Result<Stream> {
-    let deadline = Deadline::after(PATIENCE);
-    let stream = Stream::connect(address(door), deadline)?;
     let wish = Wish {
         purpose,
         process: door.process(),
         key: Key::from_bytes([0; 16]),
     };
-    introduce(&stream, &settings(byte), &wish, deadline)?;
+    connect_for(door, byte, &wish)
+}
+
+fn connect_for(door: &Door, byte: u8, wish: &Wish) -> Result<Stream> {
+    let (address, deadline) = (address(door), Deadline::after(PATIENCE));
+    let stream = Stream::connect(address, deadline)?;
+    let settings = settings(byte, door.settings().tls.clone());
+    let stream = encrypted(stream, &settings, address.ip(), deadline)?;
+    introduce(&stream, &settings, wish, deadline)?;
     Ok(stream)
 }
 
@@ -124,9 +170,7 @@ fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
     replies
 }
 
-#[test]
-fn requests_are_answered_in_order_and_placed() {
-    let door = door(8);
+fn requests_are_answered_in_order_and_placed(door: Arc<Door>) {
     let memory = Memory::new(&door, 1 << 20, ALL);
     let mut lane = lane(&door);
     // Payloads of one byte up to more than a socket takes, in one and in several pieces.
@@ -158,9 +202,7 @@ fn requests_are_answered_in_order_and_placed() {
     assert_eq!(lane.outstanding(), 0);
 }
 
-#[test]
-fn many_requests_at_a_time() {
-    let door = door(8);
+fn many_requests_at_a_time(door: Arc<Door>) {
     let memory = Memory::new(&door, 4096 * 256, ALL);
     let mut lane = lane(&door);
     let blocks: Vec<Vec<u8>> = (0..256).map(|at| vec![at as u8; 4096]).collect();
@@ -175,9 +217,7 @@ fn many_requests_at_a_time() {
     }
 }
 
-#[test]
-fn what_was_not_given_is_not_reached() {
-    let door = door(8);
+fn what_was_not_given_is_not_reached(door: Arc<Door>) {
     let read = Memory::new(
         &door,
         4096,
@@ -248,9 +288,7 @@ fn what_was_not_given_is_not_reached() {
     assert_eq!(write.byte(4095), 0, "what was read");
 }
 
-#[test]
-fn withdrawn_and_unmapped_memory_fails_the_request() {
-    let door = door(8);
+fn withdrawn_and_unmapped_memory_fails_the_request(door: Arc<Door>) {
     let mut memory = Memory::new(&door, 4096, ALL);
     let mut lane = lane(&door);
     let mut buffer = vec![7_u8; 4096];
@@ -284,16 +322,21 @@ fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A reset is an end as well.
     let ended = stranger.read_to_end(&mut bytes);
-    assert!(
-        ended.is_ok_and(|_| true) || !bytes.is_empty(),
-        "no end in time"
-    );
+    let is_late = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(!is_late, "no end in time");
     bytes
 }
 
-#[test]
-fn strangers_get_random_bytes_and_the_end() {
-    let door = door(8);
+/// Random bytes, or, with TLS, an alert.
+fn expect_strange(door: &Door, sent: &[u8]) {
+    if door.uses_tls() {
+        assert!(matches!(sent, [21, 3, _, 0, 2, 2, _]), "{sent:?}");
+    } else {
+        assert_eq!(sent.len(), SERVER_HELLO);
+    }
+}
+
+fn strangers_get_random_bytes_and_the_end(door: Arc<Door>) {
     assert_eq!(
         connect(&door, 2, Purpose::Memory).err(),
         Some(Error::Authentication)
@@ -301,38 +344,68 @@ fn strangers_get_random_bytes_and_the_end() {
     for garbage in [vec![0; CLIENT_HELLO], vec![0xff; CLIENT_HELLO]] {
         let mut stranger = TcpStream::connect(address(&door)).unwrap();
         stranger.write_all(&garbage).unwrap();
-        assert_eq!(sent_to(stranger).len(), SERVER_HELLO);
+        expect_strange(&door, &sent_to(stranger));
     }
     // One that says nothing is sent away.
     let begin = Instant::now();
     let silent = TcpStream::connect(address(&door)).unwrap();
-    assert_eq!(sent_to(silent).len(), SERVER_HELLO);
+    let sent = sent_to(silent);
+    if door.uses_tls() {
+        assert!(sent.is_empty(), "the client speaks first: {sent:?}");
+    } else {
+        expect_strange(&door, &sent);
+    }
     assert!(begin.elapsed() >= Duration::from_secs(1));
     let good = connect(&door, 1, Purpose::Memory);
     assert!(good.is_ok(), "{good:?}");
 }
 
+/// With TLS on one side only, nobody gets in, and nobody waits.
+#[cfg(feature = "tls")]
 #[test]
-fn a_peer_with_the_key_is_told_what_is_wrong() {
-    let door = door(8);
+fn tls_on_one_side_is_refused() {
+    let (plain, encrypted) = (door(8), door_with(8, certificate()));
+    let wish = Wish {
+        purpose: Purpose::Memory,
+        process: plain.process(),
+        key: Key::from_bytes([0; 16]),
+    };
+    let open = |door: &Door, settings: &Settings| {
+        let deadline = Deadline::after(PATIENCE);
+        let stream = Stream::connect(address(door), deadline)?;
+        let stream = super::link::encrypted(stream, settings, address(door).ip(), deadline)?;
+        introduce(&stream, settings, &wish, deadline)
+    };
+    assert_eq!(
+        open(&plain, encrypted.settings()),
+        Err(Error::Authentication)
+    );
+    // The offer says that the door uses TLS, so that this is not tried.
+    assert_eq!(
+        open(&encrypted, plain.settings()),
+        Err(Error::ConnectionReset)
+    );
+    let mut stranger = TcpStream::connect(address(&encrypted)).unwrap();
+    stranger.write_all(b"SDTCP\0").unwrap();
+    expect_strange(&encrypted, &sent_to(stranger));
+}
+
+fn a_peer_with_the_key_is_told_what_is_wrong(door: Arc<Door>) {
     assert_eq!(
         connect(&door, 1, Purpose::Service).err(),
         Some(Error::NotFound)
     );
-    let stream = Stream::connect(address(&door), Deadline::after(PATIENCE)).unwrap();
     let wish = Wish {
         purpose: Purpose::Memory,
         process: Key::from_bytes([5; 16]),
         key: Key::from_bytes([0; 16]),
     };
-    let another = introduce(&stream, &settings(1), &wish, Deadline::after(PATIENCE));
-    assert_eq!(another, Err(Error::NotFound), "another process");
+    let another = connect_for(&door, 1, &wish).err();
+    assert_eq!(another, Some(Error::NotFound), "another process");
     const { assert!(SERVER_ANSWER == 40) };
 }
 
-#[test]
-fn connections_are_bounded() {
-    let door = door(3);
+fn connections_are_bounded(door: Arc<Door>) {
     let held: Vec<_> = (0..3)
         .map(|_| connect(&door, 1, Purpose::Memory).unwrap())
         .collect();
@@ -347,9 +420,7 @@ fn connections_are_bounded() {
     }
 }
 
-#[test]
-fn connections_that_prove_nothing_keep_no_peer_out() {
-    let door = door(1000);
+fn connections_that_prove_nothing_keep_no_peer_out(door: Arc<Door>) {
     // More than may wait at a time, twice.
     let silent: Vec<_> = (0..130)
         .map(|_| TcpStream::connect(address(&door)).unwrap())
@@ -361,9 +432,7 @@ fn connections_that_prove_nothing_keep_no_peer_out() {
     drop(silent);
 }
 
-#[test]
-fn malformed_requests_end_the_connection_alone() {
-    let door = door(8);
+fn malformed_requests_end_the_connection_alone(door: Arc<Door>) {
     let memory = Memory::new(&door, 4096, ALL);
     let header = |len: u64| RequestHeader {
         operation: super::super::protocol::Operation::Write,

@@ -96,6 +96,7 @@ impl Output {
         if self.unsent() == 0 {
             self.bytes.clear();
             self.sent = 0;
+            self.blocked = !stream.flush()?;
         } else if self.sent > UNSENT {
             self.bytes.drain(..self.sent);
             self.sent = 0;
@@ -287,7 +288,7 @@ impl NetworkInbox {
     /// Sends what is queued.
     pub(crate) fn flush(&mut self) {
         if let Some(stream) = &self.stream
-            && self.output.unsent() > 0
+            && (self.output.unsent() > 0 || !stream.is_flushed())
             && self.output.flush(stream).is_err()
         {
             self.end.get_or_insert(Peer::Lost);
@@ -470,7 +471,7 @@ impl NetworkOutbox {
     /// Sends what is queued; false when not everything fits.
     pub(crate) fn flush(&mut self) -> bool {
         if let Some(stream) = &self.stream
-            && self.output.unsent() > 0
+            && (self.output.unsent() > 0 || !stream.is_flushed())
             && self.output.flush(stream).is_err()
         {
             // What it has said before is still there.

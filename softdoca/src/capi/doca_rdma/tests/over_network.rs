@@ -1,5 +1,6 @@
 //! The tests of this module once more, with all connections over TCP although the processes are on one machine.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Tests of behaviour that differs over the network (SEMANTICS.md), or of rings and agents.
@@ -21,6 +22,22 @@ const NOT_OVER_THE_NETWORK: [&str; 10] = [
 
 #[test]
 fn all_tests_of_rdma_pass_over_the_network() {
+    run(&[]);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn all_tests_of_rdma_pass_over_tls() {
+    let authority = crate::agent::certificates::Authority::new();
+    let [certificate, key] = authority.sign("127.0.0.1", |_| {});
+    run(&[
+        ("SOFTDOCA_TLS_CERTIFICATE", certificate),
+        ("SOFTDOCA_TLS_KEY", key),
+        ("SOFTDOCA_TLS_CA", authority.path()),
+    ]);
+}
+
+fn run(environment: &[(&str, PathBuf)]) {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.arg("capi::doca_rdma::tests");
     for name in NOT_OVER_THE_NETWORK {
@@ -29,6 +46,7 @@ fn all_tests_of_rdma_pass_over_the_network() {
     let output = command
         .env("SOFTDOCA_ADDRESS", "127.0.0.1")
         .env("SOFTDOCA_TRANSPORT", "tcp")
+        .envs(environment.iter().map(|(name, path)| (name, path)))
         .output()
         .expect("this executable again");
     let text = String::from_utf8_lossy(&output.stdout);
