@@ -152,7 +152,7 @@ mod tests {
             .map(|package| package["name"].as_str().expect("a name"))
             .collect();
         names.sort_unstable();
-        assert_eq!(names, ["doca-abi", "softdoca", PACKAGE]);
+        assert_eq!(names, ["doca-abi", "softdoca", "softdoca-net", PACKAGE]);
     }
 
     #[test]

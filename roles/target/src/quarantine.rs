@@ -10,7 +10,7 @@
 //! sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use role_common::abandoned::Attachment;
 
@@ -39,12 +39,15 @@ impl Writes {
         }
     }
 
-    /// Records that a transaction is about to write these bytes of the storage.
+    /// Records that a transaction is about to write these bytes of the storage. A check for abandonment after it is ordered behind it.
     #[inline]
     pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
         let range = &self.ranges[transaction];
         range.offset.store(offset, Ordering::Relaxed);
         range.size.store(size, Ordering::Release);
+        // With the fence of [`Quarantine::add`]: either this worker sees that it has been abandoned, or the next session sees this write. No
+        // weaker order puts a store before a later load, on any CPU.
+        fence(Ordering::SeqCst);
     }
 
     /// Records that the transaction's write has completed.
@@ -78,6 +81,8 @@ pub(crate) struct Quarantine(Vec<Writer>);
 impl Quarantine {
     /// Adds those workers of a session that were abandoned, and removes those that have returned.
     pub(crate) fn add(&mut self, writers: Vec<Writer>) {
+        // Behind the flag of an abandoned worker, and before its writes are looked at: see [`Writes::begin`].
+        fence(Ordering::SeqCst);
         self.0.extend(writers);
         self.0.retain(|writer| writer.attachment.is_abandoned());
     }
