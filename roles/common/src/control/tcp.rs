@@ -12,9 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
-use softdoca_net::is_tls;
-use softdoca_net::resolver::is_temporary;
 use softdoca_net::tls::is_no_tls;
+use softdoca_net::{is_temporary, is_tls};
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens};

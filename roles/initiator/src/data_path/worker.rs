@@ -208,7 +208,7 @@ impl<L: IoLayout> Worker<L> {
         }
     }
 
-    /// What does not have to be done for every completion.
+    /// Work that is not needed for every completion: counters, the end of the run, overdue I/Os.
     #[cold]
     fn check(&mut self, running: &mut Run<L>, run: &RunFlag, now: Instant) {
         self.counter.publish(running.transactions.completed());

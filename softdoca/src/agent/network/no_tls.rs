@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::super::waiting::Deadline;
+use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
@@ -16,11 +17,7 @@ impl Tls {
     /// # Errors
     /// [`Error::NotSupported`] when the environment asks for TLS: nothing is sent in the clear then.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Tls>> {
-        for name in [
-            "SOFTDOCA_TLS_CERTIFICATE",
-            "SOFTDOCA_TLS_KEY",
-            "SOFTDOCA_TLS_CA",
-        ] {
+        for name in [TLS_CERTIFICATE, TLS_KEY, TLS_CA] {
             if variable(name).is_some() {
                 return Err(Error::NotSupported.because(format_args!(
                     "the environment variable {name} is set, and this softdoca was built without the feature `tls`"

@@ -306,7 +306,7 @@ impl Records {
         let place = Piece::of_mut(&mut self.input[self.sealed.end..]);
         // SAFETY: a part of the buffer, which nothing else uses.
         match unsafe { receive_from_socket(socket, &[place]) }? {
-            // Whoever can cut a connection must not make a shorter one of it.
+            // Without a close_notify alert, the stream may have been truncated.
             0 => Err(Error::ConnectionReset),
             received => {
                 self.sealed.end += received;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use softdoca_net::resolver::is_temporary;
+use softdoca_net::is_temporary;
 
 use super::super::limits::Limits;
 use super::authentication::SharedKey;
@@ -20,6 +20,10 @@ pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
 /// `tcp`: also processes of this machine are reached over the network.
 const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
+/// Files in PEM for TLS: the certificate of this machine, its private key, and the authorities that sign the peers' certificates.
+pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
+pub(super) const TLS_KEY: &str = "SOFTDOCA_TLS_KEY";
+pub(super) const TLS_CA: &str = "SOFTDOCA_TLS_CA";
 /// Most addresses that are offered to a peer: blobs are small.
 pub(super) const MOST_ADDRESSES: usize = 4;
 /// Fewest bytes of a key: what is shorter can be guessed from a recorded connection.

@@ -231,14 +231,24 @@ impl Stream {
     pub(super) fn receive_all(&self, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
         let mut done = 0;
         while done < buffer.len() {
-            match self.receive_into(&mut buffer[done..]) {
+            done += self.receive_some(&mut buffer[done..], deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something and receives it; the number of bytes, at least 1.
+    ///
+    /// # Errors
+    /// As [`Stream::receive_all`].
+    pub(super) fn receive_some(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
+        loop {
+            match self.receive_into(buffer) {
                 Ok(0) => return Err(Error::ConnectionReset),
-                Ok(received) => done += received,
+                Ok(received) => return Ok(received),
                 Err(Error::Again) => self.wait(PollFlags::IN, deadline)?,
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
     /// Waits until something has come.

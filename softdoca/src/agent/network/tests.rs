@@ -360,7 +360,7 @@ fn strangers_get_random_bytes_and_the_end(door: Arc<Door>) {
     assert!(good.is_ok(), "{good:?}");
 }
 
-/// With TLS on one side only, nobody gets in, and nobody waits.
+/// With TLS on one side only, connections are refused at once, in both directions.
 #[cfg(feature = "tls")]
 #[test]
 fn tls_on_one_side_is_refused() {

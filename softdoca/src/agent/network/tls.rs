@@ -21,12 +21,9 @@ use softdoca_net::tls::{TlsError, is_no_tls};
 
 use super::super::waiting::Deadline;
 use super::records::{Records, check_copies};
+use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
 use crate::error::{Error, Result};
-
-const CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
-const KEY: &str = "SOFTDOCA_TLS_KEY";
-const CA: &str = "SOFTDOCA_TLS_CA";
 
 /// Most bytes of a peer's handshake that wait to be processed: its certificates and those that they were signed with.
 const MOST_HANDSHAKE: usize = 32 * 1024;
@@ -47,12 +44,13 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Those that the environment names; `None` without any.
+    /// Reads the certificates and the key that the environment names; `None` if it names none.
     ///
     /// # Errors
     /// [`Error::BadConfig`] for a file that is missing or unusable, [`Error::NotPermitted`] for a private key that everybody can read.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Tls>> {
-        let files = [CERTIFICATE, KEY, CA].map(|name| variable(name).map(PathBuf::from));
+        let files =
+            [TLS_CERTIFICATE, TLS_KEY, TLS_CA].map(|name| variable(name).map(PathBuf::from));
         match &files {
             [None, None, None] => Ok(None),
             [Some(certificate), Some(key), Some(ca)] => {
@@ -64,12 +62,12 @@ impl Tls {
                 })?;
                 Self::new(certificate, key, ca).map(Some).map_err(|error| {
                     Error::BadConfig.because(format_args!(
-                        "{error} (environment variables {CERTIFICATE}, {KEY}, {CA})"
+                        "{error} (environment variables {TLS_CERTIFICATE}, {TLS_KEY}, {TLS_CA})"
                     ))
                 })
             }
             _ => Err(Error::BadConfig.because(format_args!(
-                "expected all of the environment variables {CERTIFICATE}, {KEY} and {CA}, or none: both sides of a connection show a \
+                "expected all of the environment variables {TLS_CERTIFICATE}, {TLS_KEY} and {TLS_CA}, or none: both sides of a connection show a \
                  certificate"
             ))),
         }
@@ -127,7 +125,7 @@ impl Tls {
 fn check_mode(key: &Path) -> Result<()> {
     let metadata = std::fs::metadata(key).map_err(|error| {
         Error::BadConfig.because(format_args!(
-            "cannot read {}, which the environment variable {KEY} names: {error}",
+            "cannot read {}, which the environment variable {TLS_KEY} names: {error}",
             key.display()
         ))
     })?;
@@ -144,7 +142,7 @@ fn check_mode(key: &Path) -> Result<()> {
 /// The error of a peer that uses TLS, in a process that does not.
 pub(super) fn not_configured() -> String {
     format!(
-        "the peer uses TLS, and this process does not: set {CERTIFICATE}, {KEY} and {CA} on both machines or on neither"
+        "the peer uses TLS, and this process does not: set {TLS_CERTIFICATE}, {TLS_KEY} and {TLS_CA} on both machines or on neither"
     )
 }
 
@@ -161,7 +159,7 @@ impl fmt::Display for Refused {
         match &self.reason {
             Some(reason) if is_no_tls(reason) => write!(
                 f,
-                "TLS: {reason}; the peer does not use TLS: set {CERTIFICATE}, {KEY} and {CA} on both machines or on neither"
+                "TLS: {reason}; the peer does not use TLS: set {TLS_CERTIFICATE}, {TLS_KEY} and {TLS_CA} on both machines or on neither"
             ),
             Some(reason) => write!(f, "TLS: {reason}"),
             None => write!(f, "no TLS handshake: {}", self.error),
@@ -245,7 +243,7 @@ impl Side for UnbufferedServerConnection {
     }
 }
 
-/// What a handshake does next.
+/// Next step of a handshake.
 enum Next {
     Continue,
     Receive,
@@ -305,7 +303,7 @@ where
                     }
                     incoming.resize(2 * used, 0);
                 }
-                used += receive(stream, &mut incoming[used..], deadline)?;
+                used += stream.receive_some(&mut incoming[used..], deadline)?;
             }
             Next::Done if used > 0 => {
                 return Err(
@@ -328,18 +326,6 @@ where
                 }
                 return Err(error.into());
             }
-        }
-    }
-}
-
-/// Receives something; the number of bytes.
-fn receive(stream: &Stream, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
-    loop {
-        match stream.receive_into(buffer) {
-            Ok(0) => return Err(Error::ConnectionReset),
-            Ok(received) => return Ok(received),
-            Err(Error::Again) => stream.wait_readable(deadline)?,
-            Err(error) => return Err(error),
         }
     }
 }

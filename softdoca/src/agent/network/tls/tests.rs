@@ -168,9 +168,9 @@ fn variables_belong_together_and_keys_are_private() {
     let ours = Authority::new();
     let [certificate, key] = ours.sign("127.0.0.1", |_| {});
     let all = [
-        (CERTIFICATE, certificate.clone()),
-        (KEY, key.clone()),
-        (CA, ours.path()),
+        (TLS_CERTIFICATE, certificate.clone()),
+        (TLS_KEY, key.clone()),
+        (TLS_CA, ours.path()),
     ];
     let read = |variables: &[(&str, PathBuf)]| {
         Tls::read(|name| {
@@ -237,7 +237,7 @@ where
         .receive_all(&mut received, deadline)
         .expect("all of it");
     assert!(received == bytes);
-    let end = receive(stream, &mut [0], deadline);
+    let end = stream.receive_some(&mut [0], deadline);
     assert_eq!(end, Err(Error::ConnectionReset), "its end");
     stream.shut_down_output();
     peer.join().expect("no panic");
@@ -309,12 +309,12 @@ fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
     })
 }
 
-/// What a receiver gets, and its error.
+/// Data that a receiver gets, and its error.
 fn received(stream: &Stream) -> (Vec<u8>, Error) {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 256]);
     let deadline = Deadline::after(PATIENCE);
     loop {
-        match receive(stream, &mut buffer, deadline) {
+        match stream.receive_some(&mut buffer, deadline) {
             Ok(len) => bytes.extend_from_slice(&buffer[..len]),
             Err(error) => return (bytes, error),
         }
