@@ -41,7 +41,7 @@ pub trait Client: Sized + 'static {
     /// Passes an answer to [`Lane::answered`], with the layout of the session's I/O messages.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Lane::answered`].
     fn answered(
         &mut self,
         bytes: &[u8; SIZE],
@@ -349,6 +349,7 @@ impl<C: Client> Endpoint<C> {
             && let Err(error) = client.lane().retry()
         {
             client.failed(error);
+            return true;
         }
         let before = client.lane().completions;
         if self.pe.progress(client) {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::ValueEnum;
 use doca::ErrorCode;
 use role_common::Failure;
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 
@@ -380,8 +380,10 @@ impl BackingFile {
 
     /// Checks that the path still refers to this file.
     pub(crate) fn verify_path(&self) -> io::Result<()> {
-        let found = std::fs::metadata(&self.path)?;
-        if (found.dev(), found.ino()) == self.inode {
+        // Not its times: see [`verify_size`](Self::verify_size).
+        let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::INO)?;
+        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+        if (device, found.stx_ino) == self.inode {
             Ok(())
         } else {
             Err(io::Error::other("another file is at its path"))
