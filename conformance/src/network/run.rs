@@ -207,7 +207,7 @@ fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wron
 /// Sessions that may fail at a time, with any error but wrong data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tolerance {
-    /// None but those that are refused because the target still serves the last one.
+    /// None.
     None,
     /// Sessions during set-up: a service that has accepted a target needs it until I/Os begin.
     SetUp,
@@ -425,11 +425,7 @@ impl Load<'_> {
             );
         }
         let may_fail = match self.tolerance {
-            // A cable that was cut for a moment may have lost the end of the last session's connection: until TCP has repeated it, the target
-            // has a client.
-            Tolerance::None => {
-                !exit.stderr.contains(STARTED) && exit.stderr.contains("DOCA_ERROR_IN_USE")
-            }
+            Tolerance::None => false,
             Tolerance::SetUp => !exit.stderr.contains(STARTED),
             Tolerance::All => true,
         };

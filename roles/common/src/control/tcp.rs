@@ -196,7 +196,7 @@ impl TcpServerChannel {
         self.is_paused = false;
     }
 
-    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served.
+    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is connected.
     /// Returns `true` if there was one.
     fn accept(&mut self) -> bool {
         let now = Instant::now();
@@ -228,7 +228,12 @@ impl TcpServerChannel {
                 return true;
             }
         };
-        if self.client.is_some() {
+        // The session of a client that has hung up is about to end: the next client waits for that. It may have hung up since it was polled.
+        if self
+            .client
+            .as_ref()
+            .is_some_and(|client| !client.has_hung_up())
+        {
             refuse(stream);
             return true;
         }
@@ -267,8 +272,11 @@ impl TcpServerChannel {
         reject(waiting.stream, failure);
     }
 
-    /// Makes the first waiting connection that has sent a session-opening request the client.
+    /// Makes the first waiting connection that has sent a session-opening request the client, if there is none.
     fn begin(&mut self) -> Option<ChannelEvent> {
+        if self.client.is_some() {
+            return None;
+        }
         let now = Instant::now();
         let mut index = 0;
         while let Some(waiting) = self.waiting.get_mut(index) {
@@ -340,10 +348,6 @@ impl ControlChannel for TcpServerChannel {
         {
             return Ok(Some(event));
         }
-        if self.is_paused && self.client.as_ref().is_some_and(MessageStream::has_hung_up) {
-            // The client's session is about to end: the next client waits for that and is not refused.
-            return Ok(None);
-        }
         // Waiting connections are checked before each further one: some may have been closed.
         for _ in 0..ACCEPTS_PER_POLL {
             if let Some(event) = self.begin() {
@@ -360,13 +364,13 @@ impl ControlChannel for TcpServerChannel {
         let client = self.client.as_ref();
         match self.accept_again_at {
             Some(at) => interest.until(at),
-            None if self.is_paused && client.is_some_and(MessageStream::has_hung_up) => {}
             None => interest.readable(self.listener.as_fd()),
         }
         if let Some(client) = client.filter(|_| !self.is_paused) {
             client.interest(interest);
         }
-        for waiting in &self.waiting {
+        // Their requests are read once there is no client.
+        for waiting in self.waiting.iter().filter(|_| client.is_none()) {
             waiting.stream.interest(interest);
             if let Some(deadline) = &waiting.deadline {
                 interest.until(deadline.at());

@@ -136,6 +136,29 @@ fn second_client_gets_an_error_with_the_reason() {
     assert_eq!(codes, [ErrorCode::IN_USE.0]);
 }
 
+/// The first one may hang up between the moment at which it is polled and the one at which the next is accepted.
+#[test]
+fn client_that_is_accepted_after_the_last_has_hung_up_is_served() {
+    let (mut server, address) = server();
+    let mut first = TcpClientChannel::connect(address);
+    begin(&mut first, &mut server, 0);
+    drop(first);
+    let deadline = Instant::now() + PATIENCE;
+    while !server.client.as_ref().expect("a client").has_hung_up() {
+        assert!(Instant::now() < deadline, "its end does not arrive");
+    }
+    let mut second = TcpClientChannel::connect(address);
+    assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
+    second.send(&request(1)).expect("sent");
+    assert!(server.accept());
+    assert_eq!(server.begin(), None, "the first session has not ended");
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
+    server.next_client(Duration::ZERO);
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    let first_request = ChannelEvent::Message(request(1));
+    assert_eq!(server.poll(), Ok(Some(first_request)));
+}
+
 #[test]
 fn idle_connections_neither_begin_a_session_nor_block_clients() {
     let (mut server, address) = server();
