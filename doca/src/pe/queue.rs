@@ -21,6 +21,8 @@ pub(crate) struct EventQueue {
     reserved: Cell<usize>,
     /// Completions of slots that came without a worker or behind another event.
     deferred: RefCell<VecDeque<DeferredCompletion>>,
+    /// Number of slots, each of which can be deferred once.
+    slots: Cell<usize>,
     /// Cells without other owners, kept until the queue is empty because entries may point to them.
     kept: RefCell<Vec<Rc<TaskCell>>>,
 }
@@ -43,11 +45,17 @@ impl EventQueue {
     }
 
     /// Reserves space for the completions of `count` more slots.
-    pub(crate) fn reserve_deferred(&self, count: usize) {
+    pub(crate) fn add_slots(&self, count: usize) {
+        let slots = self.slots.get().saturating_add(count);
+        self.slots.set(slots);
         let mut deferred = self.deferred.borrow_mut();
-        let wanted = deferred.capacity().saturating_add(count);
-        let more = wanted.saturating_sub(deferred.len());
+        let more = slots.saturating_sub(deferred.len());
         deferred.reserve(more);
+    }
+
+    /// Ends the reservation for `count` slots.
+    pub(crate) fn remove_slots(&self, count: usize) {
+        self.slots.set(self.slots.get().saturating_sub(count));
     }
 
     /// Keeps a completed slot until [`hand_over_deferred`](Self::hand_over_deferred).
@@ -394,6 +402,22 @@ mod tests {
         unsafe { queue.handlers.during(Handler::new(&mut |_| ()), progress) };
         assert_eq!(std::iter::from_fn(|| pop(&queue)).count(), 2);
         assert!(queue.handler().is_none());
+    }
+
+    #[test]
+    fn slots_that_are_replaced_reserve_no_more_space() {
+        let queue = EventQueue::default();
+        let capacity = || queue.deferred.borrow().capacity();
+        queue.add_slots(100);
+        let reserved = capacity();
+        assert!(reserved >= 100);
+        for _ in 0..1000 {
+            queue.remove_slots(60);
+            queue.add_slots(60);
+        }
+        assert_eq!(capacity(), reserved);
+        queue.add_slots(reserved);
+        assert!(capacity() >= 100 + reserved);
     }
 
     #[test]
