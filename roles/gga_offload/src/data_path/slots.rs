@@ -1,358 +1,208 @@
-//! Buffers and tasks of one worker, allocated before the first request.
+//! The slots of one worker, allocated before the first request: buffers with the tasks that use them.
+//!
+//! While one is idle, it is in a table ([`IdleSlots`], [`Fetcher`]), by its number: that of the engine's slot, or of the receive. It is
+//! taken out to be submitted, and its completion handler puts it back. The slots of a context that is replaced go with it, and the new
+//! context has new ones.
 
-use std::array;
+use std::collections::VecDeque;
 
 use doca::{
-    Buf, BufInventory, Compress, CompressTask, ContextId, Device, Dma, EcMatrix, ErasureCoding,
-    ErrorCode, Lz4Checksums, Lz4Stream, Mmap, Pe, RdmaConnection, Task,
+    BufInventory, CompletionHandler, ContextId, CtxState, Device, Dma, ErrorCode, Mmap, Refused,
+    Slot, Slots, TwoBuffers, WorkerPe,
 };
 use role_common::Failure;
 use role_common::messages::Messages;
-use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Geometry;
 use wire::io_message;
 
-use super::memory::{PrivateMemory, StripeBuffer};
-use crate::target::{Target, Targets};
+use super::memory::PrivateMemory;
+use crate::target::Target;
 
-/// Message buffers of each slot: the initiator's request and its answer, one request and one result per target.
-const MESSAGES: usize = 2 + 3 + 3;
-/// Number of buffers of each slot, those of its copies included.
-const BUFS: usize = MESSAGES + 12;
+/// A request of the initiator and its answer. Its state is the engine's slot that the answer is of.
+pub(super) type MessageSlot = Slot<u32>;
+/// A request to a target, or a result of it.
+pub(super) type TargetSlot = Slot<Target>;
+/// The copy of a block from the initiator's memory. Its state is the block's offset there.
+pub(super) type FetchSlot = Slot<u64, TwoBuffers>;
+/// A calculation of parity, or a decompression.
+pub(super) type StepSlot = Slot<(), TwoBuffers>;
+/// A recovery of a target's chunk from the two others.
+pub(super) type RecoverySlot = Slot<Target, TwoBuffers>;
 
-/// Message buffers for this many slots.
-pub(super) fn messages(slots: usize) -> usize {
-    slots * MESSAGES
+/// Number of a message slot's task that receives a request.
+pub(super) const RECEIVE: usize = 0;
+/// Number of a message slot's task that sends the answer.
+pub(super) const ANSWER: usize = 1;
+/// Number of the task of all other slots.
+pub(super) const TASK: usize = 0;
+
+/// Places in a worker's memory for messages: of the initiator's requests with their answers, and, for each target, of the requests to
+/// it and of its results.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessagePlaces {
+    /// Requests of the initiator at once.
+    pub(super) requests: usize,
+    /// Slots of the engine.
+    pub(super) slots: usize,
 }
 
-/// Bufs for this many slots.
-pub(super) fn bufs(slots: usize) -> usize {
-    slots * BUFS
+impl MessagePlaces {
+    /// Number of messages.
+    pub(super) fn messages(self) -> usize {
+        self.requests + self.slots * 2 * Target::ALL.len()
+    }
+
+    /// Number of buffers: those of messages, and two of each slot that copies, decompresses or calculates parity, and three of each of
+    /// the two that recover.
+    pub(super) fn bufs(self) -> usize {
+        self.messages() + self.slots * (3 * 2 + 2 * 3)
+    }
+
+    fn place(first: usize, count: usize) -> (usize, u32, usize) {
+        (Messages::offset(first), io_message::SIZE as u32, count)
+    }
+
+    /// Offset, length and number of the buffers of requests.
+    pub(super) fn of_requests(self) -> (usize, u32, usize) {
+        Self::place(0, self.requests)
+    }
+
+    /// As [`of_requests`](Self::of_requests), for requests to a target.
+    pub(super) fn of_sends(self, target: Target) -> (usize, u32, usize) {
+        let first = self.requests + 2 * target.number() * self.slots;
+        Self::place(first, self.slots)
+    }
+
+    /// As [`of_requests`](Self::of_requests), for results of a target.
+    pub(super) fn of_results(self, target: Target) -> (usize, u32, usize) {
+        let first = self.requests + (2 * target.number() + 1) * self.slots;
+        Self::place(first, self.slots)
+    }
 }
 
-/// A message buffer: its place in the worker's memory for messages, and the buf of that.
-pub(super) struct Message {
-    pub(super) place: usize,
-    pub(super) buf: Buf,
-}
+/// An idle slot, or none while it is elsewhere.
+type Place<S> = Option<S>;
 
-/// The tasks of one slot, and their buffers.
-pub(super) struct SlotTasks {
-    answer: Task,
-    /// The answer to the initiator.
-    pub(super) answer_message: Message,
-    /// `None` for a target that was never attached.
-    sends: [Option<Task>; 3],
-    /// Requests to the targets.
-    pub(super) requests: [Message; 3],
-    create: Task,
-    pub(super) parity: Buf,
-    recovers: [Task; 2],
-    /// Destinations of recovered chunks of data_1 and data_2: the beginning of the private memory.
-    pub(super) recovered: [Buf; 2],
-    decompress: CompressTask<Lz4Checksums>,
-    /// The LZ4 data blocks, in private memory.
-    pub(super) compressed: Buf,
-    /// The initiator's block.
-    pub(super) decompressed: Buf,
-    pub(super) buffer: StripeBuffer,
-}
-
-/// A receive, of the initiator's request or of a target's result.
-struct Lane {
-    /// `None` for a target that was never attached.
-    task: Option<Task>,
-    message: Message,
-}
-
-/// The tasks of a worker, except for those that fetch content.
+/// The idle slots of a worker, except for those that fetch content.
 #[derive(Default)]
-pub(super) struct Tasks {
-    slots: Vec<SlotTasks>,
-    /// Receives of the initiator's requests.
-    requests: Vec<Lane>,
-    /// Receives of the targets' results.
-    results: [Vec<Lane>; 3],
+pub(super) struct IdleSlots {
+    /// Requests that were received and are not being answered.
+    pub(super) messages: Vec<Place<MessageSlot>>,
+    /// Requests to the targets. Empty for a target that is detached.
+    pub(super) sends: [Vec<Place<TargetSlot>>; 3],
+    pub(super) parities: Vec<Place<StepSlot>>,
+    /// Recoveries of the chunks of data_1 and data_2.
+    pub(super) recoveries: [Vec<Place<RecoverySlot>>; 2],
+    pub(super) decompressions: Vec<Place<StepSlot>>,
 }
 
-/// Parameters of the tasks.
-pub(super) struct Maker<'a> {
-    pub(super) comch: &'a ComchEnds,
-    /// The initiator's consumer, which gets the answers.
-    pub(super) initiator_consumer: u32,
-    pub(super) targets: &'a [Option<TargetEnds>; 3],
-    pub(super) coding: &'a ErasureCoding,
-    pub(super) encoding: EcMatrix,
-    /// For a missing chunk of data_1, and of data_2.
-    pub(super) recoveries: [EcMatrix; 2],
-    pub(super) decompressor: &'a Compress,
-    pub(super) inventory: &'a BufInventory,
-    pub(super) messages: &'a Mmap,
-    pub(super) memory: &'a Mmap,
-    pub(super) private: &'a PrivateMemory,
-    /// Parity is made of the stored block in private memory, which no target can write to.
-    pub(super) private_parity: bool,
-    pub(super) initiator: &'a Mmap,
-    pub(super) geometry: Geometry,
-    /// The number of the first slot's stripe buffer.
-    pub(super) first_buffer: u64,
-    /// Bytes before the first buffer of all workers.
-    pub(super) first: u64,
-}
-
-impl Tasks {
-    pub(super) fn allocate(maker: &Maker<'_>, slots: usize) -> Result<Self, Failure> {
-        let mut places = 0..;
-        let mut message = || -> doca::Result<Message> {
-            let place = places.next().expect("the range has no end");
-            let offset = Messages::offset(place) as u64;
-            let buf = maker
-                .inventory
-                .buf(maker.messages, offset, io_message::SIZE)?;
-            Ok(Message { place, buf })
-        };
-        let mut tasks = Self::default();
-        for index in 0..slots {
-            tasks.slots.push(maker.slot(index, &mut message)?);
-        }
-        for index in 0..slots {
-            tasks.requests.push(maker.request(index, message()?)?);
-        }
-        for target in Target::ALL {
-            for index in 0..slots {
-                tasks.results[target.number()].push(maker.result(index, target, message()?)?);
+impl IdleSlots {
+    /// Puts an idle slot into its place; drops it if it has none, as the slots of a detached target, and receives of results. Returns its
+    /// number.
+    #[cold]
+    pub(super) fn put(&mut self, task: SlotTask) -> u32 {
+        match task {
+            SlotTask::ReceiveRequest(slot) | SlotTask::Answer(slot) => {
+                put_back(&mut self.messages, slot)
             }
+            SlotTask::Send(slot) => {
+                let target = *slot.state();
+                put_back(&mut self.sends[target.number()], slot)
+            }
+            SlotTask::CreateParity(slot) => put_back(&mut self.parities, slot),
+            SlotTask::Recover(slot) => {
+                let target = *slot.state();
+                put_back(&mut self.recoveries[target.number()], slot)
+            }
+            SlotTask::Decompress(slot) => put_back(&mut self.decompressions, slot),
+            SlotTask::ReceiveResult(slot) => slot.index() as u32,
+            SlotTask::Fetch(slot) => slot.index() as u32,
         }
-        Ok(tasks)
-    }
-
-    /// Allocates the tasks for messages to and from a target again, for new connections to it.
-    pub(super) fn attach(&mut self, target: Target, ends: &TargetEnds) -> Result<(), Failure> {
-        let number = target.number();
-        let (rdma, connection) = (ends.control.rdma(), ends.control.connection()?);
-        for (index, tasks) in self.slots.iter_mut().enumerate() {
-            let token = Token::new(index, Kind::Send(target)).0;
-            let send = rdma.send_task(connection, &tasks.requests[number].buf, token)?;
-            tasks.sends[number] = Some(send);
-        }
-        for (index, lane) in self.results[number].iter_mut().enumerate() {
-            let token = Token::new(index, Kind::ReceiveResult(target)).0;
-            lane.message.buf.reset_data()?;
-            lane.task = Some(rdma.receive_task(&lane.message.buf, token)?);
-        }
-        Ok(())
-    }
-
-    pub(super) fn of(&self, slot: usize) -> &SlotTasks {
-        &self.slots[slot]
-    }
-
-    /// The buffer of a receive of a request.
-    pub(super) fn request(&self, lane: usize) -> &Message {
-        &self.requests[lane].message
-    }
-
-    /// The buffer of a receive of a result.
-    pub(super) fn result(&self, target: Target, index: usize) -> &Message {
-        &self.results[target.number()][index].message
-    }
-
-    /// The task of this kind; `None` for copies of content, which are the fetcher's.
-    pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
-        let tasks = || &self.slots[index];
-        Some(match kind {
-            Kind::ReceiveRequest => self.requests[index].task.as_ref()?,
-            Kind::Answer => &tasks().answer,
-            Kind::Send(target) => tasks().sends[target.number()].as_ref()?,
-            Kind::ReceiveResult(target) => self.results[target.number()][index].task.as_ref()?,
-            Kind::CreateParity => &tasks().create,
-            Kind::Recover(target) => &tasks().recovers[target.number()],
-            Kind::Decompress => &tasks().decompress,
-            Kind::Fetch => return None,
-        })
     }
 }
 
-impl Maker<'_> {
-    fn slot(
-        &self,
-        index: usize,
-        message: &mut impl FnMut() -> doca::Result<Message>,
-    ) -> Result<SlotTasks, Failure> {
-        let buffer = StripeBuffer::of(self.geometry, self.first, self.first_buffer + index as u64);
-        let chunk = self.geometry.half_block_size() as usize;
-        let stored = self.geometry.stored_block_size as usize;
-        let logical = self.geometry.logical_block_size as usize;
-        let token = |kind| Token::new(index, kind).0;
-        let local = |offset, length| self.inventory.buf_with_data(self.memory, offset, length);
-        let destination = |offset, length| self.inventory.buf(self.memory, offset, length);
-
-        let answer_message = message()?;
-        let requests = [message()?, message()?, message()?];
-        for sent in requests.iter().chain([&answer_message]) {
-            // Every send from this buffer has the same offset.
-            let offset = Messages::offset(sent.place) as u64;
-            sent.buf.set_data(offset, io_message::SIZE)?;
-        }
-        let mut sends = Vec::with_capacity(requests.len());
-        for (target, request) in Target::ALL.into_iter().zip(&requests) {
-            let send = match self.control(target)? {
-                None => None,
-                Some((ends, connection)) => Some(ends.control.rdma().send_task(
-                    connection,
-                    &request.buf,
-                    token(Kind::Send(target)),
-                )?),
-            };
-            sends.push(send);
-        }
-        let parity = destination(buffer.chunk(Target::DataP), chunk)?;
-        let create = self.coding.create_task(
-            &self.encoding,
-            &if self.private_parity {
-                self.private.source(self.inventory, index, stored)?
-            } else {
-                local(buffer.stored(), stored)?
-            },
-            &parity,
-            token(Kind::CreateParity),
-        )?;
-        let recover = |missing: Target| -> doca::Result<(Task, Buf)> {
-            // In ascending order, as erasure coding requires.
-            let mut survivors = Targets::without(missing).iter();
-            let mut survivor = || {
-                let target = survivors.next().expect("two are left");
-                local(buffer.chunk(target), chunk)
-            };
-            let available = survivor()?;
-            available.append(&survivor()?)?;
-            let recovered = self.private.destination(self.inventory, index, chunk)?;
-            let matrix = &self.recoveries[missing.number()];
-            let token = token(Kind::Recover(missing));
-            let task = self
-                .coding
-                .recover_task(matrix, &available, &recovered, token)?;
-            Ok((task, recovered))
-        };
-        let (recover_1, recovered_1) = recover(Target::Data1)?;
-        let (recover_2, recovered_2) = recover(Target::Data2)?;
-        let compressed = self.private.destination(self.inventory, index, stored)?;
-        let decompressed = self.inventory.buf(self.initiator, 0, logical.min(1))?;
-        let decompress = self.decompressor.decompress_lz4_stream_task(
-            &compressed,
-            &decompressed,
-            Lz4Stream {
-                block_checksums: false,
-                independent_blocks: true,
-            },
-            token(Kind::Decompress),
-        )?;
-        let answer = self.comch.producer.send_task(
-            &answer_message.buf,
-            self.initiator_consumer,
-            token(Kind::Answer),
-        )?;
-        let mut sends = sends.into_iter();
-        Ok(SlotTasks {
-            answer,
-            answer_message,
-            sends: array::from_fn(|_| sends.next().expect("one per target")),
-            requests,
-            create,
-            parity,
-            recovers: [recover_1, recover_2],
-            recovered: [recovered_1, recovered_2],
-            decompress,
-            compressed,
-            decompressed,
-            buffer,
-        })
-    }
-
-    fn request(&self, index: usize, message: Message) -> Result<Lane, Failure> {
-        let token = Token::new(index, Kind::ReceiveRequest).0;
-        let task = Some(self.comch.consumer.post_recv_task(&message.buf, token)?);
-        Ok(Lane { task, message })
-    }
-
-    fn result(&self, index: usize, target: Target, message: Message) -> Result<Lane, Failure> {
-        let token = Token::new(index, Kind::ReceiveResult(target)).0;
-        let task = match self.control(target)? {
-            None => None,
-            Some((ends, _)) => Some(ends.control.rdma().receive_task(&message.buf, token)?),
-        };
-        Ok(Lane { task, message })
-    }
-
-    /// The connections for messages with a target; `None` if it is offline.
-    fn control(&self, target: Target) -> Result<Option<(&TargetEnds, &RdmaConnection)>, Failure> {
-        let Some(ends) = &self.targets[target.number()] else {
-            return Ok(None);
-        };
-        let connection = ends
-            .control
-            .connection()
-            .map_err(|failure| failure.context(format_args!("storage target {}", target.name())))?;
-        Ok(Some((ends, connection)))
-    }
+/// Takes a slot out of its place.
+#[inline(always)]
+pub(super) fn take<U, B: doca::Buffers>(
+    places: &mut [Place<Slot<U, B>>],
+    number: u32,
+) -> Result<Slot<U, B>, ErrorCode> {
+    let place = places.get_mut(number as usize);
+    place.and_then(Option::take).ok_or(ErrorCode::NOT_CONNECTED)
 }
 
-/// The purpose of a task, for its slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+/// Puts an idle slot into its place; drops it if it has none any more.
+#[inline(always)]
+pub(super) fn put_back<U, B: doca::Buffers>(
+    places: &mut [Place<Slot<U, B>>],
+    slot: Slot<U, B>,
+) -> u32 {
+    let number = slot.index();
+    if let Some(place) = places.get_mut(number) {
+        *place = Some(slot);
+    }
+    number as u32
+}
+
+/// All slots, idle.
+pub(super) fn idle<U: 'static, B: doca::Buffers>(slots: Slots<U, B>) -> Vec<Place<Slot<U, B>>> {
+    slots.into_iter().map(Some).collect()
+}
+
+/// A slot and the task of it that is to be submitted.
+pub(super) enum SlotTask {
     /// Receive of a request from the initiator.
-    ReceiveRequest,
-    /// Send of the result to the initiator.
-    Answer,
+    ReceiveRequest(MessageSlot),
+    /// Send of the answer to the initiator.
+    Answer(MessageSlot),
     /// Send of a request to a target.
-    Send(Target),
-    /// Receive of a result from a target, for any slot.
-    ReceiveResult(Target),
+    Send(TargetSlot),
+    /// Receive of a result from a target.
+    ReceiveResult(TargetSlot),
     /// DMA copy of content from the initiator's memory.
-    Fetch,
+    Fetch(FetchSlot),
     /// Calculation of the parity.
-    CreateParity,
-    /// Recovery of the chunk of `Data1` or `Data2` from the two others.
-    Recover(Target),
+    CreateParity(StepSlot),
+    /// Recovery of a chunk.
+    Recover(RecoverySlot),
     /// Decompression into the initiator's memory.
-    Decompress,
+    Decompress(StepSlot),
 }
 
-/// Number of the slot, or of the receive, and the kind of the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token(pub(super) u64);
-
-impl Token {
-    #[inline]
-    pub(super) fn new(index: usize, kind: Kind) -> Self {
-        let kind = match kind {
-            Kind::ReceiveRequest => 0,
-            Kind::Answer => 1,
-            Kind::Fetch => 2,
-            Kind::CreateParity => 3,
-            Kind::Decompress => 4,
-            Kind::Send(target) => 5 + target as u64,
-            Kind::ReceiveResult(target) => 8 + target as u64,
-            Kind::Recover(target) => 11 + target as u64,
-        };
-        Self((index as u64) << 4 | kind)
+impl SlotTask {
+    /// Submits the task.
+    ///
+    /// # Errors
+    ///
+    /// The slot, with the code of the submission.
+    // Called with a known variant, of which this leaves a call of `doca_task_submit`.
+    #[inline(always)]
+    pub(super) fn submit(self) -> Result<(), (Self, ErrorCode)> {
+        #[inline(always)]
+        fn submitted<U, B: doca::Buffers>(
+            result: Result<(), Refused<U, B>>,
+            task: fn(Slot<U, B>) -> SlotTask,
+        ) -> Result<(), (SlotTask, ErrorCode)> {
+            result.map_err(|refused| (task(refused.slot), refused.code))
+        }
+        match self {
+            Self::ReceiveRequest(slot) => submitted(slot.submit::<RECEIVE>(), Self::ReceiveRequest),
+            Self::Answer(slot) => submitted(slot.submit::<ANSWER>(), Self::Answer),
+            Self::Send(slot) => submitted(slot.submit::<TASK>(), Self::Send),
+            Self::ReceiveResult(slot) => submitted(slot.submit::<TASK>(), Self::ReceiveResult),
+            Self::Fetch(slot) => submitted(slot.submit::<TASK>(), Self::Fetch),
+            Self::CreateParity(slot) => submitted(slot.submit::<TASK>(), Self::CreateParity),
+            Self::Recover(slot) => submitted(slot.submit::<TASK>(), Self::Recover),
+            Self::Decompress(slot) => submitted(slot.submit::<TASK>(), Self::Decompress),
+        }
     }
 
-    #[inline]
-    pub(super) fn parts(self) -> (usize, Kind) {
-        let target = |first: u64| Target::ALL[((self.0 & 15) - first) as usize];
-        let kind = match self.0 & 15 {
-            0 => Kind::ReceiveRequest,
-            1 => Kind::Answer,
-            2 => Kind::Fetch,
-            3 => Kind::CreateParity,
-            4 => Kind::Decompress,
-            5..=7 => Kind::Send(target(5)),
-            8..=10 => Kind::ReceiveResult(target(8)),
-            11..=13 => Kind::Recover(target(11)),
-            _ => unreachable!("tokens are made by `new` only"),
-        };
-        ((self.0 >> 4) as usize, kind)
+    /// The target that the task exchanges a message with.
+    pub(super) fn target(&self) -> Option<Target> {
+        match self {
+            Self::Send(slot) | Self::ReceiveResult(slot) => Some(*slot.state()),
+            _ => None,
+        }
     }
 }
 
@@ -360,41 +210,41 @@ impl Token {
 //
 // A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
 
-/// The copy of one slot.
-struct Fetch {
-    task: Task,
-    bufs: FetchBufs,
-    /// Source offset in the initiator's memory.
-    offset: u64,
+/// Where content is copied from and to.
+pub(super) struct FetchMemory<'a> {
+    pub(super) inventory: &'a BufInventory,
+    pub(super) initiator: &'a Mmap,
+    pub(super) private: &'a PrivateMemory,
+    pub(super) geometry: Geometry,
 }
 
-/// Its source in the initiator's memory, and its destination in the private memory of the slot.
-#[derive(Clone)]
-struct FetchBufs {
-    source: Buf,
-    destination: Buf,
-}
-
-/// The DMA context of a worker, and its tasks. Fields are in the order in which they must be dropped.
+/// The DMA context of a worker, and its idle slots.
 pub(super) struct Fetcher {
-    fetches: Vec<Fetch>,
+    slots: Vec<Place<FetchSlot>>,
     dma: Option<Dma>,
     device: Device,
     count: u32,
     /// `true` if a task failed, and the context with it.
     broken: bool,
-    /// Slots whose tasks were flushed or could not be submitted, and their source offsets.
-    repeat: Vec<(usize, u64)>,
+    /// Slots of the engine whose tasks were flushed or could not be submitted, and their source offsets.
+    repeat: Vec<(u32, u64)>,
     /// The context before this one: the last changes of its state are delivered late.
     replaced: Option<ContextId>,
 }
 
 impl Fetcher {
-    /// Starts the context, for as many transactions.
-    pub(super) fn start(pe: &Pe, device: &Device, count: u32) -> Result<Self, Failure> {
+    /// Starts the context, for as many transactions. `H` gets the completions.
+    pub(super) fn start<H>(
+        pe: &WorkerPe<H::Worker>,
+        device: &Device,
+        count: u32,
+    ) -> Result<Self, Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
         Ok(Self {
-            fetches: Vec::new(),
-            dma: Some(Dma::start(pe, device, count)?),
+            slots: Vec::new(),
+            dma: Some(Dma::start_with::<H>(pe, device, count)?),
             device: device.clone(),
             count,
             broken: false,
@@ -403,9 +253,9 @@ impl Fetcher {
         })
     }
 
-    pub(super) fn state(&self) -> doca::CtxState {
+    pub(super) fn state(&self) -> CtxState {
         let state = self.dma.as_ref().map(Dma::state);
-        state.unwrap_or(doca::CtxState::Idle)
+        state.unwrap_or(CtxState::Idle)
     }
 
     /// Returns `true` for an event of this context, which may stop while the session continues.
@@ -418,73 +268,77 @@ impl Fetcher {
         self.replaced == Some(context)
     }
 
-    /// Allocates the tasks.
-    pub(super) fn prepare(
+    /// Allocates the slots of the context.
+    pub(super) fn prepare<H>(
         &mut self,
-        inventory: &BufInventory,
-        initiator: &Mmap,
-        private: &PrivateMemory,
-        geometry: Geometry,
-    ) -> Result<(), Failure> {
-        for index in 0..self.count as usize {
-            let length = geometry.logical_block_size as usize;
-            let bufs = FetchBufs {
-                source: inventory.buf(initiator, 0, 1)?,
-                destination: private.destination(inventory, index, length)?,
-            };
-            let task = self.task(index, &bufs)?;
-            let offset = 0;
-            self.fetches.push(Fetch { task, bufs, offset });
+        pe: &WorkerPe<H::Worker>,
+        memory: &FetchMemory<'_>,
+    ) -> Result<(), Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
+        let dma = self.dma.as_ref();
+        let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
+        let private = memory.private;
+        let (count, length) = (
+            self.count as usize,
+            memory.geometry.logical_block_size as usize,
+        );
+        let slots = Slots::with_two_buffers(
+            pe,
+            memory.inventory,
+            memory.initiator,
+            private.mmap(),
+            count,
+            |_| 0,
+        )?;
+        dma.copy_in::<TASK, H>(&slots)?;
+        self.slots = idle(slots);
+        for slot in self.slots.iter_mut().flatten() {
+            slot.set_range::<{ TwoBuffers::DESTINATION }>(private.offset(slot.index()), length)
+                .map_err(|code| Failure::new(code, "private memory"))?;
         }
-        self.repeat.reserve(self.fetches.len());
+        self.repeat.reserve(count);
         Ok(())
     }
 
-    fn task(&self, index: usize, bufs: &FetchBufs) -> Result<Task, Failure> {
-        let dma = self.dma.as_ref();
-        let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
-        let token = Token::new(index, Kind::Fetch).0;
-        Ok(dma.copy_task(&bufs.source, &bufs.destination, token)?)
-    }
-
-    /// Sets the range that the task of a slot copies: `length` bytes at `offset` of the initiator's memory.
+    /// Takes the slot for a copy of `length` bytes from this offset of the initiator's memory.
     ///
     /// # Errors
     ///
     /// They are outside of it.
-    pub(super) fn set_range(
+    #[inline]
+    pub(super) fn take(
         &mut self,
-        index: usize,
+        number: u32,
         offset: u64,
         length: usize,
-    ) -> Result<(), ErrorCode> {
-        let fetch = &mut self.fetches[index];
-        fetch.offset = offset;
-        let FetchBufs {
-            source,
-            destination,
-        } = &fetch.bufs;
-        source
-            .set_data(offset, length)
-            .map_err(|error| error.code)?;
-        destination.reset_data().map_err(|error| error.code)
+    ) -> Result<FetchSlot, ErrorCode> {
+        let mut slot = take(&mut self.slots, number)?;
+        *slot.state_mut() = offset;
+        match slot.set_data::<{ TwoBuffers::SOURCE }>(offset, length) {
+            Ok(()) => {
+                slot.reset_data::<{ TwoBuffers::DESTINATION }>();
+                Ok(slot)
+            }
+            Err(code) => {
+                self.put_back(slot);
+                Err(code)
+            }
+        }
     }
 
-    /// Source offset of a slot's task.
-    #[cold]
-    pub(super) fn offset(&self, index: usize) -> u64 {
-        self.fetches[index].offset
-    }
-
-    pub(super) fn get(&self, index: usize) -> &Task {
-        &self.fetches[index].task
+    /// Puts back a slot whose task has completed. Returns its number.
+    #[inline]
+    pub(super) fn put_back(&mut self, slot: FetchSlot) -> u32 {
+        put_back(&mut self.slots, slot)
     }
 
     /// Returns `true` if tasks can be submitted; otherwise the copy has to be [postponed](Self::postpone).
     #[inline]
     pub(super) fn is_usable(&self) -> bool {
-        // The context stops before the completion of the task that failed is taken.
-        !self.broken && self.state() == doca::CtxState::Running
+        // The context stops before the completion of the task that failed is reported.
+        !self.broken && self.state() == CtxState::Running
     }
 
     /// Returns `true` if a task failed, and there is no new context yet.
@@ -495,7 +349,7 @@ impl Fetcher {
 
     /// Postpones the copy of this slot from this offset until there is a new context.
     #[cold]
-    pub(super) fn postpone(&mut self, slot: usize, offset: u64) {
+    pub(super) fn postpone(&mut self, slot: u32, offset: u64) {
         self.repeat.push((slot, offset));
     }
 
@@ -505,24 +359,38 @@ impl Fetcher {
         self.broken = true;
     }
 
-    /// Starts a new context when the old one has failed and all its tasks have completed, and returns the postponed copies.
+    /// Starts a new context, with new slots, when the old one has failed and all its tasks have completed, and returns the postponed
+    /// copies. Those among `deferred` are postponed, too.
     #[cold]
-    pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<(usize, u64)>, Failure> {
-        // Unreaped completions count: after a restart they would be taken for those of the new tasks.
-        if self.fetches.iter().any(|fetch| fetch.task.is_in_flight()) {
+    pub(super) fn restart<H>(
+        &mut self,
+        pe: &WorkerPe<H::Worker>,
+        memory: &FetchMemory<'_>,
+        deferred: &mut VecDeque<SlotTask>,
+    ) -> Result<Vec<(u32, u64)>, Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
+        for _ in 0..deferred.len() {
+            match deferred.pop_front() {
+                Some(SlotTask::Fetch(slot)) => {
+                    let offset = *slot.state();
+                    let number = self.put_back(slot);
+                    self.postpone(number, offset);
+                }
+                other => deferred.extend(other),
+            }
+        }
+        if self.slots.iter().any(Option::is_none) {
             return Ok(Vec::new());
         }
-        let bufs: Vec<FetchBufs> = self.fetches.drain(..).map(|fetch| fetch.bufs).collect();
+        self.slots.clear();
         if let Some(old) = self.dma.take() {
             self.replaced = Some(old.id());
             old.stop()?;
         }
-        self.dma = Some(Dma::start(pe, &self.device, self.count)?);
-        for (index, bufs) in bufs.into_iter().enumerate() {
-            let task = self.task(index, &bufs)?;
-            let offset = 0;
-            self.fetches.push(Fetch { task, bufs, offset });
-        }
+        self.dma = Some(Dma::start_with::<H>(pe, &self.device, self.count)?);
+        self.prepare::<H>(pe, memory)?;
         self.broken = false;
         Ok(std::mem::take(&mut self.repeat))
     }
@@ -530,82 +398,110 @@ impl Fetcher {
 
 #[cfg(test)]
 mod tests {
+    use doca::{Access, MemoryRegion, completion_handler};
+
     use super::*;
 
     #[test]
-    fn tokens_name_slot_and_kind() {
-        let mut kinds = vec![
-            Kind::ReceiveRequest,
-            Kind::Answer,
-            Kind::Fetch,
-            Kind::CreateParity,
-            Kind::Decompress,
-        ];
-        for target in Target::ALL {
-            kinds.extend([
-                Kind::Send(target),
-                Kind::ReceiveResult(target),
-                Kind::Recover(target),
-            ]);
+    fn messages_have_places_of_their_own() {
+        let places = MessagePlaces {
+            requests: 5,
+            slots: 9,
+        };
+        let all = [places.of_requests()].into_iter().chain(
+            Target::ALL
+                .into_iter()
+                .flat_map(|target| [places.of_sends(target), places.of_results(target)]),
+        );
+        let mut end = 0;
+        for (offset, length, count) in all {
+            assert_eq!(offset, end);
+            end = offset + length as usize * count;
         }
-        for index in [0, 1, 65535] {
-            for &kind in &kinds {
-                assert_eq!(Token::new(index, kind).parts(), (index, kind));
-            }
+        assert_eq!(end, Messages::offset(places.messages()));
+    }
+
+    type Results = Vec<(usize, Result<(), ErrorCode>)>;
+
+    /// Puts fetches back, and notes their results.
+    struct Worker {
+        fetcher: Fetcher,
+        results: Results,
+    }
+
+    completion_handler! {
+        struct Fetched;
+        |worker: Worker, slot: Slot<u64, TwoBuffers>| {
+            worker.results.push((slot.index(), Ok(())));
+            worker.fetcher.put_back(slot);
+        },
+        |code| {
+            worker.results.push((slot.index(), Err(code)));
+            worker.fetcher.put_back(slot);
         }
     }
-}
-
-#[cfg(test)]
-mod dma_tests {
-    use doca::{Access, Event, MemoryRegion};
-
-    use super::*;
 
     #[test]
     fn a_failed_copy_restarts_the_context_and_the_others_are_repeated() {
         let device = Device::open("mlx5_0").expect("device");
-        let pe = Pe::new().expect("engine");
+        let mut pe = WorkerPe::new().expect("engine");
         let geometry = Geometry::compatible(128);
-        let map = |access| {
-            let region = MemoryRegion::new(4096).expect("memory");
-            Mmap::register(&device, region, access).expect("map")
-        };
-        let readable = map(Access::LOCAL_READ_WRITE);
+        let region = MemoryRegion::new(4096).expect("memory");
+        let readable = Mmap::register(&device, region, Access::LOCAL_READ_WRITE).expect("map");
         let read_only = PrivateMemory::read_only(&device, geometry, 2);
-        let inventory = BufInventory::new(8).expect("bufs");
-        let mut fetcher = Fetcher::start(&pe, &device, 2).expect("started");
+        // As many as one context needs: the next one gets those of the last.
+        let inventory = BufInventory::new(4).expect("bufs");
+        let memory = FetchMemory {
+            inventory: &inventory,
+            initiator: &readable,
+            private: &read_only,
+            geometry,
+        };
+        let mut worker = Worker {
+            fetcher: Fetcher::start::<Fetched>(&pe, &device, 2).expect("started"),
+            results: Results::new(),
+        };
+        worker
+            .fetcher
+            .prepare::<Fetched>(&pe, &memory)
+            .expect("slots");
         // Copies into memory that must not be written fail.
-        fetcher
-            .prepare(&inventory, &readable, &read_only, geometry)
-            .expect("tasks");
-        for index in 0..2 {
-            fetcher.set_range(index, 0, 128).expect("inside");
-            fetcher.get(index).submit().expect("submitted");
+        for number in 0..2 {
+            let slot = worker.fetcher.take(number, 0, 128).expect("inside");
+            assert!(SlotTask::Fetch(slot).submit().is_ok());
         }
-        let mut results = Vec::new();
-        while results.len() < 2 {
-            if let Some(Event::Task(completion)) = pe.poll() {
-                results.push((Token(completion.token).parts().0, completion.result));
+        let mut deferred = VecDeque::new();
+        let restart = worker
+            .fetcher
+            .restart::<Fetched>(&pe, &memory, &mut deferred);
+        assert_eq!(restart.expect("not yet"), [], "two are in flight");
+        while worker.results.len() < 2 {
+            if pe.progress(&mut worker) {
+                pe.poll();
             }
         }
         assert_eq!(
-            results,
+            worker.results,
             [
                 (0, Err(ErrorCode::NOT_PERMITTED)),
                 (1, Err(ErrorCode::SHUTDOWN))
             ]
         );
+        let fetcher = &mut worker.fetcher;
         assert!(!fetcher.is_usable());
         fetcher.failed();
         fetcher.postpone(1, 7);
-        assert_eq!(fetcher.restart(&pe).expect("a new context"), [(1, 7)]);
+        let slot = fetcher.take(0, 9, 128).expect("idle");
+        deferred.push_back(SlotTask::Fetch(slot));
+        let mut restart =
+            |fetcher: &mut Fetcher| fetcher.restart::<Fetched>(&pe, &memory, &mut deferred);
+        assert_eq!(restart(fetcher).expect("a new context"), [(1, 7), (0, 9)]);
         assert!(fetcher.is_usable());
-        assert_eq!(fetcher.restart(&pe).expect("again"), [], "once");
-        fetcher.set_range(1, 4096 - 128, 128).expect("inside");
-        assert_eq!(
-            fetcher.set_range(1, 4096 - 127, 128),
-            Err(ErrorCode::INVALID_VALUE)
-        );
+        assert_eq!(restart(fetcher).expect("again"), [], "once");
+        let slot = fetcher.take(1, 4096 - 128, 128).expect("inside");
+        fetcher.put_back(slot);
+        let outside = fetcher.take(1, 4096 - 127, 128).map(drop);
+        assert_eq!(outside, Err(ErrorCode::INVALID_VALUE));
+        assert!(fetcher.take(1, 0, 128).is_ok(), "it is there again");
     }
 }
