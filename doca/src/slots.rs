@@ -163,7 +163,7 @@ impl<W: 'static> WorkerPe<W> {
     /// queued; then [`Pe::poll`] must be called before this makes further progress.
     ///
     /// Completions behind another event are passed after it was taken. A handler can submit and drop slots; a context
-    /// that is stopped or dropped in there is stopped when this returns, as in [`Pe::progress_each`].
+    /// that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in there is stopped when this returns.
     // One call site per program.
     #[inline(always)]
     pub fn progress(&mut self, worker: &mut W) -> bool {

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use doca::{
-    Access, BufInventory, CompletionHandler, Compress, Device, Dma, EcMatrixType, ErasureCoding,
-    ErrorCode, Event, Lz4Stream, MemoryRegion, Mmap, OneBuffer, Pe, Rdma, RdmaConnection, Slot,
-    Slots, TwoBuffers, WorkerPe,
+    Access, BufInventory, CompletionHandler, Compress, ContextId, CtxState, Device, Dma,
+    EcMatrixType, ErasureCoding, ErrorCode, Event, Lz4Stream, MemoryRegion, Mmap, OneBuffer, Pe,
+    Rdma, RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
 };
 use support::{PATIENCE, devices, isolated, memory, pattern};
 
@@ -37,8 +37,8 @@ struct Collector {
     sent: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
     received: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
     transferred: Vec<(TransferSlot, Result<(), ErrorCode>)>,
-    /// Taken and dropped by the first completion.
-    victim: Option<Rdma>,
+    /// Called by the first completion of a send.
+    first: Option<Box<dyn FnOnce()>>,
 }
 
 struct Sent;
@@ -49,7 +49,9 @@ impl CompletionHandler for Sent {
     type Buffers = OneBuffer;
 
     fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
-        drop(collector.victim.take());
+        if let Some(first) = collector.first.take() {
+            first();
+        }
         collector.sent.push((slot, result));
     }
 }
@@ -341,13 +343,6 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
             let sleep = || world.pe.sleep_until_readable(never.as_fd(), 2 * PATIENCE);
             sleep().unwrap();
             assert!(start.elapsed() < PATIENCE, "slept beside completed slots");
-            let mut waits = 0;
-            let event = world.pe.next_event(async || {
-                waits += 1;
-                Ok(())
-            });
-            let error = async_io::block_on(event).unwrap_err();
-            assert_eq!((error.code, waits), (ErrorCode::AGAIN, 0));
             world.until(&mut collector, |collector| {
                 collector.sent.len() == 2 && collector.received.len() == 2
             });
@@ -357,27 +352,79 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
     );
 }
 
+/// Runs `stop` in a handler, and returns the states that a context has then.
+fn states_after(mut world: World, context: ContextId, stop: impl FnOnce() + 'static) {
+    submit::<RECEIVE>(world.receives(0, 2));
+    submit::<SEND>(world.sends(2, 2));
+    let mut collector = Collector {
+        first: Some(Box::new(stop)),
+        ..Collector::default()
+    };
+    let mut states = Vec::new();
+    let start = Instant::now();
+    while states.last() != Some(&CtxState::Idle) || collector.sent.len() < 2 {
+        assert!(start.elapsed() < PATIENCE, "{states:?} within {PATIENCE:?}");
+        if world.pe.progress(&mut collector)
+            && let Some(Event::State {
+                context: id, next, ..
+            }) = world.pe.poll()
+            && id == context
+        {
+            assert!(collector.first.is_none(), "stopped before");
+            states.push(next);
+        }
+    }
+    assert_eq!(states, [CtxState::Stopping, CtxState::Idle]);
+}
+
 #[test]
-fn a_context_dropped_in_a_handler_is_stopped_when_progress_returns() {
+fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns() {
     isolated(
-        "a_context_dropped_in_a_handler_is_stopped_when_progress_returns",
+        "a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns",
         || {
-            let mut world = world(&devices().dpu);
-            submit::<RECEIVE>(world.receives(0, 2));
-            submit::<SEND>(world.sends(2, 2));
-            let mut collector = Collector {
-                victim: Some(world.receiver),
-                ..Collector::default()
-            };
-            let start = Instant::now();
-            while !world.pe.progress(&mut collector) {
-                assert!(start.elapsed() < PATIENCE, "no event within {PATIENCE:?}");
+            let device = devices().dpu;
+            for is_stopped in [true, false] {
+                let world = world(&device);
+                let other = Rdma::builder(&device)
+                    .receive_tasks(1)
+                    .start(&world.pe)
+                    .unwrap();
+                // A task that is flushed.
+                let buf = world.inventory.buf(&world.mmap, 1024, 64).unwrap();
+                let receive = other.receive_task(&buf, 7).unwrap();
+                receive.submit().unwrap();
+                while world.pe.poll().is_some() {}
+                states_after(world, other.id(), move || {
+                    match is_stopped {
+                        true => {
+                            let stopped = other.stop().unwrap_err();
+                            assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+                        }
+                        false => drop(other),
+                    }
+                    assert!(receive.is_in_flight(), "not before progress returns");
+                });
             }
-            assert!(collector.victim.is_none());
-            while world.pe.poll().is_some() || collector.received.len() < 2 {
-                assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
-                world.pe.progress(&mut collector);
-            }
+        },
+    );
+}
+
+/// An erasure-coding instance is not destroyed while it has a matrix, and takes another way to its stop.
+#[test]
+fn an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_returns() {
+    isolated(
+        "an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_returns",
+        || {
+            let device = devices().dpu;
+            let world = world(&device);
+            let builder = ErasureCoding::builder(&device).create_tasks(1);
+            let coding = builder.start(&world.pe).unwrap();
+            let _matrix = coding.matrix(EcMatrixType::Vandermonde, 2, 1).unwrap();
+            while world.pe.poll().is_some() {}
+            states_after(world, coding.id(), move || {
+                let stopped = coding.stop().unwrap_err();
+                assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+            });
         },
     );
 }

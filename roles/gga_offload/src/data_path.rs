@@ -466,7 +466,7 @@ fn target_ends<L: IoLayout>(
     worker: &WorkerSetup,
     messages: u32,
 ) -> Result<TargetEnds, Failure> {
-    TargetEnds::start_with(pe, &worker.device, messages, |control| {
+    TargetEnds::start(pe, &worker.device, messages, |control| {
         control
             .receive_handler::<ResultReceived<L>>()
             .send_handler::<ChunkRequestSent<L>>()
