@@ -265,6 +265,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             clock: Clock::new(setup.began),
             failure: FirstFailure::default(),
             run: RunFlag::default(),
+            is_ending: false,
             setup,
         };
         Ok(Self {
@@ -497,7 +498,9 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
-        let calls = run_to_end(self, run)?;
+        let result = run_to_end(self, run);
+        self.complete_stores();
+        let calls = result?;
         let core = self.driver.setup.worker.core;
         let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;

@@ -4,9 +4,11 @@
 //! context is left to the loop between these calls.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use doca::{
-    CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers, completion_handler,
+    ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
+    completion_handler,
 };
 use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::service::endpoints::TargetEnds;
@@ -33,6 +35,9 @@ use crate::target::{Target, Targets};
 /// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
 const CALLS_PER_ITERATION: u32 = 8;
 
+/// Time that chunk stores in flight have to complete when a session has ended. It is within the time that the main thread gives a worker.
+const COMPLETION_OF_STORES: Duration = Duration::from_secs(3);
+
 /// A worker without its contexts: gets completions, and submits slots. Fields are in the order in which they must be dropped.
 pub(super) struct Driver<L: IoLayout> {
     /// Layouts of the messages of the initiator and of the targets.
@@ -57,6 +62,9 @@ pub(super) struct Driver<L: IoLayout> {
     pub(super) failure: FirstFailure,
     /// Failures of messages are the worker's as long as it is set.
     pub(super) run: RunFlag,
+    /// `true` after the end of the session, while stores in flight complete: only messages to and from targets count, and no other action is
+    /// carried out.
+    pub(super) is_ending: bool,
     pub(super) setup: Setup,
 }
 
@@ -129,22 +137,7 @@ completion_handler! {
 impl<L: IoLayout> Turns for GgaDataPath<L> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        let mut is_idle = false;
-        for _ in 0..CALLS_PER_ITERATION {
-            let misses = self.pe.stats().misses;
-            let others = self.pe.progress(&mut self.driver);
-            self.driver.failure.outcome()?;
-            if others {
-                self.other_event(run)?;
-            } else if self.pe.stats().misses != misses {
-                is_idle = true;
-                break;
-            }
-        }
-        // The completions of stopped contexts are still to be reported.
-        is_idle &= !self.let_go();
-        self.driver.tick(is_idle)?;
-        self.let_go();
+        self.progress(|path| path.other_event(run))?;
         if !self.retired.is_empty() && self.driver.engine.is_settled() {
             self.retired.clear();
         }
@@ -188,6 +181,31 @@ impl<L: IoLayout> Turns for GgaDataPath<L> {
 // Contexts: between calls of `progress`.
 
 impl<L: IoLayout> GgaDataPath<L> {
+    /// Handles completions, other events by `other`, and the passage of time.
+    #[inline(always)]
+    fn progress(
+        &mut self,
+        mut other: impl FnMut(&mut Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut is_idle = false;
+        for _ in 0..CALLS_PER_ITERATION {
+            let misses = self.pe.stats().misses;
+            let others = self.pe.progress(&mut self.driver);
+            self.driver.failure.outcome()?;
+            if others {
+                other(self)?;
+            } else if self.pe.stats().misses != misses {
+                is_idle = true;
+                break;
+            }
+        }
+        // The completions of stopped contexts are still to be reported.
+        is_idle &= !self.let_go();
+        self.driver.tick(is_idle)?;
+        self.let_go();
+        Ok(())
+    }
+
     /// An event that is no completion.
     #[cold]
     fn other_event(&mut self, run: &RunFlag) -> Result<(), Failure> {
@@ -208,15 +226,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         if !run.is_set() {
             return Ok(());
         }
-        let of_context = |ends: &TargetEnds| {
-            [ends.control.rdma().id(), ends.data.rdma().id()].contains(&context)
-        };
-        let target = Target::ALL.into_iter().find(|target| {
-            self.targets[target.number()]
-                .as_ref()
-                .is_some_and(of_context)
-        });
-        match target {
+        match self.target_of(context) {
             Some(target) if self.driver.setup.is_degradable => {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
                 self.driver.tell(Event::TargetLost { target, status });
@@ -227,6 +237,61 @@ impl<L: IoLayout> GgaDataPath<L> {
                 "a Comch or RDMA connection was lost: the initiator or a storage target is gone",
             )),
         }
+    }
+
+    /// The target that a context is connected to.
+    fn target_of(&self, context: ContextId) -> Option<Target> {
+        let of_context = |ends: &TargetEnds| {
+            [ends.control.rdma().id(), ends.data.rdma().id()].contains(&context)
+        };
+        Target::ALL.into_iter().find(|target| {
+            self.targets[target.number()]
+                .as_ref()
+                .is_some_and(of_context)
+        })
+    }
+
+    /// Lets chunk stores in flight complete, whatever has ended the session. A stripe of which one target has the new chunk and another the
+    /// old one has neither content if the third target is offline: its block would be lost, although an earlier write of it was acknowledged.
+    #[cold]
+    pub(super) fn complete_stores(&mut self) {
+        if !self.driver.engine.is_storing() {
+            return;
+        }
+        self.driver.is_ending = true;
+        self.driver.deferred.retain(|task| task.target().is_some());
+        let deadline = Instant::now() + COMPLETION_OF_STORES;
+        while self.driver.engine.is_storing() {
+            if let Err(failure) = self.progress_stores() {
+                return tracing::warn!("chunks may be stored on some targets only: {failure}");
+            }
+            if Instant::now() >= deadline {
+                return tracing::warn!(
+                    "chunks may be stored on some targets only: no result within {COMPLETION_OF_STORES:?} after the end of the session"
+                );
+            }
+        }
+    }
+
+    /// A poll iteration of [`complete_stores`](Self::complete_stores).
+    fn progress_stores(&mut self) -> Result<(), Failure> {
+        // Requests for chunks to store that are still to be sent.
+        self.driver.carry_out_actions()?;
+        self.progress(|path| {
+            if let Some(PeEvent::State {
+                context,
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            }) = path.pe.poll()
+                && let Some(target) = path.target_of(context)
+            {
+                let status = Status(ErrorCode::CONNECTION_RESET.0);
+                path.driver.tell(Event::TargetLost { target, status });
+                path.driver.carry_out_actions()?;
+            }
+            Ok(())
+        })?;
+        self.driver.retry_deferred()
     }
 
     /// Stops the contexts of detached targets. Returns `true` if there were any.
@@ -274,6 +339,15 @@ impl<L: IoLayout> Driver<L> {
         self.engine.handle(event, self.clock.now);
     }
 
+    /// Reports a step, unless the session has ended, and carries out what the engine decides.
+    #[inline(always)]
+    fn report(&mut self, event: Event) {
+        if !self.is_ending {
+            self.tell(event);
+            self.follow();
+        }
+    }
+
     /// Ends the handling of a completion: carries out what the engine has decided.
     #[inline(always)]
     fn follow(&mut self) {
@@ -310,22 +384,20 @@ impl<L: IoLayout> Driver<L> {
                 Event::Refused { lane, request }
             }
         };
-        self.tell(event);
-        self.follow();
+        self.report(event);
     }
 
     #[inline]
     fn answer_sent(&mut self, slot: MessageSlot) {
         let answered = *slot.state();
         put_back(&mut self.idle.messages, slot);
-        self.tell(Event::Answered { slot: answered });
-        self.follow();
+        self.report(Event::Answered { slot: answered });
     }
 
     #[cold]
     fn answer_failed(&mut self, code: ErrorCode) {
         // When the run ends, messages are flushed.
-        if !self.run.is_set() {
+        if !self.run.is_set() && !self.is_ending {
             return self.engine.answer_was_flushed();
         }
         self.initiator_failed("sending an answer", code);
@@ -333,7 +405,7 @@ impl<L: IoLayout> Driver<L> {
 
     #[cold]
     fn initiator_failed(&mut self, what: &str, code: ErrorCode) {
-        if self.run.is_set() {
+        if self.run.is_set() && !self.is_ending {
             self.failure.keep(Failure::new(
                 code,
                 format!("{what} failed: the initiator or its connection is broken"),
@@ -351,7 +423,7 @@ impl<L: IoLayout> Driver<L> {
 
     #[cold]
     fn target_failed(&mut self, target: Target, code: ErrorCode) {
-        if self.run.is_set() {
+        if self.run.is_set() || self.is_ending {
             let status = status_of(code);
             self.tell(Event::TargetLost { target, status });
             self.follow();
@@ -398,8 +470,7 @@ impl<L: IoLayout> Driver<L> {
     fn fetched(&mut self, slot: FetchSlot) {
         let slot = self.fetcher.put_back(slot);
         let status = Status::SUCCESS;
-        self.tell(Event::Fetched { slot, status });
-        self.follow();
+        self.report(Event::Fetched { slot, status });
     }
 
     #[cold]
@@ -412,17 +483,15 @@ impl<L: IoLayout> Driver<L> {
             self.fetcher.postpone(slot, offset);
         } else {
             let status = status_of(code);
-            self.tell(Event::Fetched { slot, status });
+            self.report(Event::Fetched { slot, status });
         }
-        self.follow();
     }
 
     #[inline]
     fn parity_created(&mut self, slot: StepSlot, code: ErrorCode) {
         let slot = put_back(&mut self.idle.parities, slot);
         let status = status_of(code);
-        self.tell(Event::ParityCreated { slot, status });
-        self.follow();
+        self.report(Event::ParityCreated { slot, status });
     }
 
     #[inline]
@@ -430,8 +499,7 @@ impl<L: IoLayout> Driver<L> {
         let target = *slot.state();
         let slot = put_back(&mut self.idle.recoveries[target.number()], slot);
         let status = status_of(code);
-        self.tell(Event::Recovered { slot, status });
-        self.follow();
+        self.report(Event::Recovered { slot, status });
     }
 
     #[inline]
@@ -444,8 +512,7 @@ impl<L: IoLayout> Driver<L> {
         } else {
             Decompression::Corrupt
         };
-        self.tell(Event::Decompressed { slot, outcome });
-        self.follow();
+        self.report(Event::Decompressed { slot, outcome });
     }
 
     #[cold]
@@ -458,8 +525,7 @@ impl<L: IoLayout> Driver<L> {
             // An error of the initiator's memory, or of the device.
             _ => Decompression::Failed(status_of(code)),
         };
-        self.tell(Event::Decompressed { slot, outcome });
-        self.follow();
+        self.report(Event::Decompressed { slot, outcome });
     }
 
     // Actions.
@@ -468,6 +534,9 @@ impl<L: IoLayout> Driver<L> {
     #[inline(never)]
     pub(super) fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
+            if self.is_ending && !is_of_stores(&action) {
+                continue;
+            }
             self.execute_action(action)?;
         }
         Ok(())
@@ -996,6 +1065,15 @@ impl<L: IoLayout> Driver<L> {
         self.tell(event(slot, status));
         self.carry_out_actions()
     }
+}
+
+/// Returns `true` if an action is carried out after the end of a session.
+#[cold]
+fn is_of_stores(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::WriteChunks { .. } | Action::Detach { .. } | Action::GiveUp { .. }
+    )
 }
 
 /// Copies a received message, because the peer may change it after validation. Bytes that did not come are zeros. Returns its length.
