@@ -353,7 +353,11 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
 }
 
 /// Runs `stop` in a handler, and returns the states that a context has then.
-fn states_after(mut world: World, context: ContextId, stop: impl FnOnce() + 'static) {
+fn states_after(
+    mut world: World,
+    context: ContextId,
+    stop: impl FnOnce() + 'static,
+) -> Vec<CtxState> {
     submit::<RECEIVE>(world.receives(0, 2));
     submit::<SEND>(world.sends(2, 2));
     let mut collector = Collector {
@@ -374,7 +378,7 @@ fn states_after(mut world: World, context: ContextId, stop: impl FnOnce() + 'sta
             states.push(next);
         }
     }
-    assert_eq!(states, [CtxState::Stopping, CtxState::Idle]);
+    states
 }
 
 #[test]
@@ -394,7 +398,7 @@ fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns() 
                 let receive = other.receive_task(&buf, 7).unwrap();
                 receive.submit().unwrap();
                 while world.pe.poll().is_some() {}
-                states_after(world, other.id(), move || {
+                let states = states_after(world, other.id(), move || {
                     match is_stopped {
                         true => {
                             let stopped = other.stop().unwrap_err();
@@ -404,6 +408,7 @@ fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns() 
                     }
                     assert!(receive.is_in_flight(), "not before progress returns");
                 });
+                assert_eq!(states, [CtxState::Stopping, CtxState::Idle]);
             }
         },
     );
@@ -421,10 +426,11 @@ fn an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_retur
             let coding = builder.start(&world.pe).unwrap();
             let _matrix = coding.matrix(EcMatrixType::Vandermonde, 2, 1).unwrap();
             while world.pe.poll().is_some() {}
-            states_after(world, coding.id(), move || {
+            let states = states_after(world, coding.id(), move || {
                 let stopped = coding.stop().unwrap_err();
                 assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
             });
+            assert_eq!(states, [CtxState::Idle]);
         },
     );
 }
