@@ -1,7 +1,7 @@
 //! Reports completions to the engine, and carries out its actions.
 //!
-//! Completions come to the handlers below, inside of calls of `progress`, about fourteen times for each read. What would stop or start a
-//! context is left to the loop between these calls.
+//! Completions come to the handlers below, inside of calls of `progress`: seven for each read of a block. Contexts are not started or stopped
+//! there, but by the loop between these calls.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -192,6 +192,10 @@ impl<L: IoLayout> GgaDataPath<L> {
             let misses = self.pe.stats().misses;
             let others = self.pe.progress(&mut self.driver);
             self.driver.failure.outcome()?;
+            if self.let_go() {
+                // The completions of the stopped contexts come next.
+                continue;
+            }
             if others {
                 other(self)?;
             } else if self.pe.stats().misses != misses {
@@ -199,8 +203,6 @@ impl<L: IoLayout> GgaDataPath<L> {
                 break;
             }
         }
-        // The completions of stopped contexts are still to be reported.
-        is_idle &= !self.let_go();
         self.driver.tick(is_idle)?;
         self.let_go();
         Ok(())
