@@ -6,7 +6,7 @@
 //! * [`limits`]: limits of the machine, as the yardsticks measure them.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
-//! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
+//! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
@@ -25,6 +25,7 @@ pub mod provenance;
 pub mod report;
 pub mod series;
 pub mod suite;
+pub mod vhost_user_blk;
 
 /// A measurement failed.
 #[derive(Debug, thiserror::Error)]

@@ -99,7 +99,8 @@ pub fn measure_ours(
     })
 }
 
-fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
+/// Waits for a server's socket.
+pub(crate) fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
     let deadline = Instant::now() + PATIENCE;
     while !socket.exists() {
         if Instant::now() > deadline || server.has_ended() {

@@ -110,6 +110,8 @@ fn curves(
             | Subject::Fio { .. }
             | Subject::NbdServer { .. }
             | Subject::Nbd { .. }
+            | Subject::VhostUserBlk { .. }
+            | Subject::NullDisk { .. }
             | Subject::SystemCalls { .. }
             | Subject::FirstIos { .. }
             | Subject::Kernels

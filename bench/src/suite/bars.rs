@@ -254,7 +254,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         String::new(),
     ));
     bars.extend(files(results));
-    bars.extend(nbd_servers(results));
+    bars.extend(front_ends(results));
     bars.extend(after_pauses(results));
     bars.extend(system_calls(results));
     bars.extend(twin_bars(results));
@@ -337,27 +337,42 @@ fn files(results: &Results) -> Vec<Bar> {
     Work::all().into_iter().filter_map(bar).collect()
 }
 
-/// Our NBD server of nbdkit's memory plugin: the client and the socket are the limit of both.
-const NBD_SERVER: f64 = 1.0;
+/// Our NBD server of nbdkit's memory plugin, and our vhost-user-blk of QEMU's null disk: the client and the transport are the limit of both.
+const FRONT_END: f64 = 1.0;
 
-/// Relations between our NBD server and nbdkit, where measured.
-fn nbd_servers(results: &Results) -> Vec<Bar> {
-    let bar = |point| {
-        let ours = &results.of(&Subject::NbdServer { point })?.series;
-        let nbdkit = &results.of(&Subject::Nbd { point })?.series;
+/// Relations between our front ends and the usual software, where measured.
+fn front_ends(results: &Results) -> Vec<Bar> {
+    let bar = |name: String, ours: &Subject, theirs: &Subject| {
+        let ours = &results.of(ours)?.series;
+        let theirs = &results.of(theirs)?.series;
         let rate = |run: &Figures| Some(run.rate);
-        let detail = ours.median(rate).zip(nbdkit.median(rate));
+        let detail = ours.median(rate).zip(theirs.median(rate));
         Some(Bar {
-            name: format!("NBD server, {point}: of nbdkit's memory plugin"),
-            value: ours.ratio(nbdkit, rate),
+            name,
+            value: ours.ratio(theirs, rate),
             sense: Sense::AtLeast,
-            bar: NBD_SERVER,
-            detail: detail.map_or_else(String::new, |(ours, nbdkit)| {
-                format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, nbdkit / 1e3)
+            bar: FRONT_END,
+            detail: detail.map_or_else(String::new, |(ours, theirs)| {
+                format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, theirs / 1e3)
             }),
         })
     };
-    crate::nbd::points().into_iter().filter_map(bar).collect()
+    let nbd = crate::nbd::points().into_iter().filter_map(|point| {
+        bar(
+            format!("NBD server, {point}: of nbdkit's memory plugin"),
+            &Subject::NbdServer { point },
+            &Subject::Nbd { point },
+        )
+    });
+    let disks = crate::vhost_user_blk::points();
+    let disks = disks.into_iter().filter_map(|point| {
+        bar(
+            format!("vhost-user-blk, {point}: of qemu-storage-daemon's null disk"),
+            &Subject::VhostUserBlk { point },
+            &Subject::NullDisk { point },
+        )
+    });
+    nbd.chain(disks).collect()
 }
 
 /// The first I/Os after a pause.

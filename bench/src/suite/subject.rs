@@ -12,7 +12,7 @@ use crate::file::Work;
 use crate::limits::Yardsticks;
 use crate::point::{Layout, Point};
 use crate::series::Figures;
-use crate::{Error, file, nbd};
+use crate::{Error, file, nbd, vhost_user_blk};
 
 /// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -69,6 +69,16 @@ pub enum Subject {
         /// With the block size and depth of this point.
         point: Point,
     },
+    /// Our vhost-user-blk back end in front of a deployment, under libblkio.
+    VhostUserBlk {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
+    /// A null disk of qemu-storage-daemon under libblkio.
+    NullDisk {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
 }
 
 impl fmt::Display for Subject {
@@ -85,6 +95,8 @@ impl fmt::Display for Subject {
             Self::Fio { work } => write!(f, "fio: {work}"),
             Self::NbdServer { point } => write!(f, "{OURS} NBD server + fio: {point}"),
             Self::Nbd { point } => write!(f, "nbdkit + fio: {point}"),
+            Self::VhostUserBlk { point } => write!(f, "{OURS} vhost-user-blk + libblkio: {point}"),
+            Self::NullDisk { point } => write!(f, "qemu null disk + libblkio: {point}"),
         }
     }
 }
@@ -108,6 +120,8 @@ impl Subject {
                 | Self::Fio { .. }
                 | Self::NbdServer { .. }
                 | Self::Nbd { .. }
+                | Self::VhostUserBlk { .. }
+                | Self::NullDisk { .. }
         )
     }
 }
@@ -265,6 +279,10 @@ impl Runner {
                 nbd::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
             }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
+            Subject::VhostUserBlk { point } => {
+                vhost_user_blk::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
+            }
+            Subject::NullDisk { point } => vhost_user_blk::measure(*point, time, &self.cpus),
         }
     }
 }

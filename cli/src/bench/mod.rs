@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long = "impl", value_name = "rust=DIR")]
     ours: Option<String>,
 
-    /// Reference to compare with: nbd (nbdkit's memory plugin under fio), or cpp=DIR with the reference's binaries; may be repeated
+    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under libblkio), or cpp=DIR with the reference's binaries; may be repeated
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
@@ -276,6 +276,10 @@ impl Options {
         if self.compare.iter().any(|with| with == "nbd") {
             match ::bench::nbd::missing() {
                 None => plan::add_nbd(&mut subjects),
+                Some(missing) => left_out.push(missing),
+            }
+            match ::bench::vhost_user_blk::missing() {
+                None => plan::add_vhost_user_blk(&mut subjects),
                 Some(missing) => left_out.push(missing),
             }
         }

@@ -202,6 +202,12 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     subjects.splice(first..first, all);
 }
 
+/// Our vhost-user-blk back end beside QEMU's.
+pub(super) fn add_vhost_user_blk(subjects: &mut Vec<Subject>) {
+    let both = |point| [Subject::NullDisk { point }, Subject::VhostUserBlk { point }];
+    subjects.extend(::bench::vhost_user_blk::points().into_iter().flat_map(both));
+}
+
 /// A file, beside fio on the same one.
 pub(super) fn files() -> Vec<Subject> {
     let both = |work| [Subject::File { work }, Subject::Fio { work }];
