@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
+use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
 use crate::{Cli, NAME, roles};
@@ -38,7 +39,7 @@ pub fn run(options: &Options) -> ExitCode {
 
 /// Adds the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
-    let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
+    let mut whole = lay_out(Cli::command()).version(env!("CARGO_PKG_VERSION"));
     for role in &roles::ALL {
         whole = whole.mut_subcommand(role.name, |command| {
             let about = command.get_about().cloned().unwrap_or_default();

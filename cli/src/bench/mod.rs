@@ -34,10 +34,10 @@ target value is not met, a measurement fails, the machine was too busy for the b
 after the current measurement; the page is written after every round, and has what was measured until then.
 
 Examples:
-  doca-storage bench                                      the target values
-  doca-storage bench --axes --report bench.html           all sizes and depths, as a page with plots
-  doca-storage bench --json > before.json                 a baseline, and later what has changed since
-  doca-storage bench --baseline before.json
+  doca-storage bench                               the target values
+  doca-storage bench --axes --report bench.html    all sizes and depths, plotted
+  doca-storage bench --json > before.json          a baseline
+  doca-storage bench --baseline before.json        changes since then
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
 /// Its flags.
