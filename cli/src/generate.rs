@@ -119,4 +119,36 @@ mod tests {
             read("usr/share/fish/vendor_completions.d/doca-storage.fish").contains("scrub-rate")
         );
     }
+
+    fn check(command: &Command) {
+        let name = command.get_name();
+        let text = command.get_after_help().map(ToString::to_string);
+        for line in text.iter().flat_map(|text| text.lines()) {
+            // Longer lines would be broken where a shell does not expect it.
+            let is_example = line.starts_with(' ') && !line.ends_with(':');
+            assert!(!is_example || line.chars().count() <= 80, "{name}: {line}");
+        }
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn examples_fit_80_columns() {
+        check(&whole());
+    }
+
+    #[test]
+    fn mandatory_flags_of_roles_are_marked() {
+        for role in &roles::ALL {
+            let command = (role.command)(role.program);
+            let required: Vec<_> = command
+                .get_arguments()
+                .filter(|flag| flag.is_required_set())
+                .collect();
+            assert!(!required.is_empty(), "{}", role.name);
+            for flag in required {
+                let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.ends_with("[required]"), "{}: {flag}", role.name);
+            }
+        }
+    }
 }

@@ -73,8 +73,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Seconds of a run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    /// Duration of a run, in seconds or with a unit such as 200ms
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
 
     /// Only measurements whose names contain this text; may be repeated
@@ -99,6 +99,15 @@ pub fn run(options: &Options) -> ExitCode {
     options
         .run()
         .unwrap_or_else(|error| failure::conclude("bench", &*error))
+}
+
+/// Parses a duration in seconds, whole or not, or with a unit.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let unit = || Some(humantime::parse_duration(text).ok()?.as_secs_f64());
+    text.parse()
+        .ok()
+        .or_else(unit)
+        .ok_or_else(|| "expected seconds, such as 0.5, or a time such as 200ms".to_owned())
 }
 
 impl Options {

@@ -82,18 +82,23 @@ fn broken(line: &str) -> String {
     if !is_command || line.chars().count() <= COLUMNS {
         return line.to_owned();
     }
-    // Flags with their values stay on one line.
+    let indent = " ".repeat(indentation);
+    // Columns of a continued line, before a blank and a backslash.
+    let room = COLUMNS - indentation - CONTINUATION.len() - 2;
+    // Flags with their values stay on one line, if it is long enough.
     let mut parts: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         match parts.last_mut() {
-            Some(last) if !word.starts_with('-') => {
+            Some(last)
+                if !word.starts_with('-')
+                    && last.chars().count() + 1 + word.chars().count() <= room =>
+            {
                 last.push(' ');
                 last.push_str(word);
             }
             _ => parts.push(word.to_owned()),
         }
     }
-    let indent = " ".repeat(indentation);
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
         match lines.last_mut() {
@@ -126,6 +131,7 @@ Examples:
   Words before a command, however long they are, are left to clap, which breaks lines between words:
     program --first 1111111111111111111111111 --second 2222222222222222222222222 \\
         --third 3 --fourth 44444444444444444444444444444
+    program --flag 11111111111111111111111111111111111111111111111111111111111111111111
   program last";
         let expected = "\
 First line of a paragraph, and its second line.
@@ -138,6 +144,8 @@ Examples:
     program --first 1111111111111111111111111 \\
         --second 2222222222222222222222222 --third 3 \\
         --fourth 44444444444444444444444444444
+    program --flag \\
+        11111111111111111111111111111111111111111111111111111111111111111111
   program last";
         assert_eq!(laid_out(text), expected);
     }
