@@ -34,11 +34,11 @@ target value is not met, a measurement fails, the machine was too busy for the b
 after the current measurement; the page is written after every round, and has what was measured until then.
 
 Examples:
-  doca-storage bench                                      the target values
-  doca-storage bench --axes --report bench.html           all sizes and depths, as a page with plots
-  doca-storage bench --json > before.json                 a baseline, and later what has changed since
-  doca-storage bench --baseline before.json
-  doca-storage bench --hosts 2                            between two machines, beside bare TCP and nbdkit
+  doca-storage bench                               the target values
+  doca-storage bench --axes --report bench.html    all sizes and depths, plotted
+  doca-storage bench --json > before.json          a baseline
+  doca-storage bench --baseline before.json        changes since then
+  doca-storage bench --hosts 2                     over two network namespaces
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
 /// Its flags.
@@ -79,8 +79,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Seconds of a run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    /// Duration of a run, in seconds or with a unit such as 200ms
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
 
     /// Only measurements whose names contain this text; may be repeated
@@ -105,6 +105,15 @@ pub fn run(options: &Options) -> ExitCode {
     options
         .run()
         .unwrap_or_else(|error| failure::conclude("bench", &*error))
+}
+
+/// Parses a duration in seconds, whole or not, or with a unit.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let unit = || Some(humantime::parse_duration(text).ok()?.as_secs_f64());
+    text.parse()
+        .ok()
+        .or_else(unit)
+        .ok_or_else(|| "expected seconds, such as 0.5, or a time such as 200ms".to_owned())
 }
 
 impl Options {

@@ -59,7 +59,7 @@ pub(super) fn print(results: &Results) {
         );
     }
     let [holding, missed, unknown] = results.counts();
-    table::say!("{holding} bars hold, {missed} do not, {unknown} were not measured");
+    table::say!("{holding} target values met, {missed} missed, {unknown} not measured");
 }
 
 fn print_changes(comparison: &Comparison) {
