@@ -54,6 +54,14 @@ fn main() -> ExitCode {
         )
         .with_ignored_flag(capture.is_err()),
     );
+    let missing = missing_for_verbs();
+    if let Some(reason) = &missing {
+        eprintln!("NOT RUN: the test with an RDMA device: {reason}");
+    }
+    trials.push(
+        Trial::test("zero_copy_by_verbs_in_a_guest", zero_copy_by_verbs)
+            .with_ignored_flag(missing.is_some()),
+    );
     let denied = Network::new(1).err();
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
@@ -84,6 +92,39 @@ fn main() -> ExitCode {
         trials.push(Trial::test(name, test).with_ignored_flag(denied.is_some()));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn repository() -> &'static Path {
+    let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
+    cli.parent().unwrap_or(cli)
+}
+
+/// What a guest with a soft-RoCE device lacks. Its packages are downloaded by the script, when it is run by hand, and not by a test.
+fn missing_for_verbs() -> Option<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|it| it.join("qemu-system-x86_64").is_file()) {
+        return Some("no qemu-system-x86_64");
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let is_there = target.is_some_and(|target| target.join("verbs/root/boot").is_dir());
+    (!is_there).then_some("no packages for the guest: run .ci/verbs once")
+}
+
+fn zero_copy_by_verbs() -> Result<(), Failed> {
+    let output = Command::new(repository().join(".ci/verbs"))
+        .arg("zero-copy")
+        .env("PROGRAM", env!("CARGO_BIN_EXE_doca-storage"))
+        .env(
+            "PACKAGES",
+            Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("verbs"),
+        )
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || !text.contains("guest: PASS zero-copy") {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}\n{text}\n{errors}", output.status).into());
+    }
+    Ok(())
 }
 
 /// Places where programs run.

@@ -18,7 +18,7 @@ use super::exposed::Exposed;
 use super::lane::Lane;
 use super::link::{Link, encrypted, introduce, open_with};
 use super::offer::NetworkOffer;
-use super::settings::Settings;
+use super::settings::{Settings, Transport};
 use super::stream::{Piece, Stream};
 use super::tls::Tls;
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ fn settings(byte: u8, tls: Option<Tls>) -> Settings {
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         key: Some(SharedKey::new(vec![byte; 32])),
         tls,
-        always: false,
+        transport: Transport::Auto,
     }
 }
 
