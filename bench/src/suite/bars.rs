@@ -387,6 +387,9 @@ const TCP_LATENCY: f64 = 1.5;
 const TCP_BANDWIDTH: f64 = 0.85;
 const TCP_NBDKIT: f64 = 3.0;
 
+/// A figure of a run.
+type Figure<'a> = &'a dyn Fn(&Figures) -> Option<f64>;
+
 /// Relations between a deployment over two machines and other users of the same network, where measured.
 fn hosts(results: &Results) -> Vec<Bar> {
     let bars_of = |point: Point| {
@@ -395,7 +398,7 @@ fn hosts(results: &Results) -> Vec<Bar> {
         let bandwidth = |run: &Figures| Some(run.bandwidth);
         let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
         let is_large = point.block_size > 4096;
-        let bar = |other: Subject, of: &dyn Fn(&Figures) -> Option<f64>, name: &str, sense, bar| {
+        let bar = |other: Subject, of: Figure<'_>, name: &str, sense, bar| {
             let other = &results.of(&other)?.series;
             let (unit, unit_name) = match sense {
                 Sense::AtMost => (1e3, "us"),
@@ -414,26 +417,24 @@ fn hosts(results: &Results) -> Vec<Bar> {
             })
         };
         let (bare, nbdkit) = (Subject::BareTcp { point }, Subject::NbdTcp { point });
-        let (of, sense, limit, name): (&dyn Fn(&Figures) -> Option<f64>, _, _, _) =
-            if point.transactions == 1 {
-                (
-                    &p50,
-                    Sense::AtMost,
-                    TCP_LATENCY,
-                    "median latency of bare TCP's",
-                )
-            } else if is_large {
-                (
-                    &bandwidth,
-                    Sense::AtLeast,
-                    TCP_BANDWIDTH,
-                    "of bare TCP's bandwidth",
-                )
-            } else {
-                (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
-            };
-        let nbd_figure: &dyn Fn(&Figures) -> Option<f64> =
-            if is_large { &bandwidth } else { &rate };
+        let (of, sense, limit, name): (Figure<'_>, _, _, _) = if point.transactions == 1 {
+            (
+                &p50,
+                Sense::AtMost,
+                TCP_LATENCY,
+                "median latency of bare TCP's",
+            )
+        } else if is_large {
+            (
+                &bandwidth,
+                Sense::AtLeast,
+                TCP_BANDWIDTH,
+                "of bare TCP's bandwidth",
+            )
+        } else {
+            (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
+        };
+        let nbd_figure: Figure<'_> = if is_large { &bandwidth } else { &rate };
         Some([
             bar(bare, of, name, sense, limit),
             bar(

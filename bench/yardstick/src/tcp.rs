@@ -2,8 +2,8 @@
 //! write, the block and a result of 64 bytes.
 //!
 //! Both sides do as little as TCP allows: requests and answers are sent in batches by vectored writes, blocks are sent from where they
-//! are and received where they belong, and one thread does everything. A side without work yields the CPU for [`YIELDS`], and then sleeps in
-//! `poll`. If a yield takes longer than [`SCHEDULED`], another process has the CPU, and the side sleeps at once: then the kernel returns the
+//! are and received where they belong, and one thread does everything. A side without work yields the CPU for 50 us, and then sleeps in
+//! `poll`. If a yield takes longer than 20 us, another process has the CPU, and the side sleeps at once: then the kernel returns the
 //! CPU when data comes, and not when the time slice of the other one ends.
 
 use std::collections::VecDeque;
