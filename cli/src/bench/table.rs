@@ -55,7 +55,7 @@ pub(super) fn print(results: &Results) {
     }
     if results.verdict == Verdict::Void {
         table::say!(
-            "VOID: the bare ring was too slow, so the machine did something else: run it again when nothing else runs"
+            "VOID: the bare ring or connection was too slow, so the machine did something else: run it again when nothing else runs"
         );
     }
     let [holding, missed, unknown] = results.counts();

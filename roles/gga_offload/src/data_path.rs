@@ -348,7 +348,9 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
-        let calls = run_to_end(self, run)?;
+        let result = run_to_end(self, run);
+        self.complete_stores();
+        let calls = result?;
         let core = self.setup.worker.core;
         let statistics = self.engine.statistics_mut();
         statistics.core.core = core;

@@ -623,6 +623,18 @@ impl StripeEngine {
         self.is_settled
     }
 
+    /// Returns `true` if chunks were to be stored and a target has not answered.
+    #[must_use]
+    pub fn is_storing(&self) -> bool {
+        self.slots.iter().any(|slot| {
+            let is_store = matches!(
+                slot.stage,
+                Stage::Store | Stage::ResealStore | Stage::InitialStore
+            );
+            is_store && !slot.awaited.is_empty()
+        })
+    }
+
     /// The answer of a request could not leave: the run has ended.
     #[cold]
     pub fn answer_was_flushed(&mut self) {

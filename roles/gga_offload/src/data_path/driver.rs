@@ -1,6 +1,8 @@
 //! Reports completions to the engine, and carries out its actions.
 
-use doca::{Completion, CtxState, ErrorCode, Event as PeEvent, PeStats, Polled};
+use std::time::{Duration, Instant};
+
+use doca::{Completion, ContextId, CtxState, ErrorCode, Event as PeEvent, PeStats, Polled};
 use role_common::Failure;
 use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::service::endpoints::TargetEnds;
@@ -19,6 +21,9 @@ use crate::target::{Target, Targets};
 
 /// Events per poll iteration while more are pending: the cost of an iteration is shared.
 const EVENTS_PER_ITERATION: u32 = 32;
+
+/// Time that chunk stores in flight have to complete when a session has ended. It is within the time that the main thread gives a worker.
+const COMPLETION_OF_STORES: Duration = Duration::from_secs(3);
 
 impl<L: IoLayout> Turns for GgaDataPath<L> {
     #[inline]
@@ -188,15 +193,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         if !run.is_set() {
             return Ok(());
         }
-        let of_context = |ends: &TargetEnds| {
-            [ends.control.rdma().id(), ends.data.rdma().id()].contains(&context)
-        };
-        let target = Target::ALL.into_iter().find(|target| {
-            self.targets[target.number()]
-                .as_ref()
-                .is_some_and(of_context)
-        });
-        match target {
+        match self.target_of(context) {
             Some(target) if self.setup.is_degradable => {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
                 self.tell(Event::TargetLost { target, status });
@@ -207,6 +204,18 @@ impl<L: IoLayout> GgaDataPath<L> {
                 "a Comch or RDMA connection was lost: the initiator or a storage target is gone",
             )),
         }
+    }
+
+    /// The target that a context is connected to.
+    fn target_of(&self, context: ContextId) -> Option<Target> {
+        let of_context = |ends: &TargetEnds| {
+            [ends.control.rdma().id(), ends.data.rdma().id()].contains(&context)
+        };
+        Target::ALL.into_iter().find(|target| {
+            self.targets[target.number()]
+                .as_ref()
+                .is_some_and(of_context)
+        })
     }
 
     #[inline]
@@ -277,6 +286,100 @@ impl<L: IoLayout> GgaDataPath<L> {
             status: Status(message.result()),
         });
         Ok(())
+    }
+
+    // The end of a session.
+
+    /// Lets chunk stores in flight complete, whatever has ended the session. A stripe of which one target has the new chunk and another the
+    /// old one has neither content if the third target is offline: its block would be lost, although an earlier write of it was acknowledged.
+    #[cold]
+    pub(super) fn complete_stores(&mut self) {
+        if !self.engine.is_storing() {
+            return;
+        }
+        self.deferred.retain(|token| {
+            let (_, kind) = Token(token).parts();
+            matches!(kind, Kind::Send(_) | Kind::ReceiveResult(_))
+        });
+        let deadline = Instant::now() + COMPLETION_OF_STORES;
+        while self.engine.is_storing() {
+            let progress = self.progress_stores();
+            if let Err(failure) = progress {
+                return tracing::warn!("chunks may be stored on some targets only: {failure}");
+            }
+            if Instant::now() >= deadline {
+                return tracing::warn!(
+                    "chunks may be stored on some targets only: no result within {COMPLETION_OF_STORES:?} after the end of the session"
+                );
+            }
+        }
+    }
+
+    /// A poll iteration in which only messages of stores count, and no other action is carried out.
+    fn progress_stores(&mut self) -> Result<(), Failure> {
+        // Requests for chunks to store that are still to be sent.
+        self.carry_out_stores()?;
+        let mut is_idle = false;
+        for _ in 0..EVENTS_PER_ITERATION {
+            match self.pe.poll_completion() {
+                Polled::Completion(Completion { token, result }) => {
+                    let (index, kind) = Token(token).parts();
+                    let slot = index as u32;
+                    match (kind, result) {
+                        (Kind::Send(target), Ok(())) => {
+                            self.tell(Event::ChunkRequestSent { slot, target });
+                        }
+                        (Kind::ReceiveResult(target), Ok(())) => {
+                            self.result_received(index, target)?;
+                        }
+                        (Kind::Send(target) | Kind::ReceiveResult(target), Err(code)) => {
+                            let status = Status(code.0);
+                            self.tell(Event::TargetLost { target, status });
+                        }
+                        _ => {}
+                    }
+                }
+                Polled::Other => {
+                    if let Some(target) = self.disconnected_target() {
+                        let status = Status(ErrorCode::CONNECTION_RESET.0);
+                        self.tell(Event::TargetLost { target, status });
+                    }
+                }
+                Polled::Nothing => {
+                    is_idle = true;
+                    break;
+                }
+            }
+            self.carry_out_stores()?;
+        }
+        self.clock.poll_iteration(is_idle);
+        self.tell(Event::Tick { is_idle });
+        self.carry_out_stores()?;
+        self.retry_deferred()
+    }
+
+    fn carry_out_stores(&mut self) -> Result<(), Failure> {
+        while let Some(action) = self.engine.poll_action() {
+            if matches!(
+                action,
+                Action::WriteChunks { .. } | Action::Detach { .. } | Action::GiveUp { .. }
+            ) {
+                self.execute_action(action)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The target whose connection the next event reports as lost.
+    fn disconnected_target(&mut self) -> Option<Target> {
+        match self.pe.poll() {
+            Some(PeEvent::State {
+                context,
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            }) => self.target_of(context),
+            _ => None,
+        }
     }
 
     // Actions.
@@ -788,6 +891,6 @@ impl<L: IoLayout> GgaDataPath<L> {
                 ));
             }
         }
-        self.carry_out_actions()
+        Ok(())
     }
 }
