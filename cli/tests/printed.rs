@@ -128,7 +128,7 @@ impl Page {
     fn new() -> Self {
         let bench = Bench::new();
         let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
-        for directory in ["target/release", "build", "DIR"] {
+        for directory in ["target/release", "target/dist", "build", "DIR"] {
             fs::create_dir_all(bench.path(directory)).expect("a directory");
             let link = bench.path(directory).join("doca-storage");
             symlink(program, link).expect("a link");
