@@ -109,6 +109,9 @@ fn curves(
             | Subject::File { .. }
             | Subject::Fio { .. }
             | Subject::NbdServer { .. }
+            | Subject::Hosts { .. }
+            | Subject::BareTcp { .. }
+            | Subject::NbdTcp { .. }
             | Subject::Nbd { .. }
             | Subject::VhostUserBlk { .. }
             | Subject::NullDisk { .. }

@@ -214,6 +214,16 @@ pub(super) fn files() -> Vec<Subject> {
     Work::all().into_iter().flat_map(both).collect()
 }
 
+/// Two machines, beside a bare TCP connection between them, and nbdkit where `with_nbdkit` says so.
+pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
+    let all = |point| {
+        let nbdkit = with_nbdkit.then_some(Subject::NbdTcp { point });
+        let ours = [Subject::BareTcp { point }, Subject::Hosts { point }];
+        ours.into_iter().chain(nbdkit)
+    };
+    ::bench::hosts::points().into_iter().flat_map(all).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
