@@ -414,24 +414,20 @@ fn hosts(results: &Results) -> Vec<Bar> {
             })
         };
         let (bare, nbdkit) = (Subject::BareTcp { point }, Subject::NbdTcp { point });
-        let (of, sense, limit, name): (&dyn Fn(&Figures) -> Option<f64>, _, _, _) =
-            if point.transactions == 1 {
-                (
-                    &p50,
-                    Sense::AtMost,
-                    TCP_LATENCY,
-                    "median latency of bare TCP's",
-                )
-            } else if is_large {
-                (
-                    &bandwidth,
-                    Sense::AtLeast,
-                    TCP_BANDWIDTH,
-                    "of bare TCP's bandwidth",
-                )
-            } else {
-                (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
-            };
+        let of: &dyn Fn(&Figures) -> Option<f64> = if point.transactions == 1 {
+            &p50
+        } else if is_large {
+            &bandwidth
+        } else {
+            &rate
+        };
+        let (sense, limit, name) = if point.transactions == 1 {
+            (Sense::AtMost, TCP_LATENCY, "median latency of bare TCP's")
+        } else if is_large {
+            (Sense::AtLeast, TCP_BANDWIDTH, "of bare TCP's bandwidth")
+        } else {
+            (Sense::AtLeast, TCP_RATE, "of bare TCP")
+        };
         let nbd_figure: &dyn Fn(&Figures) -> Option<f64> =
             if is_large { &bandwidth } else { &rate };
         Some([
