@@ -23,7 +23,7 @@ pub struct Findings<'a> {
     pub session: Result<(), SessionError>,
     /// Failure of the run, if any.
     pub failure: Option<&'a data_path::Failure>,
-    /// `true` if the session was still in order at the end of the run.
+    /// `true` if the run ended before the session failed.
     pub run_came_first: bool,
     /// Measurements, if the run completed.
     pub measured: Option<Report>,

@@ -269,7 +269,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Sums the workers' measurements since `start`.
+    /// Combines the workers' measurements since `start`.
     #[must_use]
     pub fn new(
         strategy: Strategy,
@@ -341,7 +341,7 @@ impl fmt::Display for Report {
             writeln!(f, "| Flush latency:\n{latency}")?;
         }
         writeln!(f, "{RULE}")?;
-        // Behind the block, which has the lines of the reference.
+        // Appended to the block, which has the lines of the reference.
         match self.execution_strategy {
             Strategy::ReadWriteDataValidityTest => writeln!(
                 f,
