@@ -1,4 +1,4 @@
-//! Why a session failed.
+//! Errors of a session.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use role_common::Failure;
 use thiserror::Error;
 use wire::control::MessageType;
 
-/// Why a session failed.
+/// Error of a session.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
     /// The service answered a request with an error response.
@@ -15,14 +15,14 @@ pub enum SessionError {
     Refused {
         /// The request.
         request: MessageType,
-        /// Its message id.
+        /// Message id of the request.
         id: u32,
         /// `doca_error_t` in the response.
         code: u32,
         /// Text in the response.
         text: String,
     },
-    /// The service reported an error that answers no request.
+    /// The service sent an error response without a request.
     #[error("the service reported an error: {}: {text}", ErrorCode(*.code).name())]
     Unsolicited {
         /// `doca_error_t` in the response.
@@ -30,31 +30,31 @@ pub enum SessionError {
         /// Text in the response.
         text: String,
     },
-    /// The service sent something else than what the protocol allows now.
+    /// The service sent a message that is not allowed in this state.
     #[error("the service sent {came} with message id {id}; expected {expected}")]
     Unexpected {
-        /// What came.
+        /// Type of the message.
         came: MessageType,
-        /// Its message id.
+        /// Message id of the message.
         id: u32,
-        /// What may come.
+        /// Expected messages.
         expected: String,
     },
-    /// A step took too long.
+    /// A step exceeded its timeout.
     #[error("no end of waiting for {waiting_for} after {} s", .after.as_secs_f64())]
     Timeout {
-        /// What was waited for.
+        /// Description of the awaited event.
         waiting_for: &'static str,
-        /// For how long.
+        /// The timeout.
         after: Duration,
     },
-    /// The control channel closed.
+    /// The control channel was closed.
     #[error("the service closed the connection while the initiator waited for {waiting_for}")]
     Disconnected {
-        /// What was waited for.
+        /// Description of the awaited event.
         waiting_for: &'static str,
     },
-    /// The service offers more consumers than there are workers.
+    /// The service has more consumers than there are workers.
     #[error(
         "the service has more consumers than the {expected} that were asked for, one for each worker"
     )]
@@ -62,13 +62,13 @@ pub enum SessionError {
         /// Number of workers.
         expected: u32,
     },
-    /// A consumer of the service vanished while it was needed.
+    /// A consumer of the service expired while it was needed.
     #[error("the service's consumer {id} expired before the storage was stopped")]
     ConsumerLost {
-        /// Its id.
+        /// Id of the consumer.
         id: u32,
     },
-    /// Something on this side failed, or what arrived on the control channel is no message.
+    /// A local operation failed, or the control channel received an invalid message.
     #[error("{}", .0.message)]
     Local(Failure),
     /// The user interrupted the program.
@@ -77,7 +77,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns `true` if the service is there and not ready, because it is still closing the session of an earlier client, or has just lost a
+    /// Returns `true` if a retry may succeed: the service is still closing the session of an earlier client, or has just lost a
     /// target.
     pub(crate) fn is_temporary(&self) -> bool {
         const CODES: [ErrorCode; 3] = [

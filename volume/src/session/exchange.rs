@@ -1,37 +1,37 @@
-//! What goes into a session and what comes out of it.
+//! Events and actions of a session.
 
 use role_common::Failure;
 use role_common::control::ChannelEvent;
 use wire::control::{InitStorage, Message, StorageDetails};
 
-/// Something that happened to a session.
+/// Input of a session.
 #[derive(Debug)]
 pub enum Event {
     /// The control channel to the service is established.
     Connected,
-    /// The control channel is gone.
+    /// The control channel was closed.
     Disconnected,
-    /// A control message arrived.
+    /// A control message was received.
     Message(Message),
-    /// The service has a consumer with this id.
+    /// The service has created a consumer with this id.
     ConsumerAdded(u32),
-    /// The service's consumer with this id is gone.
+    /// The service's consumer with this id has expired.
     ConsumerExpired(u32),
-    /// [`Action::OpenStorage`] is done.
+    /// [`Action::OpenStorage`] is done; this is the init request to send.
     Opened(InitStorage),
-    /// [`Action::CreateWorkers`] is done: all local contexts run.
+    /// [`Action::CreateWorkers`] is done: all local contexts are running.
     WorkersReady,
     /// [`Action::PrepareWorkers`] is done.
     WorkersPrepared,
-    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
+    /// The data path has stopped: completed, halted or failed. The driver reports its result.
     WorkersFinished,
     /// [`Action::DestroyWorkers`] is done.
     WorkersDestroyed,
-    /// Something failed on this side, or on the control channel.
+    /// A local operation or the control channel failed.
     Failed(Failure),
-    /// The user asked the program to end.
+    /// Interrupted by the user.
     Interrupted,
-    /// The time of [`Session::poll_timeout`](super::Session::poll_timeout) may have come.
+    /// The time of [`Session::poll_timeout`](super::Session::poll_timeout) may have passed.
     Timeout,
 }
 
@@ -47,26 +47,26 @@ impl From<ChannelEvent> for Event {
     }
 }
 
-/// What is to be done.
+/// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a message to the service.
     Send(Message),
-    /// Allocate and export memory for this storage; answer with [`Event::Opened`].
+    /// Allocate and export memory for this storage; report [`Event::Opened`].
     OpenStorage(StorageDetails),
-    /// Create the workers with their contexts; answer with [`Event::WorkersReady`].
+    /// Create the workers with their contexts; report [`Event::WorkersReady`].
     CreateWorkers,
-    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Event::WorkersPrepared`].
+    /// Prepare the tasks of each worker for the consumer with the same index; report [`Event::WorkersPrepared`].
     PrepareWorkers(Vec<u32>),
-    /// Start the data path; [`Event::WorkersFinished`] follows some time.
+    /// Start the data path; report [`Event::WorkersFinished`] when it has stopped.
     StartDataPath,
-    /// Make the data path come to rest; [`Event::WorkersFinished`] must follow.
+    /// Stop the data path; report [`Event::WorkersFinished`] when it has stopped.
     HaltDataPath {
-        /// `true` if operations in flight may still be answered, and are waited for.
+        /// `true` if I/Os in flight may still be answered, and are waited for.
         drain: bool,
     },
-    /// Destroy the workers' contexts; answer with [`Event::WorkersDestroyed`].
+    /// Destroy the workers' contexts; report [`Event::WorkersDestroyed`].
     DestroyWorkers,
-    /// Nothing more to do; [`Session::result`](super::Session::result) is final.
+    /// The session has ended; [`Session::result`](super::Session::result) is final.
     Finish,
 }

@@ -1,6 +1,6 @@
 //! The control session with the service, without I/O: events in, actions out.
 //!
-//! Its driver reports what happened ([`Session::handle`]), does what it asks for ([`Session::poll_action`]), and reports
+//! Its driver reports events ([`Session::handle`]), executes actions ([`Session::poll_action`]), and reports
 //! [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that every transition can be tested.
 //!
 //! ```text
@@ -9,9 +9,11 @@
 //!            Finished <- Expiring <- ShuttingDown <- Destroying <- Stopping <- Halting <-------+
 //! ```
 //!
-//! Every way out is bounded. An interruption takes the legal way to the end (a C++ service answers a message out of order with
-//! an error and then waits for the one after it, forever): once storage is initialised it is started and stopped at once.
-//! A peer that does not answer is not asked again.
+//! The shutdown from every state is bounded in time. After an interruption, the session is shut down in the order
+//! that the protocol requires
+//! (a C++ service answers a message out of order with an error and then waits for the expected one, forever): an
+//! initialised storage is started
+//! and stopped at once. A peer that has not answered in time gets no further requests.
 
 mod error;
 mod exchange;
@@ -32,26 +34,27 @@ pub use exchange::{Action, Event};
 use peers::Peers;
 use state::State;
 
-/// What a session needs to know from the beginning.
+/// Parameters of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionConfig {
-    /// Number of workers, and of consumers that the service must offer.
+    /// Number of workers, and of consumers that the service must create.
     pub workers: u32,
-    /// How long each step that depends on the service, or on the local contexts, may take.
+    /// Timeout of each step that depends on the service, or on the local contexts.
     pub control_timeout: Duration,
-    /// How long the data path may take to come to rest after it was told to halt.
+    /// Timeout for the data path to stop.
     pub halt_timeout: Duration,
-    /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. What the service has of them is
-    /// [`Session::features`].
+    /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. [`Session::features`]
+    /// returns those that the service
+    /// supports.
     pub features: u32,
-    /// The release that the service is asked in.
+    /// Release of the protocol to use.
     pub release: Release,
 }
 
-/// Receive tasks that services of 3.0 are asked to submit together: each is there for the next request at once.
+/// Batch size requested from services of 3.0, in receive tasks: 1, so that each is submitted again at once.
 const BATCH_SIZE: u32 = 1;
 
-/// The request that has no answer yet.
+/// The outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     message_id: u32,
@@ -59,7 +62,7 @@ struct Outstanding {
     request: MessageType,
 }
 
-/// The state machine. See the [module](self).
+/// Control state machine of a session. See the [module](self).
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
@@ -79,7 +82,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that waits for its connection. How long is the driver's affair: [`Event::Failed`] ends it.
+    /// Creates a session that waits for its connection. The driver limits that wait: [`Event::Failed`] ends it.
     #[must_use]
     pub fn new(config: SessionConfig) -> Self {
         Self {
@@ -100,33 +103,33 @@ impl Session {
         }
     }
 
-    /// The next thing to do; `None` when there is none until something happens.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When to report [`Event::Timeout`], unless something happens before.
+    /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// What is being waited for, for logs.
+    /// Description of the awaited event, for logs.
     #[must_use]
     pub const fn waits_for(&self) -> &'static str {
         self.state.waits_for()
     }
 
-    /// Extensions of the data path that both sides have announced. Known from [`Action::OpenStorage`] on.
+    /// Extensions of the data path that both sides have announced. Final from [`Action::OpenStorage`] on.
     #[must_use]
     pub const fn features(&self) -> u32 {
         self.features
     }
 
-    /// How the session went, once [`Action::Finish`] was seen: the first error, if there was any.
+    /// Result of the session, final once [`Action::Finish`] was returned.
     ///
     /// # Errors
-    /// [`SessionError`], the first that occurred.
+    /// The first error that occurred.
     pub fn result(&self) -> Result<(), SessionError> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -188,7 +191,7 @@ impl Session {
         });
         self.outstanding = None;
         match self.state {
-            // A peer that does not answer is not asked again; contexts that do not stop are left to the end of the process.
+            // A peer that does not answer gets no further requests; contexts that do not stop are left to the end of the process.
             State::Destroying { shutdown: false } | State::ShuttingDown | State::Expiring => {
                 self.finish()
             }
@@ -213,7 +216,7 @@ impl Session {
             return self.fail(now, error);
         };
         if message.message_id < expected.message_id {
-            // The late answer to a request that was given up.
+            // Late answer to a request that has timed out.
             tracing::warn!(%came, id = message.message_id, "ignoring the late answer to an earlier request");
             return;
         }
@@ -275,12 +278,12 @@ impl Session {
         }
     }
 
-    /// The service has said what the storage is.
+    /// Handles the description of the storage.
     fn described(&mut self, now: Instant, details: StorageDetails, features: u32) {
         if self.interrupted {
             return self.finish();
         }
-        // A service that announces what it was not asked for is not asked for it.
+        // Extensions that were not requested are not used.
         self.features = features & self.config.features;
         self.enter(now, State::Opening);
         self.actions.push_back(Action::OpenStorage(details));
@@ -373,18 +376,18 @@ impl Session {
         self.connected = false;
         self.outstanding = None;
         match self.state {
-            // The service answered all there was to answer; its consumers went with it.
+            // The service has answered all requests, and its consumers were destroyed with its connection.
             State::Expiring => self.finish(),
             state => {
                 if matches!(self.error, Some(SessionError::ConsumerLost { .. })) {
-                    // It went with the service, whose end says more.
+                    // A consequence of the disconnection, which is reported instead.
                     self.error = None;
                 }
                 self.note(SessionError::Disconnected {
                     waiting_for: state.waits_for(),
                 });
                 if state == State::Halting {
-                    // Nobody answers any more what is in flight.
+                    // I/Os in flight will not be answered.
                     self.actions
                         .push_back(Action::HaltDataPath { drain: false });
                 }
@@ -399,7 +402,7 @@ impl Session {
         match self.state {
             State::Connecting | State::Opening => self.finish(),
             State::Running => self.halt(now),
-            // Each of these has a deadline and leads on to the end.
+            // Each of these states has a deadline and continues with the shutdown.
             _ => {}
         }
     }
@@ -409,7 +412,7 @@ impl Session {
         self.wind_down(now);
     }
 
-    /// Goes to the end from wherever the session is, by the shortest way that leaves the service in order.
+    /// Shuts the session down from any state, by the shortest path that leaves the service in a defined state.
     fn wind_down(&mut self, now: Instant) {
         match self.state {
             State::Connecting | State::Querying | State::Opening | State::Initialising => {
@@ -417,7 +420,7 @@ impl Session {
             }
             State::Gathering | State::Preparing => self.destroy(now, false),
             State::Starting if self.connected => {
-                // A service that refused to start waits for stop next.
+                // A service that refused to start expects a stop request next.
                 self.outstanding = None;
                 self.request(now, State::Stopping, Payload::StopStorageRequest);
             }
@@ -427,7 +430,7 @@ impl Session {
                 self.outstanding = None;
                 self.destroy(now, self.connected);
             }
-            // These end by themselves.
+            // These states continue with the shutdown by themselves.
             State::Halting | State::Destroying { .. } => {}
             State::ShuttingDown | State::Expiring => self.finish(),
             State::Finished => {}
@@ -444,7 +447,7 @@ impl Session {
 
     fn destroy(&mut self, now: Instant, shutdown: bool) {
         if matches!(self.state, State::Destroying { .. }) {
-            // Already asked for; it did not come to its end in time.
+            // Requested already; it has timed out.
             return self.finish();
         }
         if self.workers_exist {
@@ -485,7 +488,7 @@ impl Session {
         self.actions.push_back(Action::Finish);
     }
 
-    /// Keeps the first error: the later ones are mostly its consequences.
+    /// Stores the first error: later ones are mostly its consequences.
     fn note(&mut self, error: SessionError) {
         match &self.error {
             None => self.error = Some(error),

@@ -1,13 +1,13 @@
-//! The service's consumers, in the order in which they were announced: the n-th belongs to the n-th worker.
+//! The service's consumers, in the order of their creation: the n-th belongs to the n-th worker.
 
-/// Ids of the consumers that exist.
+/// Ids of the service's consumers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     ids: Vec<u32>,
 }
 
 impl Peers {
-    /// Adds a consumer; `false` when it is known already.
+    /// Adds a consumer; `false` if it exists already.
     pub(super) fn add(&mut self, id: u32) -> bool {
         let new = !self.ids.contains(&id);
         if new {
@@ -16,7 +16,7 @@ impl Peers {
         new
     }
 
-    /// Removes a consumer; `false` when it is not known.
+    /// Removes a consumer; `false` if it is unknown.
     pub(super) fn remove(&mut self, id: u32) -> bool {
         let position = self.ids.iter().position(|known| *known == id);
         position.map(|at| self.ids.remove(at)).is_some()

@@ -1,6 +1,6 @@
-//! Where a session is.
+//! State of a session.
 
-/// What the session waits for.
+/// Event that the session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Connecting,
@@ -13,7 +13,7 @@ pub(super) enum State {
     Running,
     Halting,
     Stopping,
-    /// Whether shutdown follows, or the session just ends.
+    /// `shutdown`: continue with the shutdown request; otherwise the session ends.
     Destroying {
         shutdown: bool,
     },
@@ -23,7 +23,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// What is waited for in this state, as timeouts and disconnections report it.
+    /// Description of the awaited event, for timeouts and disconnections.
     pub(super) const fn waits_for(self) -> &'static str {
         match self {
             Self::Connecting => "the connection to the service",

@@ -1,4 +1,4 @@
-//! I/O of any range, alone and many at once.
+//! I/O of any range, sequential and concurrent.
 
 use volume::{CloseError, Io, IoError, OpenError, Operation, Volume};
 
@@ -171,7 +171,7 @@ fn depth() {
     volume.close().expect("a clean shutdown");
 }
 
-/// Threads with a queue each add to counters that lie across blocks: half of a write, or two at once, would lose additions.
+/// Threads with a queue each increment counters that cross block boundaries: partial or concurrent writes would lose increments.
 fn queues() {
     const THREADS: usize = 3;
     let deployment = Deployment::new(Plan {
@@ -185,7 +185,7 @@ fn queues() {
     std::thread::scope(|scope| {
         for (thread, mut queue) in queues.into_iter().enumerate() {
             scope.spawn(move || {
-                // Writes of one value over ranges that all threads share, and reads that find one value.
+                // Writes of one value to ranges that all threads share, and reads that must return a single value.
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 for round in 0..300_u32 {
                     let value = (round * THREADS as u32 + thread as u32) as u8;
@@ -241,13 +241,13 @@ fn allocations() {
     };
     round(1000);
     let measured = allocation_counter::measure(|| round(5000));
-    // When the machine is busy the progress engine may sleep for a moment, which allocates; I/Os do not.
+    // On a busy machine the progress engine may sleep, which allocates; I/Os do not.
     assert!(measured.count_total < 500, "{measured:?} in 5000 I/Os");
     drop(queues);
     volume.close().expect("a clean shutdown");
 }
 
-/// Before and after the service was lost.
+/// Before and after the loss of the service.
 fn dropped_queue() {
     let mut deployment = Deployment::new(Plan {
         workers: 2,
@@ -297,7 +297,7 @@ fn reopen() {
         }
         assert!(read(&mut queues[0], 0, BLOCK) == bytes);
         if round == 1 {
-            // Its queue lives on, and is polled meanwhile.
+            // The queue still exists, and is polled meanwhile.
             let thread = std::thread::spawn(move || volume.close());
             while !thread.is_finished() {
                 queues[0].poll(&mut |_| {});

@@ -1,9 +1,9 @@
-//! The regular course, and answers that leave it.
+//! Regular sessions, and invalid or refusing answers.
 
 use super::*;
 
 #[test]
-fn a_whole_session() {
+fn complete_session() {
     for workers in 1..=3 {
         let mut script = Script::to_shutting_down(workers);
         script
@@ -15,7 +15,7 @@ fn a_whole_session() {
 }
 
 #[test]
-fn the_init_request_is_what_was_opened() {
+fn init_request_is_that_of_the_opened_storage() {
     let mut script = Script::to_opening(2);
     script.input(Event::Opened(init(2)));
     assert_eq!(script.sent().payload, Payload::InitStorageRequest(init(2)));
@@ -45,7 +45,7 @@ fn consumers_may_come_before_the_init_response_and_after_the_contexts() {
 }
 
 #[test]
-fn own_contexts_go_before_shutdown_is_sent() {
+fn own_contexts_are_destroyed_before_shutdown() {
     let mut script = Script::to_stopping(1);
     script
         .answer(3, Payload::StopStorageResponse)
@@ -56,7 +56,7 @@ fn own_contexts_go_before_shutdown_is_sent() {
 }
 
 #[test]
-fn the_end_waits_for_the_consumers_of_the_service_but_not_forever() {
+fn shutdown_waits_for_consumers_of_the_service_with_a_timeout() {
     let slow = || {
         let mut script = Script::to_stopping(2);
         script
@@ -111,7 +111,7 @@ fn a_refusal_names_the_request_and_the_text() {
     script.refuse(1).expect(&[Action::Finish]);
     assert_eq!(script.error(), refusal(MessageType::InitStorageRequest, 1));
 
-    // From here on the service is led through the rest of the session.
+    // From here on, the remaining requests of the session follow.
     let mut script = Script::to_starting(1);
     script
         .refuse(2)
@@ -134,7 +134,7 @@ fn a_refusal_names_the_request_and_the_text() {
 }
 
 #[test]
-fn an_error_that_answers_nothing_ends_the_run() {
+fn unsolicited_error_ends_the_run() {
     let mut script = Script::to_running(1);
     script
         .refuse(9)

@@ -1,10 +1,10 @@
-//! The ways out: timeouts, interruptions, lost peers, local failures.
+//! Ends of sessions other than the regular one: timeouts, interruptions, disconnections, local failures.
 
 use super::*;
 
 #[test]
 fn every_step_is_bounded() {
-    // (script, what follows the timeout; None for the end)
+    // Script, and the action that follows the timeout; `None` if the session ends.
     let steps: [(Script, Option<Action>); 9] = [
         (Script::to_querying(1), None),
         (Script::to_opening(1), None),
@@ -43,7 +43,7 @@ fn every_step_is_bounded() {
 }
 
 #[test]
-fn an_interruption_before_init_just_ends() {
+fn interruption_before_init_ends_the_session() {
     for mut script in [Script::new(1), Script::to_opening(1)] {
         script.input(Event::Interrupted).expect(&[Action::Finish]);
         assert_eq!(script.error(), SessionError::Interrupted);
@@ -57,7 +57,7 @@ fn an_interruption_before_init_just_ends() {
 }
 
 #[test]
-fn an_interruption_after_init_leads_the_service_to_its_end_without_io() {
+fn interruption_after_init_shuts_down_without_io() {
     let mut script = Script::to_initialising(1);
     script.input(Event::Interrupted).expect(&[]);
     script
@@ -107,7 +107,7 @@ fn an_interrupted_run_is_halted_and_stopped() {
 }
 
 #[test]
-fn a_service_that_goes_away_ends_everything() {
+fn disconnection_of_the_service_ends_the_session() {
     let mut script = Script::to_running(1);
     script
         .input(Event::Disconnected)
@@ -154,7 +154,7 @@ fn a_service_that_goes_away_ends_everything() {
 }
 
 #[test]
-fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
+fn consumer_lost_during_the_run_is_an_error() {
     let mut script = Script::to_running(1);
     script
         .input(Event::ConsumerExpired(10))
@@ -182,7 +182,7 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
 }
 
 #[test]
-fn the_end_of_a_consumer_that_was_never_announced_is_nobodys() {
+fn expiry_of_an_unknown_consumer_is_ignored() {
     let mut script = Script::to_running(1);
     script.input(Event::ConsumerExpired(99)).expect(&[]);
     assert_eq!(script.session.result(), Ok(()));
@@ -202,7 +202,7 @@ fn more_consumers_than_workers_are_refused() {
 }
 
 #[test]
-fn a_local_failure_is_reported_and_winds_down() {
+fn local_failure_is_reported_and_shuts_down() {
     let mut script = Script::to_opening(1);
     let failure = Failure::invalid("--local-io-region-size");
     script
@@ -237,7 +237,7 @@ fn failures_carry_the_code_of_the_service() {
 }
 
 #[test]
-fn nothing_moves_after_the_end() {
+fn ended_session_ignores_events() {
     let mut script = Script::to_querying(1);
     script.refuse(0).expect(&[Action::Finish]);
     let error = script.error();

@@ -1,4 +1,4 @@
-//! Sessions driven by scripts, with a clock of their own.
+//! Scripted sessions with a simulated clock.
 
 mod course;
 mod ends;
@@ -12,7 +12,7 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const HALT: Duration = Duration::from_secs(8);
 
-/// Drives a session with a clock of its own.
+/// Drives a session with a simulated clock.
 struct Script {
     session: Session,
     now: Instant,
@@ -43,7 +43,7 @@ impl Script {
         std::iter::from_fn(|| self.session.poll_action()).collect()
     }
 
-    /// The only action, which must be a message.
+    /// Returns the only action, which must send a message.
     fn sent(&mut self) -> Message {
         match self.actions().as_slice() {
             [Action::Send(message)] => message.clone(),
