@@ -3,12 +3,13 @@
 //! * [`point`]: layout, operation, sizes and depths of a measurement.
 //! * [`deployment`]: one session of real roles of any implementation: rate, latencies, CPU time of every process.
 //! * [`first_ios`]: an initiator that pauses, for the first I/Os after a pause.
-//! * [`limits`]: limits of the machine, as the yardsticks measure them.
+//! * [`limits`]: limits of the machine, as measured by the yardsticks.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
 //! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
-//! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
+//! * [`series`]: repeated runs and their medians; [`suite`]: subjects that are measured alternately, and the required
+//!   relations between them.
 
 pub mod baseline;
 pub mod deployment;
@@ -26,19 +27,19 @@ pub mod report;
 pub mod series;
 pub mod suite;
 
-/// A measurement failed.
+/// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A role or a yardstick did not do its part.
+    /// A role or a yardstick has failed.
     #[error(transparent)]
     Process(#[from] ::deployment::process::Failure),
-    /// There is no such program.
+    /// A program was not found.
     #[error(transparent)]
     Implementation(#[from] ::deployment::implementation::Error),
-    /// A file, a directory or a port cannot be had.
+    /// Error of a file, a directory or a port.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// A program printed something else than its figures.
+    /// A program has printed something other than its figures.
     #[error("{program}: expected {expected}, got {got:?}")]
     Output {
         /// Name of the program.
