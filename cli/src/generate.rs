@@ -11,7 +11,6 @@ use role_common::{errln, outln};
 
 use crate::{Cli, NAME, roles};
 
-/// Options.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Directory for usr/share/man/man1 and the completions of bash, zsh and fish
@@ -36,7 +35,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Adds the roles' flags, which the roles parse themselves.
+/// Command with the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
     let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
     for role in &roles::ALL {

@@ -7,7 +7,6 @@ use ::yardstick::ring::{self, Load};
 use clap::{Args, ValueEnum};
 use role_common::{errln, outln};
 
-/// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Process of the pipeline

@@ -1,6 +1,6 @@
 //! Every command on a terminal: no line of a recording is wider than the terminal.
 //!
-//! `script` (of util-linux) records. Excepted is what programs read: JSON, Markdown, shell commands.
+//! `script` (of util-linux) records. Machine-readable output is excepted: JSON, Markdown, shell commands.
 
 use std::process::{Command, Stdio};
 
@@ -8,10 +8,10 @@ use crate::support::gga::TARGETS;
 use crate::support::{Bench, PATIENCE, listening_port, soon, text, waiting};
 use ::deployment::process::Process;
 
-/// Widths of terminals.
+/// Widths of terminals in columns.
 const WIDTHS: [usize; 3] = [80, 100, 120];
 
-/// This command on a terminal of `width` columns.
+/// Runs a command on a terminal of `width` columns.
 fn on_terminal(command: &Command, width: usize) -> Command {
     let words = [command.get_program()]
         .into_iter()
@@ -35,7 +35,7 @@ fn on_terminal(command: &Command, width: usize) -> Command {
     recorded
 }
 
-/// Lines as they are shown: without escape sequences. A line that is drawn again counts as another one.
+/// Lines as displayed, without escape sequences. A line that is redrawn counts as another one.
 fn lines(recording: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut characters = recording.chars();
@@ -57,7 +57,7 @@ fn fits(recording: &str, width: usize, arguments: &[&str]) {
     assert!(!recording.trim().is_empty(), "{arguments:?}: nothing");
     for line in lines(recording) {
         let columns = line.chars().count();
-        // A word that is longer than a line, a path perhaps, is not broken.
+        // A word that is longer than a line, such as a path, is not broken.
         let is_word = !line.trim().contains(' ');
         assert!(
             columns <= width || is_word,
@@ -159,7 +159,7 @@ fn short_commands_fit() {
     ];
     for (code, arguments) in list {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        // Errors have no columns to choose.
+        // Errors have no columns, so one width is sufficient.
         let widths = if code == 0 { &WIDTHS[..] } else { &WIDTHS[..1] };
         for &width in widths {
             let (actual, recording) = record(&bench, &arguments, width);
@@ -168,7 +168,7 @@ fn short_commands_fit() {
     }
 }
 
-/// Tables of commands that run a deployment, each at the width that is worst for them, and other widths of the quick ones.
+/// Tables of commands that run a deployment, each at its most critical width; quick commands also at other widths.
 #[test]
 fn results_fit() {
     let bench = Bench::new();
@@ -204,7 +204,7 @@ fn results_fit() {
         ),
         ("conformance hammer --duration 3s --layout zero-copy", &[80]),
     ] {
-        // `, ` is in the names of faults.
+        // Names of faults contain `, `.
         let arguments: Vec<String> = arguments
             .split(' ')
             .map(|word| word.replace(",_", ", "))
@@ -270,14 +270,14 @@ fn sessions_of_roles_fit() {
     }
 }
 
-/// The metrics endpoint in what a role has printed.
+/// Metrics endpoint in a role's output.
 fn said_endpoint(role: &Process) -> String {
     let text = role.lines().join("\n");
     let (_, rest) = text.split_once("metrics at http://").expect("said");
     rest.split('/').next().expect("an address").to_owned()
 }
 
-/// Waits for the role to succeed; all that it has printed.
+/// Waits for the role to succeed; returns its output.
 fn ended(mut process: Process) -> String {
     let status = process.wait(soon()).expect("the role ends");
     process.drain(PATIENCE);

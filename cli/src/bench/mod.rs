@@ -1,4 +1,4 @@
-//! `doca-storage bench`: figures, and the limits of the machine beside them.
+//! `doca-storage bench`: measurements, compared with limits of the machine.
 
 pub mod first_ios;
 mod page_file;
@@ -40,7 +40,6 @@ Examples:
   doca-storage bench --baseline before.json
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
-/// Its flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -94,7 +93,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures.
+/// Runs the measurements.
 pub fn run(options: &Options) -> ExitCode {
     options
         .run()
@@ -109,7 +108,7 @@ impl Options {
                 self.seconds
             )));
         }
-        // Everything that can be wrong with files is said before an hour of measurements, and not after it.
+        // Errors of files are reported before an hour of measurements, and not after it.
         let report = self.report.as_deref().map(PageFile::at).transpose()?;
         let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
         let shutdown = Shutdown::on_signals()?;
@@ -134,7 +133,7 @@ impl Options {
         let conclude = |mut results: Results| {
             results.bars = bars(&results);
             if !self.only.is_empty() || self.backing.is_some() {
-                // The others were not asked for.
+                // The others were not selected.
                 results.bars.retain(|bar| bar.value.is_some());
             }
             results.verdict = results.judge();
@@ -150,7 +149,7 @@ impl Options {
                 let Some(report) = &report else { return Ok(()) };
                 let results = conclude(Results {
                     rounds_completed: completed,
-                    // If this page stays the last one, the run has been killed.
+                    // If this page remains the last one, the run was killed.
                     interrupted: true,
                     measurements: measurements.to_vec(),
                     ..empty.clone()
@@ -243,7 +242,7 @@ impl Options {
         })
     }
 
-    /// The release of the protocol for our roles; `None` for the current one.
+    /// Release of the protocol for our roles; `None` for the current one.
     fn release(&self, cpp: Option<&Implementation>) -> Result<Option<String>> {
         let Some(cpp) = cpp else {
             return Ok(self.protocol.clone());
@@ -282,7 +281,7 @@ impl Options {
         self.chosen(subjects)
     }
 
-    /// The subjects that `--only` names; all without it.
+    /// Subjects selected by `--only`; all without it.
     fn chosen(&self, mut subjects: Vec<Subject>) -> Result<Vec<Subject>> {
         if !self.only.is_empty() {
             let is = |subject: &Subject| {
@@ -290,7 +289,7 @@ impl Options {
                 self.only.iter().any(|only| name.contains(only.as_str()))
             };
             let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
-            // The first I/Os after a pause are nothing without what a pause does to the machine.
+            // The first I/Os after a pause can only be interpreted with the machine's wake-up time.
             let after_pause = subjects
                 .iter()
                 .any(|subject| is(subject) && matches!(subject, Subject::FirstIos { .. }));
@@ -337,7 +336,7 @@ struct Watch<'a> {
     rounds: usize,
     shutdown: &'a Shutdown,
     write: &'a dyn Fn(usize, &[Measurement]) -> Result<()>,
-    /// The last error of writing.
+    /// Last error of writing the page.
     failure: RefCell<Option<String>>,
 }
 
@@ -358,5 +357,5 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
+/// Minimum duration of the idle measurement: a tick of CPU time is 10 ms.
 const IDLE: Duration = Duration::from_secs(5);
