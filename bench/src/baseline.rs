@@ -1,8 +1,8 @@
 //! Comparison with an earlier run.
 //!
 //! The two runs were not made alternately: a change may be one of the machine, or of its other load. Each change has
-//! a spread, from the quartiles
-//! of the runs of both sides, and counts only if the spread does not contain "no change".
+//! a spread, from the quartiles of the runs of both sides, and counts only if the spread does not contain "no
+//! change".
 
 use serde::{Deserialize, Serialize};
 

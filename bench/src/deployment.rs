@@ -41,8 +41,7 @@ pub struct Cast {
 
 impl Cast {
     /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage,
-    /// it is assumed to be of
-    /// 3.2.
+    /// it is assumed to be of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         let usage = if is_ours {
             Usage::default()
@@ -63,8 +62,7 @@ impl Cast {
 }
 
 /// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the
-/// reported latency is that of the
-/// flushes.
+/// reported latency is that of the flushes.
 ///
 /// # Errors
 ///
@@ -229,8 +227,7 @@ fn missing(expected: &'static str, got: &str) -> Error {
 }
 
 /// Runs a deployment with `front_end` as its initiator. Device and channel are added to its command line. `load` gets
-/// the process, and
-/// returns it with the figures; then the front end is stopped, and with it the session.
+/// the process, and returns it with the figures; then the front end is stopped, and with it the session.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
 //! An initiator that pauses, to measure the first I/Os of an idle deployment.
 //!
 //! No role's initiator can pause, so this one is a script that uses the peers of [`conformance`]. It is slower than
-//! the real one, which
-//! does not matter: it is compared with itself.
+//! the real one, which does not matter: it is compared with itself.
 
 use std::time::{Duration, Instant};
 

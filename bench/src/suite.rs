@@ -221,8 +221,7 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
 }
 
 /// Times of gga's kernels for a block, each measured for about a fifth of `time`. The first CPU is used like a
-/// service's, the second like a
-/// target's.
+/// service's, the second like a target's.
 ///
 /// # Errors
 ///

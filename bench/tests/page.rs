@@ -1,6 +1,6 @@
 //! The page in a real browser: nothing is wider than the window, and plots are in the right number of columns.
-//! Screenshots are written to
-//! `target/tmp/bench_page`. Without Chromium (Debian's package has the same name) the tests are reported as ignored.
+//! Screenshots are written to `target/tmp/bench_page`. Without Chromium (Debian's package has the same name) the
+//! tests are reported as ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -323,8 +323,7 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
 }
 
 /// Each target is killed under load, restarted without its data, and rebuilt. At the end, one is killed again, so
-/// that reads need the
-/// rebuilt chunks.
+/// that reads need the rebuilt chunks.
 #[test]
 fn restarted_targets_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
@@ -405,8 +404,7 @@ fn ends_well(load: Load) -> Value {
 }
 
 /// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine
-/// the targets were not
-/// scheduled either.
+/// the targets were not scheduled either.
 #[test]
 fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     // A target is detached after half of this timeout.

@@ -27,8 +27,7 @@ fn is_unreadable(initiator: Process) {
 }
 
 /// Reads the first `blocks` blocks in consecutive sessions, until a service has logged this text. Returns that
-/// service's statistics of the
-/// redundancy.
+/// service's statistics of the redundancy.
 fn read_until(set: &Set, content: &Path, blocks: usize, arguments: &[&str], logged: &str) -> Value {
     let deadline = soon();
     loop {
@@ -70,8 +69,7 @@ fn between_restarts(set: &mut Set, change: impl FnOnce(&Set)) {
 }
 
 /// The checksum of a block is in the last sector of its data_2 chunk. Without that sector and without the parity, the
-/// block is lost,
-/// although the rest looks like a block that was written without a checksum.
+/// block is lost, although the rest looks like a block that was written without a checksum.
 #[test]
 fn block_without_valid_checksum_and_parity_is_an_error() {
     const SOUND: usize = BLOCKS - 4;

@@ -1,6 +1,5 @@
 //! Tests of the `doca-storage` command with real roles as processes. One test binary, to link it once and to run
-//! tests that wait for
-//! processes in parallel.
+//! tests that wait for processes in parallel.
 
 mod support;
 

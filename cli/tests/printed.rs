@@ -1,6 +1,5 @@
 //! Commands that the documents print, run as printed: in an empty directory with the program at
-//! `target/release/doca-storage` and on
-//! `PATH`, with other ports and shorter durations.
+//! `target/release/doca-storage` and on `PATH`, with other ports and shorter durations.
 //!
 //! A command that is not run here is listed in [`ELSEWHERE`], with the test that runs it.
 

@@ -257,8 +257,7 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
 }
 
 /// Checks that a session fails with these texts on standard error of service and target. Both keep running after the
-/// session until the texts
-/// have been printed.
+/// session until the texts have been printed.
 fn refused_with(
     near: &Machine<'_>,
     far: &Machine<'_>,
@@ -359,8 +358,7 @@ fn incomplete_tls() -> Result<(), Failed> {
 }
 
 /// A gga session with TLS on all connections that loses a target. A target whose certificate another authority has
-/// signed is not attached in
-/// its place; then one with a valid certificate is.
+/// signed is not attached in its place; then one with a valid certificate is.
 fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let certificates = Certificates::new(directory.path());

@@ -9,8 +9,7 @@ use ::deployment::process::{Process, Signal};
 
 const HALF: usize = BLOCK_SIZE / 2;
 /// Offsets of the two copies of the superblock in a backing file, and the offsets in it of its sequence number and of
-/// the boot id of the machine
-/// while written blocks may not be durable; zeros when all are.
+/// the boot id of the machine while written blocks may not be durable; zeros when all are.
 const RECORDS: [usize; 2] = [4096, 8192];
 const SEQUENCE: std::ops::Range<usize> = 8..16;
 const SINCE: std::ops::Range<usize> = 76..92;

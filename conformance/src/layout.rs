@@ -1,9 +1,8 @@
 //! Golden vectors: bytes on the wire, field by field, checked with the `wire` crate and its table of offsets.
 //!
-//! The vectors are data files, written from the documented layout. The crate must encode the values of each to its bytes and
-//! decode these to the values, and the fields must have the offsets of the table. An implementation in any language
-//! can be checked with
-//! the same files.
+//! The vectors are data files, written from the documented layout. The crate must encode the values of each to its
+//! bytes and decode these to the values, and the fields must have the offsets of the table. An implementation in any
+//! language can be checked with the same files.
 
 mod values;
 

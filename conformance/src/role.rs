@@ -1,8 +1,8 @@
 //! Checks of **one** running role of any implementation, all of whose peers are scripted.
 //!
 //! A [`Check`] starts the role in a [`Fixture`], scripts its peers over real TCP, Comch and RDMA, and reports
-//! violations. The peers live in
-//! this process, which must share a runtime directory with the role: the command creates a private one for both.
+//! violations. The peers live in this process, which must share a runtime directory with the role: the command
+//! creates a private one for both.
 
 mod control;
 mod fixture;
@@ -171,8 +171,7 @@ impl Step {
 // Runs several checks concurrently, because most of the time they wait.
 
 /// Runs the checks on `jobs` threads. `done` is called with the name of each completed check; once `interrupted`
-/// returns `true`, the rest
-/// is skipped. Cases are in the order of the checks.
+/// returns `true`, the rest is skipped. Cases are in the order of the checks.
 pub fn run(
     subject: &Subject,
     checks: &[Check],

@@ -60,8 +60,7 @@ pub struct Script {
     /// Fault to inject.
     pub fault: Fault,
     /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without
-    /// superblocks, like the
-    /// reference's.
+    /// superblocks, like the reference's.
     pub records: Option<u32>,
     /// Extensions of the data path that it announces (`FeatureQuery::features`). With 0, it does not support
     /// announcements, as the reference.

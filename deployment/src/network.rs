@@ -2,8 +2,8 @@
 //!
 //! [`Network::new`] connects machine 0 to each of the others: machine `n` has the address `10.91.n.2`, and machine 0
 //! `10.91.n.1` at the other end of that veth pair. The namespaces belong to a user namespace of their own, so no
-//! privileges are needed where the
-//! kernel allows unprivileged ones. They are removed when the value is dropped, or when the process that created them exits.
+//! privileges are needed where the kernel allows unprivileged ones. They are removed when the value is dropped, or
+//! when the process that created them exits.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

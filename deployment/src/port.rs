@@ -69,8 +69,7 @@ impl Port {
 }
 
 /// Binds a socket whose abstract name marks the port as reserved. Like a port, the name belongs to the network
-/// namespace, and the kernel
-/// frees it when its owner exits for any reason.
+/// namespace, and the kernel frees it when its owner exits for any reason.
 fn reservation(port: u16) -> io::Result<OwnedFd> {
     let socket = net::socket_with(
         AddressFamily::UNIX,
@@ -101,8 +100,7 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
 }
 
 /// Waits until a process listens on a TCP port of this network namespace, without connecting: a target serves only
-/// one client. Returns `false`
-/// after `deadline`, or if `given_up` returned `true`.
+/// one client. Returns `false` after `deadline`, or if `given_up` returned `true`.
 ///
 /// # Errors
 ///
@@ -229,8 +227,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 /// Returns `true` if a table has a listening socket on the port. Fields are: number, local address:port, remote
-/// address:port, state, ..., in
-/// hexadecimal.
+/// address:port, state, ..., in hexadecimal.
 fn listens(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {

@@ -156,8 +156,7 @@ impl Process {
     }
 
     /// Starts a program that reads from standard input: that is a pipe for [`Process::press_enter`], and both outputs
-    /// are captured as
-    /// one sequence of lines ([`Process::lines`]) in the order of their arrival.
+    /// are captured as one sequence of lines ([`Process::lines`]) in the order of their arrival.
     ///
     /// # Errors
     ///

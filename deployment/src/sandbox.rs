@@ -80,8 +80,7 @@ impl Sandbox {
     }
 
     /// Creates a sandbox in the runtime directory of this process, which a scripted peer in this process and the
-    /// program under test must
-    /// share. Channel names are unique per sandbox.
+    /// program under test must share. Channel names are unique per sandbox.
     ///
     /// # Errors
     ///
@@ -107,8 +106,7 @@ impl Sandbox {
     }
 
     /// Creates a sandbox on several machines: service and initiator run on machine 0, the targets on the others in
-    /// turn. Commands of its roles must
-    /// be [placed](Sandbox::on_machine_of_target) there.
+    /// turn. Commands of its roles must be [placed](Sandbox::on_machine_of_target) there.
     ///
     /// # Errors
     ///
@@ -243,8 +241,7 @@ impl Sandbox {
     }
 
     /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of
-    /// their machines:
-    /// devices, channel, targets, environment.
+    /// their machines: devices, channel, targets, environment.
     #[must_use]
     pub fn service(
         &self,
@@ -273,8 +270,7 @@ impl Sandbox {
     }
 
     /// Waits until initiators can find a service: until a server socket listens in the runtime directory that is not
-    /// in `before`, the
-    /// [servers](Sandbox::servers) from before its start. `interrupted` cancels the wait.
+    /// in `before`, the [servers](Sandbox::servers) from before its start. `interrupted` cancels the wait.
     ///
     /// # Errors
     ///
@@ -358,10 +354,8 @@ impl Sandbox {
 }
 
 /// Returns `true` if a socket of this file name accepts connections; one that is only bound refuses them. Fields of
-/// the table are: address,
-/// count, protocol, flags, type, state, inode, and the path that was bound. softdoca binds relative to a descriptor
-/// of the directory, so only
-/// the file name identifies the socket.
+/// the table are: address, count, protocol, flags, type, state, inode, and the path that was bound. softdoca binds
+/// relative to a descriptor of the directory, so only the file name identifies the socket.
 fn accepts(table: &str, path: &Path) -> bool {
     table.lines().skip(1).any(|line| {
         let mut words = line.split_ascii_whitespace().skip(3);

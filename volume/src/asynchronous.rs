@@ -13,8 +13,7 @@ use crate::queue::Queue;
 /// A [`Queue`] whose I/Os are futures. They stay on the queue's thread, and need no runtime except for waiting for a descriptor.
 ///
 /// [`drive`](Self::drive) must be polled together with them. Futures can be dropped at any time; the I/O then
-/// continues, and its buffer is
-/// free when it has completed.
+/// continues, and its buffer is free when it has completed.
 ///
 /// ```no_run
 /// # async fn readable(_: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> { Ok(()) }
@@ -99,8 +98,7 @@ impl AsyncQueue {
     }
 
     /// Performs one I/O on a buffer, without a copy, and returns the buffer. As with [`Queue::submit`], a read or a
-    /// write uses the first `len`
-    /// bytes of the buffer.
+    /// write uses the first `len` bytes of the buffer.
     pub async fn run(
         &self,
         operation: Operation,
@@ -186,8 +184,8 @@ impl AsyncQueue {
     /// Makes progress for all I/Os. Returns only with an error of `readable`, which must wait until its argument, a
     /// descriptor, is readable.
     ///
-    /// With async-io: `let fd = Async::new_nonblocking(queue.descriptor())?`, and `async |_| fd.readable().await`. With tokio:
-    /// `let fd = AsyncFd::with_interest(queue.descriptor(), Interest::READABLE)?`, and `async |_| {
+    /// With async-io: `let fd = Async::new_nonblocking(queue.descriptor())?`, and `async |_| fd.readable().await`.
+    /// With tokio: `let fd = AsyncFd::with_interest(queue.descriptor(), Interest::READABLE)?`, and `async |_| {
     /// fd.readable().await?.clear_ready(); Ok(()) }`.
     ///
     /// # Errors

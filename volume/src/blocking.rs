@@ -137,8 +137,7 @@ impl BlockingQueue {
     }
 
     /// Submits the I/Os that `next` returns, and waits for all of them. `next` returns `None` when there are none
-    /// left, or temporarily while all
-    /// buffers are in use.
+    /// left, or temporarily while all buffers are in use.
     fn run(
         &mut self,
         mut next: impl FnMut(&mut Queue) -> Option<Io>,

@@ -118,16 +118,14 @@ impl Pool {
 
 /// Data buffer of an I/O, which the storage reads and writes in place.
 ///
-/// It derefs to a slice of the [requested](crate::Queue::buffer) length, whose initial contents are those of an earlier use. While
-/// an I/O is in flight it owns the buffer, so the program cannot access its bytes. Dropping a buffer, on any thread,
-/// frees it for the next I/O.
+/// It derefs to a slice of the [requested](crate::Queue::buffer) length, whose initial contents are those of an
+/// earlier use. While an I/O is in flight it owns the buffer, so the program cannot access its bytes. Dropping a
+/// buffer, on any thread, frees it for the next I/O.
 ///
-/// The memory is exported to the service and its targets for the whole session. As with any device that has access to memory, they
-/// are trusted to access it for I/Os in flight only: one that writes into a buffer at another time changes bytes
-/// under the program. The
-/// next session exports the same memory, after the previous export was withdrawn; over softdoca, a target process
-/// that is stopped during
-/// a transfer still completes it when it continues.
+/// The memory is exported to the service and its targets for the whole session. As with any device that has access to
+/// memory, they are trusted to access it for I/Os in flight only: one that writes into a buffer at another time
+/// changes bytes under the program. The next session exports the same memory, after the previous export was
+/// withdrawn; over softdoca, a target process that is stopped during a transfer still completes it when it continues.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,
@@ -171,11 +169,10 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `Pool::new` checked that all buffers lie within the region, which lives as long as the pool; they
-        // do not overlap, and
-        // `take` gives each to one owner. Its bytes are initialised, because the region is zeroed. This process
-        // accesses them through this value
-        // only: I/Os own their buffers until they have completed. The other processes with access are those of the storage; they
-        // access the memory for I/Os in flight only, as the type's documentation says.
+        // do not overlap, and `take` gives each to one owner. Its bytes are initialised, because the region is
+        // zeroed. This process accesses them through this value only: I/Os own their buffers until they have
+        // completed. The other processes with access are those of the storage; they access the memory for I/Os in
+        // flight only, as the type's documentation says.
         unsafe {
             std::slice::from_raw_parts(
                 self.pool.region.as_ptr().add(self.start()),

@@ -22,16 +22,14 @@ pub struct Config {
     /// Maximum number of I/Os in flight per queue, 1 to 8192.
     pub depth: u32,
     /// Number of buffers of each queue. If it exceeds the depth, some can be filled, or sent elsewhere, while others
-    /// are in flight. Unused
-    /// buffers take no physical memory.
+    /// are in flight. Unused buffers take no physical memory.
     pub buffers: u32,
     /// Size of a buffer, and so maximum size of a read or write, in bytes: at most 1 GiB.
     pub largest_transfer: u32,
     /// Timeout of each step of a session that depends on the service.
     pub control_timeout: Duration,
     /// Timeout of a queue with I/Os in flight that receives no answer: the session is then abandoned, and another one
-    /// begun. 0 disables it.
-    /// Services have such a timeout for their targets, which should be shorter.
+    /// begun. 0 disables it. Services have such a timeout for their targets, which should be shorter.
     pub io_timeout: Duration,
     /// Maximum time for which I/Os wait for a new session before they fail with
     /// [`IoError::Disconnected`](crate::IoError::Disconnected).

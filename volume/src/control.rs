@@ -428,8 +428,7 @@ impl Control {
     }
 
     /// Creates contexts one at a time, each after the previous ones are running: the service assigns our consumers to
-    /// its workers in the order in
-    /// which they appear.
+    /// its workers in the order in which they appear.
     fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
         let contexts = attempt.driver.contexts(&self.device)?;
         attempt

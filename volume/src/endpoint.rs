@@ -1,10 +1,9 @@
 //! Submission and completion of requests to one worker of the service: a Comch producer and consumer, the tasks that
-//! send and receive
-//! their I/O messages, and the [requests](crate::requests) in flight.
+//! send and receive their I/O messages, and the [requests](crate::requests) in flight.
 //!
 //! A [`Queue`](crate::Queue) has one in each session; the initiator's workers use it directly. An endpoint belongs to
-//! one session: it
-//! does not split, order or repeat requests. The caller manages the memory for the data, which is exported to the service.
+//! one session: it does not split, order or repeat requests. The caller manages the memory for the data, which is
+//! exported to the service.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

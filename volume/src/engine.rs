@@ -1,19 +1,15 @@
 //! State machine of a queue's I/Os and their requests: no contexts, no memory, no clock.
 //!
 //! [`Engine::submit`] takes an I/O on any range of bytes. When its blocks are [locked](RangeLocks), it is split into
-//! requests for whole
-//! blocks, which [`Engine::poll_request`] returns while there are free transactions. Whole blocks are transferred
-//! directly to or from the
-//! I/O's buffer, in requests of at most [`Geometry::request_size`] bytes. A first or last block that the I/O covers
-//! partially is transferred
-//! through an edge: a block of memory that belongs to the I/O. A partial write reads the block into its edge, changes
-//! its bytes there, and
-//! writes it; the lock excludes other I/Os meanwhile. When all requests are answered, the blocks are unlocked, and
-//! [`Engine::poll_done`] returns the I/O.
+//! requests for whole blocks, which [`Engine::poll_request`] returns while there are free transactions. Whole blocks
+//! are transferred directly to or from the I/O's buffer, in requests of at most [`Geometry::request_size`] bytes. A
+//! first or last block that the I/O covers partially is transferred through an edge: a block of memory that belongs
+//! to the I/O. A partial write reads the block into its edge, changes its bytes there, and writes it; the lock
+//! excludes other I/Os meanwhile. When all requests are answered, the blocks are unlocked, and [`Engine::poll_done`]
+//! returns the I/O.
 //!
 //! The loss of a session loses its unanswered requests. [`Engine::restart`] returns them again, for the next session:
-//! each is idempotent,
-//! because the I/O still holds the locks of its blocks.
+//! each is idempotent, because the I/O still holds the locks of its blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

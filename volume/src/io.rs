@@ -16,8 +16,7 @@ pub enum Operation {
         fua: bool,
     },
     /// Completes when all writes are durable that had completed, on any queue of the volume, before the flush was
-    /// submitted. Offset and length
-    /// are ignored. Needs [`Capabilities::flush`](crate::Capabilities::flush).
+    /// submitted. Offset and length are ignored. Needs [`Capabilities::flush`](crate::Capabilities::flush).
     Flush,
     /// Writes zeros; needs no buffer.
     WriteZeroes {
@@ -57,8 +56,7 @@ pub struct Io {
     /// Length in bytes. Reads and writes use as many bytes of the buffer, from its first byte on.
     pub len: u32,
     /// Data of a read or a write, from [`Queue::buffer`](crate::Queue::buffer) of the queue that it is submitted to.
-    /// Other operations ignore
-    /// and return it.
+    /// Other operations ignore and return it.
     pub buffer: Option<Buffer>,
 }
 
@@ -110,8 +108,8 @@ pub enum IoError {
         code: u32,
     },
     /// There has been no session with the service for longer than
-    /// [`Config::reconnect_timeout`](crate::Config::reconnect_timeout). Writes may have been
-    /// performed, completely or partially.
+    /// [`Config::reconnect_timeout`](crate::Config::reconnect_timeout). Writes may have been performed, completely or
+    /// partially.
     #[error("the storage service is gone, and did not come back within the reconnect timeout")]
     Disconnected,
     /// The storage of the new session is smaller, or has another block size, or lacks flush, which the first one had.

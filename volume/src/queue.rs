@@ -26,8 +26,8 @@ use crate::seat::{Command, LentLane, Link, Progress, Seat, Shared};
 const BATCH: u32 = 16;
 
 /// Consecutive idle polls after which the progress engine is armed, and progressed only when its descriptor is
-/// readable: progress of an idle
-/// engine would sleep. softdoca does so after 400 idle calls, and on a busy machine after 20.
+/// readable: progress of an idle engine would sleep. softdoca does so after 400 idle calls, and on a busy machine
+/// after 20.
 const IDLE_POLLS: u32 = 16;
 
 /// Time for which dropping a queue waits for outstanding answers.
@@ -37,8 +37,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// and reaps them.
 ///
 /// It makes progress during calls only. A thread either calls [`poll`](Self::poll) continually, or sleeps on the
-/// [`descriptor`](Self::descriptor)
-/// after [`arm`](Self::arm).
+/// [`descriptor`](Self::descriptor) after [`arm`](Self::arm).
 ///
 /// Dropping a queue waits up to 5 s for I/Os in flight; their completions are dropped.
 #[derive(Debug)]

@@ -1,14 +1,12 @@
 //! Locks of ranges of blocks, across all queues of a volume.
 //!
 //! A write locks its blocks exclusively, a read shares them with other reads, and an I/O that holds all of its locks
-//! is the only one
-//! that changes its blocks until it releases them. No call blocks: an I/O that does not get a lock retries later.
-//! Without contention, a lock
-//! costs one atomic operation, and so does releasing it.
+//! is the only one that changes its blocks until it releases them. No call blocks: an I/O that does not get a lock
+//! retries later. Without contention, a lock costs one atomic operation, and so does releasing it.
 //!
 //! Blocks share a fixed number of locks: block n has lock n modulo their number, so that neighbours have different
-//! ones. An I/O takes its
-//! locks in ascending order and holds the earlier ones while it waits, which excludes deadlocks.
+//! ones. An I/O takes its locks in ascending order and holds the earlier ones while it waits, which excludes
+//! deadlocks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,8 +111,7 @@ impl RangeLocks {
         }
         range.held = 0;
         // Sequentially consistent, as are the stores before it and those of a sleeping queue: either this thread sees
-        // the sleeper, or the sleeper the
-        // released locks.
+        // the sleeper, or the sleeper the released locks.
         self.sleepers.load(Ordering::SeqCst) != 0
     }
 

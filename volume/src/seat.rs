@@ -27,10 +27,9 @@ pub(crate) struct Link {
 }
 
 // SAFETY: DOCA's objects may be used by any thread, but only by one at a time. The handles in an endpoint count their
-// references without
-// atomics; all of these handles are in the endpoint, and move with it: they are private to it, and no method clones
-// one. The slots that it lends
-// are in a `LentLane`. Everything that it shares with others (device, connection, memory maps, memory) is `Sync`.
+// references without atomics; all of these handles are in the endpoint, and move with it: they are private to it, and
+// no method clones one. The slots that it lends are in a `LentLane`. Everything that it shares with others (device,
+// connection, memory maps, memory) is `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -68,10 +67,8 @@ impl Link {
 pub(crate) struct LentLane(Lane);
 
 // SAFETY: only `Link::begin` creates one that is not empty. A queue has it in a private field, beside the link, so
-// that both move together, and
-// `Queue::detach`, the only way to take a link out of its queue, returns it first. No other thread uses the slots or
-// the contexts that they
-// belong to.
+// that both move together, and `Queue::detach`, the only way to take a link out of its queue, returns it first. No
+// other thread uses the slots or the contexts that they belong to.
 unsafe impl Send for LentLane {}
 
 impl LentLane {

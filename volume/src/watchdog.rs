@@ -28,8 +28,8 @@ impl Watchdog {
     }
 
     /// Returns `true` if requests have been outstanding for the timeout without an answer, while the queue was polled
-    /// or its thread slept on it. A
-    /// queue that is not polled receives no answers either, which is not the service's fault.
+    /// or its thread slept on it. A queue that is not polled receives no answers either, which is not the service's
+    /// fault.
     pub(crate) fn check(&mut self, progress: Progress, now: Instant) -> bool {
         let is_waiting = progress.has_requests
             && progress.answers == self.last.answers

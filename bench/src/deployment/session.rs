@@ -39,8 +39,7 @@ pub(super) struct Ended {
     /// Standard output of the initiator.
     pub(super) stdout: String,
     /// CPU times of the initiator in total, and of service and targets while it ran: their waiting before and after,
-    /// in which the reference polls, is
-    /// no cost of an I/O.
+    /// in which the reference polls, is no cost of an I/O.
     pub(super) cpu: [Duration; 3],
 }
 
@@ -242,8 +241,8 @@ impl<'a> Session<'a> {
 }
 
 /// CPU of a worker of a role, given the number of CPUs. With fewer CPUs than roles, the role that touches most data
-/// has one alone and the others
-/// share: the target of zero copy, whose service touches no data, and the service of gga.
+/// has one alone and the others share: the target of zero copy, whose service touches no data, and the service of
+/// gga.
 pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
     let roles = roles(layout);
     let place = match (layout, role) {

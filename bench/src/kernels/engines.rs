@@ -19,8 +19,8 @@ use super::{ErasureCoding, speed};
 // Cost of verifying a stored block before it is used, compared with using it unverified.
 //
 // A service that trusts its targets has the device decompress a block from where they have written it: only the
-// compressed bytes are ever
-// loaded by its CPU. Ours copies the whole block to private memory, computes its checksum, and has the verified copy decompressed.
+// compressed bytes are ever loaded by its CPU. Ours copies the whole block to private memory, computes its checksum,
+// and has the verified copy decompressed.
 
 /// Blocks that are written and used together, like the I/Os in flight of a deployment.
 const BLOCKS: usize = 64;
@@ -82,8 +82,7 @@ impl User {
 }
 
 /// Additional nanoseconds for verifying a block of this content that another CPU has just written. The first CPU uses
-/// blocks, the second one
-/// writes them. `None` if the content does not compress.
+/// blocks, the second one writes them. `None` if the content does not compress.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Plots of curves, as SVG.
 //!
 //! The drawing has no background, and its colours are names that the page replaces by variables of its style sheet,
-//! which has a light and a dark
-//! set ([`COLORS`], and black for text and axes). The legend is part of the page, beside the drawing.
+//! which has a light and a dark set ([`COLORS`], and black for text and axes). The legend is part of the page, beside
+//! the drawing.
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;

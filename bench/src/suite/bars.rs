@@ -76,8 +76,7 @@ const RING_RATE: f64 = 1e6;
 /// Maximum number of system calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
 /// Minimum rate of the first I/Os after a pause as a fraction of the rate without one, once the sleeping CPU has
-/// woken up: another process
-/// is woken on the path, and the caches are cold.
+/// woken up: another process is woken on the path, and the caches are cold.
 const FIRST_IOS: f64 = 0.8;
 /// Threshold for "no slower": medians of a few runs on a shared machine are not more accurate.
 const EVEN: f64 = 0.95;
@@ -500,8 +499,7 @@ fn beside_a_twin_that_checks(
 }
 
 /// Returns `true` if both roles do the same work. The reference's initiator writes memory that was never touched: all
-/// zeros, which a compressing
-/// service handles almost for free. Ours writes less compressible data.
+/// zeros, which a compressing service handles almost for free. Ours writes less compressible data.
 fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
     let compresses = point.layout == Layout::Gga && point.operation == Operation::Write;
     !(compresses && exchanged.role == "initiator")

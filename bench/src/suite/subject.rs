@@ -128,8 +128,7 @@ pub struct Runner {
 }
 
 /// Maximum number of repetitions of a session with programs of the reference after a crash: their workers have a race
-/// at start-up, which
-/// crashes half of the starts on few CPUs.
+/// at start-up, which crashes half of the starts on few CPUs.
 const START_RACES: u32 = 20;
 
 /// Returns `true` if a process was killed by SIGSEGV.
@@ -189,8 +188,7 @@ impl Runner {
     }
 
     /// Runs the subject for about `time`, or for `operations` if the program counts them. Returns its figures, and
-    /// the number of repetitions after
-    /// crashes of a program of the reference.
+    /// the number of repetitions after crashes of a program of the reference.
     pub(super) fn run(
         &self,
         subject: &Subject,

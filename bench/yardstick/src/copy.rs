@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use crate::arena::Arena;
 
 /// Returns the bytes per second at which blocks of `block_size` bytes are copied from `blocks` private blocks to
-/// `slots` shared ones, each in
-/// order and repeatedly, for about `time`.
+/// `slots` shared ones, each in order and repeatedly, for about `time`.
 ///
 /// # Errors
 ///

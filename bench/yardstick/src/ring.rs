@@ -1,6 +1,5 @@
 //! A pipeline of three processes: requests pass from an initiator through a service to a target, which copies a
-//! block, and results return the
-//! same way.
+//! block, and results return the same way.
 //!
 //! It has the structure of a zero-copy read, reduced to the cost of shared memory: four hops of one cache line, one
 //! memcpy from the target's memory to the initiator's, and a yield of the CPU by each idle process.

@@ -11,8 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 
 /// Time from a write to an eventfd on the first of these CPUs until a thread that blocks on it runs on the second,
-/// after both have been idle for
-/// `pause`.
+/// after both have been idle for `pause`.
 ///
 /// # Errors
 ///

@@ -11,8 +11,7 @@ use ::deployment::implementation::Implementation;
 /// Casts: ours; with the reference's programs, also theirs, and with `exchanged` each role exchanged for its counterpart.
 ///
 /// All gga services read the same blocks, with checksums, which the reference does not verify. Only the reference's
-/// services of releases
-/// 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
+/// services of releases 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
 pub(super) fn casts(
     ours: &Implementation,
     cpp: Option<&Implementation>,
@@ -231,8 +230,7 @@ mod tests {
     }
 
     /// For each cast with exchanged roles or with theirs only: the implementations of its service and generator, the
-    /// flag of its initiator, and
-    /// `true` if its service supports writes in gga.
+    /// flag of its initiator, and `true` if its service supports writes in gga.
     fn exchanged(usage: &str) -> Vec<(String, String)> {
         let directory = tempfile::tempdir().expect("a directory");
         let of = |name, usage| implementation(name, directory.path(), usage);

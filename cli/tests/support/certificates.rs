@@ -8,8 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use super::text;
 
 /// Two authorities, `ca` and `other`; certificates signed by each for 127.0.0.1 and for another host, named
-/// `ca-127.0.0.1` and so on; and
-/// an expired one of `ca`, `expired-127.0.0.1`. The names of the keys have the suffix `-key`.
+/// `ca-127.0.0.1` and so on; and an expired one of `ca`, `expired-127.0.0.1`. The names of the keys have the suffix
+/// `-key`.
 pub struct Certificates(PathBuf);
 
 impl Certificates {

@@ -80,8 +80,7 @@ impl Bench {
     }
 
     /// Starts a scripted target, and returns it with its port. At the end it writes its contents to a file with the
-    /// name of `content` and the
-    /// suffix `.dump`.
+    /// name of `content` and the suffix `.dump`.
     pub fn scripted_target(
         &self,
         content: &Path,

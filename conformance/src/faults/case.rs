@@ -280,8 +280,8 @@ impl Case {
         let is_asked = self.fault.is_request();
         match (message, part, self.victim) {
             // With the victim's response, the service has all of them. The disconnection of the victim is a separate
-            // event: the service
-            // may have sent shutdown requests to all targets before it, and the others do not depend on the victim.
+            // event: the service may have sent shutdown requests to all targets before it, and the others do not
+            // depend on the victim.
             (MessageType::StopStorageResponse, Part::Target(_), Part::Target(_)) => true,
             (MessageType::StopStorageRequest, Part::Target(_), Part::Target(_)) => is_asked,
             (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, victim) => {

@@ -2,8 +2,7 @@
 //!
 //! A [`FaultyLine`] is a relay in front of each target: the service connects to its ports. By default it forwards
 //! everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a session:
-//! [`FaultyLine::hold`]. Other
-//! faults are injected at once: cutting, sending, delaying.
+//! [`FaultyLine::hold`]. Other faults are injected at once: cutting, sending, delaying.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,8 +23,7 @@ pub use crate::transcript::{End, Side};
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
 /// Time for a connection to end before the next one to the same target is made. A target that serves one client at a
-/// time must get them in
-/// this order; a stopped target never ends a connection.
+/// time must get them in this order; a stopped target never ends a connection.
 const ORDER: Duration = Duration::from_secs(1);
 
 /// A relay in front of each target of a deployment. Dropping it ends all connections.
@@ -92,8 +90,7 @@ impl FaultyLine {
     }
 
     /// Injects bytes as if this side had sent them, if there is a connection: after all bytes received from it so
-    /// far, between two frames, within
-    /// 100 ms.
+    /// far, between two frames, within 100 ms.
     pub fn send(&self, channel: u32, from: Side, bytes: impl Into<Bytes>) {
         let action = Action::Replace(bytes.into());
         self.shared.order(channel, from, action);

@@ -1,10 +1,9 @@
 //! Versions that a block may hold, derived from its writes and reads.
 //!
 //! Versions of a block increase, and its writes do not overlap. So a read must return the last version that was
-//! acknowledged or read
-//! before the read began, or a later one that was issued before it completed. A write that was not acknowledged may
-//! or may not have been
-//! performed; a read that began after the write had failed decides that permanently.
+//! acknowledged or read before the read began, or a later one that was issued before it completed. A write that was
+//! not acknowledged may or may not have been performed; a read that began after the write had failed decides that
+//! permanently.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -332,8 +331,7 @@ impl Block {
     }
 
     /// Records that a read that began at `began` has returned this version: it is permanent, and earlier unread
-    /// writes that had ended by then were
-    /// never performed.
+    /// writes that had ended by then were never performed.
     fn settle(&mut self, found: u64, began: u64) {
         self.versions.retain(|version, fate| {
             !matches!(fate, Fate::InDoubt(ended) if *ended < began && *version > found)
@@ -373,9 +371,8 @@ impl Block {
 }
 
 // Self-describing blocks: every line of 64 bytes contains the number of the block and the version that was written,
-// and half of its bytes depend
-// on both and on the seed. So a read identifies the write that it returns, and distinguishes wrong blocks, torn
-// blocks, old versions and garbage.
+// and half of its bytes depend on both and on the seed. So a read identifies the write that it returns, and
+// distinguishes wrong blocks, torn blocks, old versions and garbage.
 
 /// Size of a line in bytes. Block sizes are multiples of it.
 pub const LINE: usize = 64;

@@ -311,8 +311,7 @@ impl Injection {
     }
 
     /// All kinds of faults in a deployment on several machines: those of processes, and of the links between them.
-    /// Connection faults are excluded,
-    /// because the hammer has no relay between machines.
+    /// Connection faults are excluded, because the hammer has no relay between machines.
     pub fn all_over_network(layout: Layout) -> Vec<Self> {
         use Fault::{Cut, CutToService, CutToTarget, LossyLink, ShortCut, SlowLink};
         let mut all = Self::all(layout);

@@ -50,8 +50,7 @@ pub struct Settings {
     /// Time in which every role must detect a fault, and recover or exit.
     pub limit: Duration,
     /// For a deployment on several machines, which are network namespaces, with each target on its own: program and
-    /// first arguments of
-    /// [`relay`](crate::network::relay) as a process.
+    /// first arguments of [`relay`](crate::network::relay) as a process.
     pub cable: Option<Vec<OsString>>,
 }
 
@@ -84,8 +83,7 @@ pub struct Hammer {
 
 impl Hammer {
     /// Runs until the time has passed, a violation is found, or `interrupted` returns `true`. `progress` is called
-    /// with a description of the next
-    /// step and the totals so far.
+    /// with a description of the next step and the totals so far.
     pub fn run(&self, progress: &dyn Fn(&str, &Totals), interrupted: &dyn Fn() -> bool) -> Totals {
         let started = Instant::now();
         let mut totals = Totals::new(self.settings.seed);

@@ -118,8 +118,7 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
 // Messages of the load to the verifier, in order: one JSON document per line.
 //
 // A message is passed to the operating system before its action is carried out: the verifier also reads the messages
-// of a load that was
-// killed afterwards.
+// of a load that was killed afterwards.
 
 /// A message of the load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

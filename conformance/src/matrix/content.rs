@@ -172,8 +172,7 @@ impl Files {
     }
 
     /// Rotates the contents by one block, so that the blocks that a session writes differ from the initial ones, and
-    /// a missing write is
-    /// detected.
+    /// a missing write is detected.
     pub(super) fn shift(&mut self, layout: Layout) {
         for file in &mut self.targets {
             match layout {

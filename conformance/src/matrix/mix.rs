@@ -90,8 +90,7 @@ pub struct Traits {
     /// Initiators: a failed I/O is detected.
     pub looks_at_results: bool,
     /// Targets: a read beyond their end is an error. The reference ignores that it could not set the buffer's range,
-    /// and transfers the
-    /// previous range; a write fails, because the buffer is full.
+    /// and transfers the previous range; a write fails, because the buffer is full.
     pub checks_read_offsets: bool,
     /// The zero-copy service: an error of a target is forwarded to the initiator.
     pub forwards_errors: bool,
@@ -102,8 +101,7 @@ pub struct Traits {
     /// Initiators: flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
     /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and
-    /// writes. Only version
-    /// 3.0 of the reference, which is recognised by `--batch-size`.
+    /// writes. Only version 3.0 of the reference, which is recognised by `--batch-size`.
     pub one_pass: bool,
     /// There is a flag `--protocol`.
     pub protocol: bool,
@@ -222,8 +220,7 @@ impl Member {
 }
 
 /// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more
-/// often. Without the tools
-/// for that, the command is returned unchanged.
+/// often. Without the tools for that, the command is returned unchanged.
 fn patient(command: Command, cpu: usize) -> Command {
     let tools: Vec<Vec<OsString>> = [
         ("chrt", vec!["-b".to_owned(), "0".to_owned()]),

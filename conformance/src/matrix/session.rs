@@ -382,9 +382,8 @@ impl Deployment<'_> {
 // Relay between a service and a target that overstates the capacity of the storage.
 
 /// Starts a relay for one connection of a service to the target on port `target`, and returns the relay's port. It
-/// reports one block more
-/// than the storage has, so that an initiator requests that block and the target cannot execute the I/O; everything
-/// else is forwarded.
+/// reports one block more than the storage has, so that an initiator requests that block and the target cannot
+/// execute the I/O; everything else is forwarded.
 ///
 /// # Errors
 ///

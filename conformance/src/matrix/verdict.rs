@@ -226,8 +226,7 @@ fn healed(session: &Session) -> Result<(), String> {
 /// Last lines of the output of all roles.
 ///
 /// Failed roles come last, and of them those that were killed by a signal, because a terminal shows the last lines.
-/// Among equals, the
-/// initiator is last, because its output is the most informative.
+/// Among equals, the initiator is last, because its output is the most informative.
 fn transcript(session: &Session) -> String {
     let mut text = String::new();
     let mut all: Vec<_> = session.all().collect();

@@ -25,8 +25,7 @@ struct Message {
 }
 
 /// One worker's end of the fast path, of an initiator or a service. It has a progress engine of its own: events of
-/// the control channel
-/// are not handled meanwhile.
+/// the control channel are not handled meanwhile.
 #[derive(Debug)]
 pub struct IoChannel {
     // Dropped in this order: tasks before contexts, and those before the engine.
@@ -42,8 +41,7 @@ pub struct IoChannel {
 
 impl IoChannel {
     /// Starts consumer and producer on the connection of `control`, with `depth` credits in each direction. The role
-    /// is informed of the consumer at
-    /// once, and may send.
+    /// is informed of the consumer at once, and may send.
     ///
     /// # Errors
     ///

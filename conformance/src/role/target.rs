@@ -112,8 +112,7 @@ const SIZE: usize = 4096;
 const AREA: usize = 16 * SIZE;
 
 /// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets
-/// `begun` when the query was
-/// answered: from then on the session is this client's.
+/// `begun` when the query was answered: from then on the session is this client's.
 ///
 /// # Errors
 ///

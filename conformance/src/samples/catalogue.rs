@@ -29,8 +29,7 @@ pub fn catalogue() -> Vec<Scenario> {
 }
 
 // `doca_comch`: one text in each direction, over the control path and over the fast path. Host and DPU run the same
-// code with different
-// flags.
+// code with different flags.
 
 const COMCH_LIBRARY: &str = "doca_comch";
 /// Just below the samples' limit of 4080 bytes.

@@ -416,8 +416,7 @@ pub trait Interceptor: Sync {
     fn ended(&self, _place: Place) {}
 
     /// Returns `true` if [`intercept`](Self::intercept) must be called for every frame. Otherwise it is not called,
-    /// and bytes are forwarded in the
-    /// portions in which they arrive, including partial frames.
+    /// and bytes are forwarded in the portions in which they arrive, including partial frames.
     fn decides(&self) -> bool {
         false
     }

@@ -1,10 +1,8 @@
 //! Replay of one side of a recorded session against a live program.
 //!
 //! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded
-//! order. Values that differ
-//! between runs are replaced: exports of memory and of RDMA contexts are real ones of this process, and received ones
-//! are used, so that a
-//! program fails that answers with an invalid export.
+//! order. Values that differ between runs are replaced: exports of memory and of RDMA contexts are real ones of this
+//! process, and received ones are used, so that a program fails that answers with an invalid export.
 //!
 //! A [`Script`] is a session of a transcript. [`against_target`] replays the service, [`against_service`] the target.
 
@@ -28,8 +26,7 @@ pub struct Settings {
     /// Timeout of an answer.
     pub timeout: Duration,
     /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or with
-    /// another initiator, may
-    /// differ. A target's responses always have the ids of their requests.
+    /// another initiator, may differ. A target's responses always have the ids of their requests.
     pub compare_ids: bool,
     /// `true` to read a block through the live connections once a target has started.
     pub probe: bool,
@@ -38,8 +35,7 @@ pub struct Settings {
 }
 
 /// Replays the service against the target at `address`, `HOST:PORT`. Returns one case per message that the target
-/// must send. `stop` cancels the
-/// replay.
+/// must send. `stop` cancels the replay.
 pub fn against_target(
     script: &Script,
     address: &str,
@@ -58,8 +54,7 @@ pub fn against_target(
 }
 
 /// Replays the target for the next service that connects to `listener`. Returns one case per event that the service
-/// must cause. There is no
-/// timeout for the connection, or while the data path runs: both depend on an initiator.
+/// must cause. There is no timeout for the connection, or while the data path runs: both depend on an initiator.
 ///
 /// # Errors
 ///

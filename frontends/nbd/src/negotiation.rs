@@ -132,8 +132,7 @@ impl Negotiation {
     }
 
     /// Consumes a message, if `input` begins with a complete one, and appends the reply to `out`. Returns the number
-    /// of bytes consumed and the next
-    /// step; 0 bytes means that the message is incomplete.
+    /// of bytes consumed and the next step; 0 bytes means that the message is incomplete.
     ///
     /// # Errors
     ///

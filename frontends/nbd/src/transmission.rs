@@ -1,14 +1,12 @@
 //! The transmission phase: converts requests to device I/Os, and their completions to replies, as a state machine without I/O.
 //!
 //! A request is split into parts of at most [`Limits::segment`] bytes, each an I/O of the device with a buffer of its
-//! own, so that no request
-//! needs much memory at once. The driver calls [`Transmission::next`] and executes the returned step: it passes a
-//! request, fills a part with
-//! payload, issues a part, or skips the payload of a refused write. It reports completions, and sends the resulting replies.
+//! own, so that no request needs much memory at once. The driver calls [`Transmission::next`] and executes the
+//! returned step: it passes a request, fills a part with payload, issues a part, or skips the payload of a refused
+//! write. It reports completions, and sends the resulting replies.
 //!
 //! The reply to a structured read has a chunk for each part. A simple reply cannot report an error after its header,
-//! so the parts of
-//! a simple read are first copied into one buffer ([`Body::Whole`]).
+//! so the parts of a simple read are first copied into one buffer ([`Body::Whole`]).
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 //! NBD clients of other projects, against the server with a disk in memory. A program that is not installed is
-//! reported as ignored; in CI that
-//! is a failure.
+//! reported as ignored; in CI that is a failure.
 
 mod support;
 

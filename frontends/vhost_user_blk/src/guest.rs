@@ -176,8 +176,7 @@ impl Guest {
     }
 
     /// Offers a request of this type and sector with data at [`DATA`], which the device reads or writes according to
-    /// the type. Heads must be at least
-    /// three apart.
+    /// the type. Heads must be at least three apart.
     pub fn offer_request(&mut self, head: u16, kind: u32, sector: u64, len: u32) {
         let at = u64::from(head);
         self.header(HEADER_AT + 16 * at, kind, sector);

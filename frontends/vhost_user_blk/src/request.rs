@@ -1,10 +1,9 @@
 //! Requests of virtio-blk: from a chain of descriptors in guest memory to an operation on the storage.
 //!
 //! Guests write descriptors, headers and lengths, and may change them at any time. Each value is read once and then
-//! checked; no value
-//! makes the parser panic, loop, allocate beyond its limits or access memory other than the guest's. An invalid
-//! request with a status byte is
-//! completed with an error; a chain that cannot be completed is a [`ChainError`], which stops the virtqueue.
+//! checked; no value makes the parser panic, loop, allocate beyond its limits or access memory other than the
+//! guest's. An invalid request with a status byte is completed with an error; a chain that cannot be completed is a
+//! [`ChainError`], which stops the virtqueue.
 
 use thiserror::Error;
 use virtio_bindings::virtio_blk::{
@@ -396,8 +395,7 @@ impl Request {
     }
 
     /// Calls `copy` for each part of the segments that overlaps the `len` bytes from offset `from` on, with the
-    /// part's range in a buffer of `len`
-    /// bytes.
+    /// part's range in a buffer of `len` bytes.
     ///
     /// # Errors
     /// The error of `copy`, or an I/O error if the segments have fewer bytes.

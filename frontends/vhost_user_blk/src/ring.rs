@@ -219,8 +219,7 @@ impl Ring {
     }
 
     /// Returns the next part to execute, and the same one again until [`handed_out`](Self::handed_out) or
-    /// [`fail_part`](Self::fail_part) is called.
-    /// `None` if the driver has no further request.
+    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request.
     ///
     /// # Errors
     /// The driver violates the protocol. Parts handed out before may still complete; there are no further ones.

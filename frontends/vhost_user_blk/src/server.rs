@@ -25,8 +25,7 @@ struct Connection {
 }
 
 /// Serves front ends, one at a time, until shutdown is requested. Returns the session that is still running: it
-/// completes the requests that its
-/// guest has submitted.
+/// completes the requests that its guest has submitted.
 ///
 /// # Errors
 /// The system has no threads or descriptors.

@@ -1,8 +1,7 @@
 //! One thread with a virtqueue and a queue of the storage.
 //!
 //! While busy, it polls both; requests that complete in one iteration are announced to the driver together. When
-//! idle, it sleeps until the driver
-//! kicks, the storage has a completion, or the session sends a command.
+//! idle, it sleeps until the driver kicks, the storage has a completion, or the session sends a command.
 
 use std::fs::File;
 use std::io;
@@ -391,8 +390,7 @@ impl<B> Served<B> {
 }
 
 /// Makes a front end's descriptor non-blocking, so that the front end cannot block this thread. The flag is shared
-/// with the front end: one
-/// that clears it blocks only its own virtqueue.
+/// with the front end: one that clears it blocks only its own virtqueue.
 fn unblock(file: &File) {
     if let Ok(flags) = fcntl_getfl(file) {
         let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);

@@ -1,13 +1,10 @@
 //! Threads abandoned because a peer blocks them, and their number.
 //!
 //! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session
-//! ends and the thread is
-//! abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it uses, none of which is
-//! used for another session,
-//! until the call returns and the thread exits. At most [`ABANDONED_THREADS`] may be abandoned at a time; until one
-//! returns, further
-//! sessions are refused by [`check`]. The resources of one are bounded by the limits of its session: see
-//! [`InitLimits`](crate::budget::InitLimits).
+//! ends and the thread is abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it
+//! uses, none of which is used for another session, until the call returns and the thread exits. At most
+//! [`ABANDONED_THREADS`] may be abandoned at a time; until one returns, further sessions are refused by [`check`].
+//! The resources of one are bounded by the limits of its session: see [`InitLimits`](crate::budget::InitLimits).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};

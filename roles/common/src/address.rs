@@ -129,8 +129,7 @@ impl HostPort {
 static PENDING: Mutex<Vec<(HostPort, Weak<Lookup>)>> = Mutex::new(Vec::new());
 
 /// A lookup of a host name on a thread of its own: a resolver may take minutes to answer. Lookups of the same name
-/// share a thread, so that the
-/// number of threads does not grow with that of sessions.
+/// share a thread, so that the number of threads does not grow with that of sessions.
 #[derive(Debug)]
 pub struct Lookup {
     /// `None` until the resolver has answered.

@@ -171,8 +171,7 @@ impl Console {
 pub const LEAST_WIDTH: usize = 40;
 
 /// Width in columns of the terminal that `stream` is connected to, at least [`LEAST_WIDTH`]; `None` if it is not a
-/// terminal. `COLUMNS` overrides
-/// its width.
+/// terminal. `COLUMNS` overrides its width.
 pub fn terminal_width(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::isatty(&stream)
         .then(|| rustix::termios::tcgetwinsize(&stream).ok())

@@ -90,8 +90,7 @@ impl Shutdown {
             wanted.push(SIGHUP);
         }
         // The handler itself sets the request: on a busy machine, the thread may run only after the main thread has
-        // answered several
-        // more messages.
+        // answered several more messages.
         for &signal in &wanted {
             flag::register(signal, Arc::clone(&shutdown.requested))?;
         }

@@ -19,8 +19,7 @@ impl From<TlsError> for Failure {
 }
 
 /// Builds the configuration of a server with TLS 1.2 and 1.3 from PEM files: its certificate chain, its private key
-/// and, if clients must
-/// present a certificate, the authorities that sign those.
+/// and, if clients must present a certificate, the authorities that sign those.
 ///
 /// # Errors
 ///

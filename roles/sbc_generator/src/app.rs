@@ -143,8 +143,7 @@ enum Display {
 
 impl Progress {
     /// Creates a display of progress towards `total` blocks on standard error: one overwritten line on a terminal,
-    /// otherwise, if requested, a line
-    /// per second.
+    /// otherwise, if requested, a line per second.
     pub(crate) fn new(mode: ProgressMode, total: u32) -> Self {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,

@@ -10,10 +10,9 @@
 //! ```
 //!
 //! The shutdown from every state is bounded in time. After an interruption, the session is shut down in the order
-//! that the protocol requires
-//! (a C++ service answers a message out of order with an error and then waits for the expected one, forever): an
-//! initialised storage is started
-//! and stopped at once. A peer that has not answered in time gets no further requests.
+//! that the protocol requires (a C++ service answers a message out of order with an error and then waits for the
+//! expected one, forever): an initialised storage is started and stopped at once. A peer that has not answered in
+//! time gets no further requests.
 
 mod error;
 mod exchange;
@@ -44,8 +43,7 @@ pub struct SessionConfig {
     /// Timeout for the data path to stop.
     pub halt_timeout: Duration,
     /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. [`Session::features`]
-    /// returns those that the service
-    /// supports.
+    /// returns those that the service supports.
     pub features: u32,
     /// Release of the protocol to use.
     pub release: Release,

@@ -575,8 +575,7 @@ enum Corruption {
 }
 
 /// Answers one read with success, but with wrong data: the first one or, for missing data, the first of the second
-/// round, when the memory
-/// contains the right data from the first.
+/// round, when the memory contains the right data from the first.
 fn corrupt(
     fixture: &Fixture<'_>,
     strategy: &'static str,

@@ -490,8 +490,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Arbitrary requests, split arbitrarily, with completions in any order and one bad byte: each request gets
-    /// exactly one reply, according to its
-    /// validity and the device's result, and the data of a read was on the disk at some time between request and reply.
+    /// exactly one reply, according to its validity and the device's result, and the data of a read was on the disk
+    /// at some time between request and reply.
     #[test]
     fn every_request_has_one_reply(
         structured: bool,

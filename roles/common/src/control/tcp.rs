@@ -229,8 +229,7 @@ impl TcpServerChannel {
             }
         };
         // The session of a client that has disconnected is about to end: the next client waits for that. The client
-        // may have disconnected since it
-        // was polled.
+        // may have disconnected since it was polled.
         if self
             .client
             .as_ref()
@@ -395,8 +394,7 @@ pub(super) fn not_connected(peer: &str) -> Failure {
 }
 
 /// Connects to a server, with retries while it refuses connections or the resolver is temporarily unavailable. A host
-/// name is resolved for each
-/// attempt, on another thread, and its addresses are tried in order.
+/// name is resolved for each attempt, on another thread, and its addresses are tried in order.
 #[derive(Debug)]
 pub struct TcpClientChannel {
     address: HostPort,
@@ -623,8 +621,7 @@ fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Returns `true` if a socket is connected to itself. Connecting to a local port without a listener can, about once
-/// in ten thousand attempts,
-/// use that port as the client's own: TCP then connects the socket to itself.
+/// in ten thousand attempts, use that port as the client's own: TCP then connects the socket to itself.
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }

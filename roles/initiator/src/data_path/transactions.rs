@@ -1,12 +1,10 @@
 //! The transactions of one worker: the next request of each, and the handling of results. No contexts, no tasks, no I/O.
 //!
 //! A transaction is one read, one write, or a write followed by a read of the same blocks. It has one request in
-//! flight at a time, whose number
-//! at the worker's endpoint is that of the transaction's slot.
+//! flight at a time, whose number at the worker's endpoint is that of the transaction's slot.
 //!
 //! The functions on the path of every I/O are always inlined: as calls, they passed requests and extents through
-//! memory, which took a fifth
-//! of the initiator's own time per I/O.
+//! memory, which took a fifth of the initiator's own time per I/O.
 
 mod overdue;
 mod slot;

@@ -16,8 +16,7 @@ use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
 /// Poll iterations between clock reads: few while idle, because the progress engine may have slept. A busy iteration
-/// completes up to a few
-/// tasks of each context.
+/// completes up to a few tasks of each context.
 const IDLE_TURNS: u32 = 16;
 const BUSY_TURNS: u32 = 256;
 

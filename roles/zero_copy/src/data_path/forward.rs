@@ -355,8 +355,7 @@ impl Forwarder {
     }
 
     /// Drops a result without an outstanding request. If other requests are outstanding, a surplus result cannot be
-    /// recognised here and is
-    /// forwarded: the initiator knows its requests and checks it.
+    /// recognised here and is forwarded: the initiator knows its requests and checks it.
     fn judge_unwanted(&mut self, mut slot: MessageSlot) -> Result<(), Failure> {
         let (bytes, length) = received(&slot);
         let message = IoMessage::new_unchecked_len(&bytes);

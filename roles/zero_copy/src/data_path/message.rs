@@ -5,8 +5,7 @@ use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 /// Returns `true` if a message is a valid request. `length` is the received length; bytes beyond it are zero. With
-/// `flush`, flushes and
-/// durable writes are valid requests, too, because all parties have announced them.
+/// `flush`, flushes and durable writes are valid requests, too, because all parties have announced them.
 ///
 /// Offsets are checked by the target, which knows both memories.
 #[inline]

@@ -183,8 +183,7 @@ fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             let mut scripts = holding(fixture, &contents(1), true);
             for target in targets {
                 // A literal of the LZ4 data: without a checksum, it decompresses to wrong data. Each target has
-                // another byte changed, so that the
-                // exclusive or does not cancel the changes.
+                // another byte changed, so that the exclusive or does not cancel the changes.
                 scripts[target].content[3 * HALF + 14 + 8 * target] ^= 0x10;
             }
             let mut volume = Volume::with(fixture, flags, &scripts, 1)?;

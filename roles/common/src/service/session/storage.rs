@@ -105,8 +105,7 @@ impl<L: Layout> Session<L> {
     }
 
     /// Failure for an unsolicited message. A target that is busy with another service reports that unsolicited, and
-    /// so does one that has received an
-    /// invalid message.
+    /// so does one that has received an invalid message.
     fn nonsense(target: usize, message: Message) -> Failure {
         let name = L::TARGETS[target];
         match message.payload {
