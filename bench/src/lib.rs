@@ -3,19 +3,20 @@
 //! * [`point`]: layout, operation, sizes and depths of a measurement.
 //! * [`deployment`]: one session of real roles of any implementation: rate, latencies, CPU time of every process.
 //! * [`first_ios`]: an initiator that pauses, for the first I/Os after a pause.
-//! * [`limits`]: limits of the machine, as measured by the yardsticks.
+//! * [`limits`]: limits of the machine, as the yardsticks measure them.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
-//! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
+//! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
+//! * [`hosts`]: a deployment over two machines, compared with a bare TCP connection and nbdkit.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
-//! * [`series`]: repeated runs and their medians; [`suite`]: subjects that are measured alternately, and the required
-//!   relations between them.
+//! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
 pub mod baseline;
 pub mod deployment;
 pub mod file;
 mod fio;
 pub mod first_ios;
+pub mod hosts;
 pub mod kernels;
 pub mod limits;
 pub mod linkage;
@@ -26,6 +27,7 @@ pub mod provenance;
 pub mod report;
 pub mod series;
 pub mod suite;
+pub mod vhost_user_blk;
 
 /// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,9 @@ pub enum Error {
     /// A program was not found.
     #[error(transparent)]
     Implementation(#[from] ::deployment::implementation::Error),
+    /// There are no several machines.
+    #[error(transparent)]
+    Network(#[from] ::deployment::network::Unavailable),
     /// Error of a file, a directory or a port.
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -1,19 +1,21 @@
-//! The limits of a machine, measured by minimal programs.
+//! The limits of a machine, measured by programs that are as small as they can be.
 //!
-//! They share no code with the product: a yardstick that was tuned together with the product would not be independent of it. They
-//! were written before the data path was optimised, and are not changed.
+//! They share no code with the product: a yardstick that was tuned together with what it measures would measure nothing. They
+//! were written before the data path was made fast, and stay as they are.
 //!
 //! * [`ring`] three processes as a pipeline, like initiator, service and target: messages of one cache line through bare rings in
 //!   shared memory, and one memcpy per I/O at the end.
-//! * [`copy`] memcpy from private memory to memory shared with another process.
+//! * [`copy`] memcpy from private memory into memory shared with another process.
 //! * [`isal`] Intel's erasure coding, if its library is installed.
-//! * [`wake`] wake-up of a thread on an idle CPU.
+//! * [`tcp`] requests and blocks over one TCP connection between two processes.
+//! * [`wake`] waking up a thread on a CPU without work.
 
 mod arena;
 mod bare_ring;
 pub mod copy;
 pub mod isal;
 pub mod ring;
+pub mod tcp;
 pub mod wake;
 
 use std::io;

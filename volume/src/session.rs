@@ -14,24 +14,269 @@
 //! expected one, forever): an initialised storage is started and stopped at once. A peer that has not answered in
 //! time gets no further requests.
 
-mod error;
-mod exchange;
-mod peers;
-mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use role_common::text_of_peer;
-use wire::control::{FeatureQuery, Message, MessageType, Payload, StorageDetails};
+use doca::ErrorCode;
+use role_common::control::ChannelEvent;
+use role_common::{Failure, text_of_peer};
+use thiserror::Error;
+use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
 use wire::release::Release;
 
-pub use error::SessionError;
-pub use exchange::{Action, Event};
-use peers::Peers;
-use state::State;
+/// Input of a session.
+#[derive(Debug)]
+pub enum Event {
+    /// The control channel to the service is established.
+    Connected,
+    /// The control channel was closed.
+    Disconnected,
+    /// A control message was received.
+    Message(Message),
+    /// The service has created a consumer with this id.
+    ConsumerAdded(u32),
+    /// The service's consumer with this id has expired.
+    ConsumerExpired(u32),
+    /// [`Action::OpenStorage`] is done; this is the init request to send.
+    Opened(InitStorage),
+    /// [`Action::CreateWorkers`] is done: all local contexts are running.
+    WorkersReady,
+    /// [`Action::PrepareWorkers`] is done.
+    WorkersPrepared,
+    /// The data path has stopped: completed, halted or failed. The driver reports its result.
+    WorkersFinished,
+    /// [`Action::DestroyWorkers`] is done.
+    WorkersDestroyed,
+    /// A local operation or the control channel failed.
+    Failed(Failure),
+    /// Interrupted by the user.
+    Interrupted,
+    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have come.
+    Timeout,
+}
+
+impl From<ChannelEvent> for Event {
+    fn from(event: ChannelEvent) -> Self {
+        match event {
+            ChannelEvent::Connected => Self::Connected,
+            ChannelEvent::Message(message) => Self::Message(message),
+            ChannelEvent::ConsumerAdded(id) => Self::ConsumerAdded(id),
+            ChannelEvent::ConsumerExpired(id) => Self::ConsumerExpired(id),
+            ChannelEvent::Closed => Self::Disconnected,
+        }
+    }
+}
+
+/// Output of a session.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message to the service.
+    Send(Message),
+    /// Allocate and export memory for this storage; report [`Event::Opened`].
+    OpenStorage(StorageDetails),
+    /// Create the workers with their contexts; report [`Event::WorkersReady`].
+    CreateWorkers,
+    /// Prepare the tasks of each worker for the consumer with the same index; report [`Event::WorkersPrepared`].
+    PrepareWorkers(Vec<u32>),
+    /// Start the data path; report [`Event::WorkersFinished`] when it has stopped.
+    StartDataPath,
+    /// Stop the data path; report [`Event::WorkersFinished`] when it has stopped.
+    HaltDataPath {
+        /// `true` if I/Os in flight may still be answered, and are waited for.
+        drain: bool,
+    },
+    /// Destroy the workers' contexts; report [`Event::WorkersDestroyed`].
+    DestroyWorkers,
+    /// Nothing more to do; [`Session::result`](Session::result) is final.
+    Finish,
+}
+
+/// What the session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Querying,
+    Opening,
+    Initialising,
+    Gathering,
+    Preparing,
+    Starting,
+    Running,
+    Halting,
+    Stopping,
+    /// `shutdown`: continue with the shutdown request; otherwise the session ends.
+    Destroying {
+        shutdown: bool,
+    },
+    ShuttingDown,
+    Expiring,
+    Finished,
+}
+
+impl State {
+    /// What is waited for in this state, as timeouts and disconnections report it.
+    const fn waits_for(self) -> &'static str {
+        match self {
+            Self::Connecting => "the connection to the service",
+            Self::Querying => "query_storage_response",
+            Self::Opening => "local memory",
+            Self::Initialising => "init_storage_response",
+            Self::Gathering => "the service's consumers and the local contexts",
+            Self::Preparing => "the workers to prepare their tasks",
+            Self::Starting => "start_storage_response",
+            Self::Running => "the operations to complete",
+            Self::Halting => "the operations in flight",
+            Self::Stopping => "stop_storage_response",
+            Self::Destroying { .. } => "the local contexts to stop",
+            Self::ShuttingDown => "shutdown_response",
+            Self::Expiring => "the service's consumers to expire",
+            Self::Finished => "nothing",
+        }
+    }
+}
+
+/// Ids of the service's consumers, in the order in which they were announced: the n-th belongs to the n-th worker.
+#[derive(Debug, Default)]
+struct Peers {
+    ids: Vec<u32>,
+}
+
+impl Peers {
+    /// Adds a consumer; `false` when it is known already.
+    fn add(&mut self, id: u32) -> bool {
+        let new = !self.ids.contains(&id);
+        if new {
+            self.ids.push(id);
+        }
+        new
+    }
+
+    /// Removes a consumer; `false` when it is not known.
+    fn remove(&mut self, id: u32) -> bool {
+        let position = self.ids.iter().position(|known| *known == id);
+        position.map(|at| self.ids.remove(at)).is_some()
+    }
+
+    fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Error of a session.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SessionError {
+    /// The service answered a request with an error response.
+    #[error("the service refused {request} (message id {id}): {}: {text}", ErrorCode(*.code).name())]
+    Refused {
+        /// The request.
+        request: MessageType,
+        /// Message id of the message.
+        id: u32,
+        /// `doca_error_t` in the response.
+        code: u32,
+        /// Text in the response.
+        text: String,
+    },
+    /// The service sent an error response without a request.
+    #[error("the service reported an error: {}: {text}", ErrorCode(*.code).name())]
+    Unsolicited {
+        /// `doca_error_t` in the response.
+        code: u32,
+        /// Text in the response.
+        text: String,
+    },
+    /// The service sent a message that is not allowed in this state.
+    #[error("the service sent {came} with message id {id}; expected {expected}")]
+    Unexpected {
+        /// Type of the message.
+        came: MessageType,
+        /// Message id of the message.
+        id: u32,
+        /// Expected messages.
+        expected: String,
+    },
+    /// A step exceeded its timeout.
+    #[error("no end of waiting for {waiting_for} after {} s", .after.as_secs_f64())]
+    Timeout {
+        /// Description of the awaited event.
+        waiting_for: &'static str,
+        /// The timeout.
+        after: Duration,
+    },
+    /// The control channel was closed.
+    #[error("the service closed the connection while the initiator waited for {waiting_for}")]
+    Disconnected {
+        /// Description of the awaited event.
+        waiting_for: &'static str,
+    },
+    /// The service has more consumers than there are workers.
+    #[error(
+        "the service has more consumers than the {expected} that were asked for, one for each worker"
+    )]
+    TooManyConsumers {
+        /// Number of workers.
+        expected: u32,
+    },
+    /// A consumer of the service expired while it was needed.
+    #[error("the service's consumer {id} expired before the storage was stopped")]
+    ConsumerLost {
+        /// Id of the consumer.
+        id: u32,
+    },
+    /// A local operation failed, or the control channel received an invalid message.
+    #[error("{}", .0.message)]
+    Local(Failure),
+    /// The user interrupted the program.
+    #[error("interrupted by the user")]
+    Interrupted,
+}
+
+impl SessionError {
+    /// Returns `true` if a retry may succeed: the service is still closing the session of an earlier client, or has just lost a
+    /// target.
+    pub(crate) fn is_temporary(&self) -> bool {
+        const CODES: [ErrorCode; 3] = [
+            ErrorCode::CONNECTION_RESET,
+            ErrorCode::CONNECTION_ABORTED,
+            ErrorCode::NOT_CONNECTED,
+        ];
+        match self {
+            Self::Disconnected { .. } => true,
+            Self::Refused { code, .. } => CODES.contains(&ErrorCode(*code)),
+            _ => false,
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let code = match &error {
+            SessionError::Local(failure) => return failure.clone(),
+            SessionError::Refused { code, .. } | SessionError::Unsolicited { code, .. } => {
+                ErrorCode(*code)
+            }
+            SessionError::Unexpected { .. } | SessionError::TooManyConsumers { .. } => {
+                ErrorCode::UNEXPECTED
+            }
+            SessionError::Timeout { .. } => ErrorCode::TIME_OUT,
+            SessionError::Disconnected { .. }
+            | SessionError::ConsumerLost { .. }
+            | SessionError::Interrupted => ErrorCode::CONNECTION_ABORTED,
+        };
+        Self::new(code, error.to_string())
+    }
+}
 
 /// Parameters of a session.
 #[derive(Clone, Copy, Debug)]
