@@ -7,7 +7,7 @@
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
 //! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
-//! * [`hosts`]: a deployment over two machines, compared with a bare TCP connection and nbdkit.
+//! * [`hosts`]: a deployment on two machines, compared with a bare TCP connection and nbdkit.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
@@ -38,7 +38,7 @@ pub enum Error {
     /// A program was not found.
     #[error(transparent)]
     Implementation(#[from] ::deployment::implementation::Error),
-    /// There are no several machines.
+    /// Several machines could not be created.
     #[error(transparent)]
     Network(#[from] ::deployment::network::Unavailable),
     /// Error of a file, a directory or a port.

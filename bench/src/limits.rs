@@ -70,11 +70,11 @@ impl Yardsticks {
         figures("the ring's initiator", point, stdout)
     }
 
-    /// A bare TCP connection between machine 0 and machine 1, pinned as service and target are on these CPUs.
+    /// A bare TCP connection between machine 0 and machine 1, pinned to these CPUs like service and target.
     ///
     /// # Errors
     ///
-    /// One of the processes did not do its part.
+    /// One of the processes has failed.
     pub fn tcp(
         &self,
         point: Point,
@@ -134,7 +134,7 @@ impl Yardsticks {
     }
 }
 
-/// The figures that a yardstick has printed.
+/// Parses the figures that a yardstick has printed.
 fn figures(program: &'static str, point: Point, stdout: String) -> Result<Figures, Error> {
     let measured: Measured = serde_json::from_str(&stdout).map_err(|_| Error::Output {
         program,

@@ -123,7 +123,7 @@ mod tests {
         let name = command.get_name();
         let text = command.get_after_help().map(ToString::to_string);
         for line in text.iter().flat_map(|text| text.lines()) {
-            // Longer lines would be broken where a shell does not expect it.
+            // Longer lines would be broken at places that a shell does not accept.
             let is_example = line.starts_with(' ') && !line.ends_with(':');
             assert!(!is_example || line.chars().count() <= 80, "{name}: {line}");
         }

@@ -40,7 +40,7 @@ fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limi
     );
 }
 
-/// Memory that a service exports to its targets is reached by a peer with the key where it lies, and as long as it is exported.
+/// A peer with the key can access a service's exported memory, but nothing outside of it, and only as long as it is exported.
 #[test]
 fn peers_with_the_key_reach_exported_memory_alone() {
     let output = hostile(

@@ -38,10 +38,7 @@ fn main() -> ExitCode {
         Trial::test("wrong_certificates_are_refused", wrong_certificates),
         Trial::test("tls_on_one_side_is_refused", tls_on_one_side),
         Trial::test("incomplete_tls_is_an_error", incomplete_tls),
-        Trial::test(
-            "lost_target_comes_back_over_tls",
-            lost_target_comes_back_over_tls,
-        ),
+        Trial::test("lost_target_rejoins_over_tls", lost_target_rejoins_over_tls),
     ];
     let capture = Capture::new();
     if let Err(reason) = &capture {
@@ -49,7 +46,7 @@ fn main() -> ExitCode {
     }
     trials.push(
         Trial::test(
-            "blocks_are_in_the_clear_without_tls_alone",
+            "blocks_are_unencrypted_only_without_tls",
             blocks_in_the_clear,
         )
         .with_ignored_flag(capture.is_err()),
@@ -77,16 +74,13 @@ fn main() -> ExitCode {
             "network_faults_and_addresses_over_two_machines",
             network_faults_and_addresses,
         ),
-        ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
-        ("a_stopped_target_is_noticed", a_stopped_target_is_noticed),
+        ("cut_link_is_detected", cut_link_is_detected),
+        ("stopped_target_is_detected", stopped_target_is_detected),
         (
             "nothing_listens_at_other_addresses",
             nothing_listens_at_other_addresses,
         ),
-        (
-            "a_failure_of_the_resolver_is_not_final",
-            a_failure_of_the_resolver_is_not_final,
-        ),
+        ("resolver_failure_is_retried", resolver_failure_is_retried),
     ];
     for (name, test) in namespaces {
         trials.push(Trial::test(name, test).with_ignored_flag(denied.is_some()));
@@ -99,7 +93,8 @@ fn repository() -> &'static Path {
     cli.parent().unwrap_or(cli)
 }
 
-/// What a guest with a soft-RoCE device lacks. Its packages are downloaded by the script, when it is run by hand, and not by a test.
+/// Reason why a guest with a soft-RoCE device cannot run. Its packages are downloaded only when the script is run
+/// manually, and not by a test.
 fn missing_for_verbs() -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|it| it.join("qemu-system-x86_64").is_file()) {
@@ -401,7 +396,7 @@ fn incomplete_tls() -> Result<(), Failed> {
 
 /// A gga session with TLS on all connections that loses a target. A target whose certificate another authority has
 /// signed is not attached in its place; then one with a valid certificate is.
-fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
+fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let certificates = Certificates::new(directory.path());
     let machine = |name, certificate| Machine::with_tls(directory.path(), name, certificate);
@@ -559,7 +554,7 @@ fn blocks_in_the_clear() -> Result<(), Failed> {
 }
 
 /// The name of the other machine is not resolved in the first session.
-fn a_failure_of_the_resolver_is_not_final() -> Result<(), Failed> {
+fn resolver_failure_is_retried() -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
     let named = |words: &[&str]| {
@@ -695,7 +690,7 @@ fn bench_over_two_machines() -> Result<(), Failed> {
         kinds.push(measurement["subject"]["kind"].as_str().unwrap_or_default());
     }
     let left_out = document["left_out"].to_string();
-    // Without the programs it is said.
+    // Without the programs, they are named.
     let expected: &[&str] = if left_out.contains("NOT RUN: the comparison with NBD") {
         &["bare_tcp", "hosts"]
     } else {
@@ -806,14 +801,14 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
     Ok(())
 }
 
-fn a_cut_cable_is_noticed() -> Result<(), Failed> {
+fn cut_link_is_detected() -> Result<(), Failed> {
     interrupted(|network, _| {
         network.run(1, &["ip", "link", "set", "far1", "down"])?;
         Ok(())
     })
 }
 
-fn a_stopped_target_is_noticed() -> Result<(), Failed> {
+fn stopped_target_is_detected() -> Result<(), Failed> {
     interrupted(|_, target| {
         target.signal(Signal::STOP);
         Ok(())

@@ -89,7 +89,7 @@ fn signal_stops_an_initiator_under_load() {
     under_load("initiator", Signal::INT);
 }
 
-/// Statistics of an initiator that is interrupted in the middle of its run, in this format.
+/// Statistics, in this format, of an initiator that is interrupted during its run.
 fn statistics(signal: Signal, format: &[&'static str]) -> String {
     let bench = Bench::new();
     let (_target, port) = bench.target(&[]);

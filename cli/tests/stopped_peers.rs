@@ -138,7 +138,7 @@ fn pass(from: &TcpStream, to: &TcpStream) {
 }
 
 #[test]
-fn a_target() {
+fn service_continues_after_its_target_was_stopped() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &IMPATIENT);
@@ -209,7 +209,7 @@ fn busy_initiator_is_not_dropped() {
 }
 
 #[test]
-fn a_service() {
+fn session_of_a_stopped_service_times_out() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);

@@ -103,7 +103,7 @@ fn short_commands_fit() {
     );
     let program = env!("CARGO_BIN_EXE_doca-storage");
     let service = "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0";
-    // The header of a library for x86-64.
+    // Header of a library for x86-64.
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     header[18] = 62;
@@ -241,7 +241,7 @@ fn results_fit() {
         .expect("it runs");
     std::fs::write(&json, before.stdout).expect("written");
     let baseline = format!("{ring} --baseline {}", text(&json));
-    // Our own programs, under the reference's names.
+    // Our programs, under the reference's names.
     let reference = bench.path("reference");
     std::fs::create_dir(&reference).expect("a directory");
     for name in [
@@ -365,7 +365,7 @@ fn sessions_of_roles_fit() {
     }
 }
 
-/// Output of roles that serve until they are interrupted, and of an initiator that is interrupted in its run.
+/// Output of roles that serve until they are interrupted, and of an initiator that is interrupted during its run.
 #[test]
 fn interrupted_commands_fit() {
     const WIDTH: usize = 80;
@@ -416,7 +416,7 @@ fn interrupted_commands_fit() {
          --progress always --control-timeout 60 --io-timeout 60",
         "start_storage_request",
     );
-    // Its statistics are what signals.rs tests; here they are there unless the machine is very slow.
+    // Its statistics are tested by signals.rs; here they may be missing if the machine is very slow.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let (code, recording) = interrupted(initiator);
     assert_eq!(code, Some(1), "{recording}");
@@ -451,7 +451,7 @@ fn interrupted_commands_fit() {
     }
 }
 
-/// Sends SIGINT to the program that `script` records, and returns its exit code and all that it has printed.
+/// Sends SIGINT to the program that `script` records, and returns its exit code and its output.
 fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
     let children = format!("/proc/{0}/task/{0}/children", recorded.id());
     let children = std::fs::read_to_string(children).expect("it runs");

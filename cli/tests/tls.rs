@@ -117,7 +117,7 @@ fn tls_on_one_side_only_is_reported() {
 
 /// A query without TLS gets no answer of the protocol.
 #[test]
-fn target_with_tls_answers_nothing_in_the_clear() {
+fn target_with_tls_does_not_answer_unencrypted_requests() {
     const QUERY: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
     let bench = Bench::new();
     let deployment = Deployment::new(&bench);

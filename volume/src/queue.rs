@@ -344,8 +344,9 @@ impl Queue {
         self.is_armed
     }
 
-    /// Takes what makes the descriptor readable although no request has an answer to come; `false` when that was an event. A peer that saw the engine
-    /// armed may wake it after it was disarmed, and the descriptor would stay readable until the next request: a thread that sleeps on it would spin.
+    /// Clears a wake-up of the progress engine while no request is outstanding; `false` if there was an event
+    /// instead. A peer that saw the engine armed may wake it after it was disarmed, and the descriptor would stay
+    /// readable until the next request: a thread that sleeps on it would spin.
     fn settle_engine(&mut self) -> bool {
         if !self.is_readable() {
             return true;
@@ -354,7 +355,7 @@ impl Queue {
         if self.poll_engine() != 0 {
             return false;
         }
-        // This also takes what only concerns the engine's own descriptors.
+        // This also clears wake-ups of the engine's own descriptors.
         self.arm_engine()
     }
 
@@ -401,7 +402,7 @@ impl Queue {
         count != 0
     }
 
-    /// Progresses the engine until it finds nothing; returns the number of calls that found something.
+    /// Makes progress up to [`BATCH`] times, until the engine is idle. Returns the number of calls that found work.
     #[inline]
     fn poll_engine(&mut self) -> u32 {
         let mut count = 0;

@@ -54,7 +54,7 @@ pub enum Event {
     Failed(Failure),
     /// Interrupted by the user.
     Interrupted,
-    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have come.
+    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have passed.
     Timeout,
 }
 
@@ -90,11 +90,11 @@ pub enum Action {
     },
     /// Destroy the workers' contexts; report [`Event::WorkersDestroyed`].
     DestroyWorkers,
-    /// Nothing more to do; [`Session::result`](Session::result) is final.
+    /// The session has ended; [`Session::result`](Session::result) is final.
     Finish,
 }
 
-/// What the session waits for.
+/// Event that the session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
@@ -117,7 +117,7 @@ enum State {
 }
 
 impl State {
-    /// What is waited for in this state, as timeouts and disconnections report it.
+    /// Description of the awaited event, for timeouts and disconnections.
     const fn waits_for(self) -> &'static str {
         match self {
             Self::Connecting => "the connection to the service",
@@ -138,14 +138,14 @@ impl State {
     }
 }
 
-/// Ids of the service's consumers, in the order in which they were announced: the n-th belongs to the n-th worker.
+/// Ids of the service's consumers, in the order of their creation: the n-th belongs to the n-th worker.
 #[derive(Debug, Default)]
 struct Peers {
     ids: Vec<u32>,
 }
 
 impl Peers {
-    /// Adds a consumer; `false` when it is known already.
+    /// Adds a consumer; `false` if it exists already.
     fn add(&mut self, id: u32) -> bool {
         let new = !self.ids.contains(&id);
         if new {
@@ -154,7 +154,7 @@ impl Peers {
         new
     }
 
-    /// Removes a consumer; `false` when it is not known.
+    /// Removes a consumer; `false` if it is unknown.
     fn remove(&mut self, id: u32) -> bool {
         let position = self.ids.iter().position(|known| *known == id);
         position.map(|at| self.ids.remove(at)).is_some()
@@ -181,7 +181,7 @@ pub enum SessionError {
     Refused {
         /// The request.
         request: MessageType,
-        /// Message id of the message.
+        /// Message id of the request.
         id: u32,
         /// `doca_error_t` in the response.
         code: u32,

@@ -73,7 +73,7 @@ impl Serialize for Bar {
 
 /// Rate of a bare ring, in I/Os per second, below which the machine is considered overloaded.
 const RING_RATE: f64 = 1e6;
-/// Rate of a bare TCP connection, in I/Os per second, below which the machine was not available.
+/// Rate of a bare TCP connection, in I/Os per second, below which the machine is considered overloaded.
 const TCP_LEAST: f64 = 1e5;
 /// Maximum number of system calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
@@ -88,7 +88,7 @@ const FILE_BLOCKS: f64 = 0.8;
 const FILE_RUNS: f64 = 0.9;
 const FLUSH: f64 = 1.3;
 
-/// Returns `true` if the bare ring or the bare connection was measured, and below its rate.
+/// Returns `true` if the bare ring or the bare connection was measured, and its rate is too low.
 pub(super) fn is_void(results: &Results) -> bool {
     let point = Point::ZERO_COPY_READ;
     let least = [
@@ -343,10 +343,11 @@ fn files(results: &Results) -> Vec<Bar> {
     Work::all().into_iter().filter_map(bar).collect()
 }
 
-/// Our NBD server of nbdkit's memory plugin, and our vhost-user-blk of QEMU's null disk: the client and the transport are the limit of both.
+/// Minimum fractions of the rates of nbdkit's memory plugin for our NBD server, and of QEMU's null disk for our
+/// vhost-user-blk back end: client and transport limit both.
 const FRONT_END: f64 = 1.0;
 
-/// Relations between our front ends and the usual software, where measured.
+/// Bars for our front ends compared with the usual software, if measured.
 fn front_ends(results: &Results) -> Vec<Bar> {
     let bar = |name: String, ours: &Subject, theirs: &Subject| {
         let ours = &results.of(ours)?.series;
@@ -381,13 +382,14 @@ fn front_ends(results: &Results) -> Vec<Bar> {
     nbd.chain(disks).collect()
 }
 
-/// Over two machines, of a bare TCP connection: rate, latency, and bandwidth of large blocks; and rate, of nbdkit over TCP.
+/// On two machines, limits relative to a bare TCP connection: rate, latency, and bandwidth of large blocks; and
+/// relative to the rate of nbdkit over TCP.
 const TCP_RATE: f64 = 0.6;
 const TCP_LATENCY: f64 = 1.5;
 const TCP_BANDWIDTH: f64 = 0.85;
 const TCP_NBDKIT: f64 = 3.0;
 
-/// Relations between a deployment over two machines and other users of the same network, where measured.
+/// Bars for a deployment on two machines compared with other programs on the same network, if measured.
 fn hosts(results: &Results) -> Vec<Bar> {
     let bars_of = |point: Point| {
         let ours = results.of(&Subject::Hosts { point })?;

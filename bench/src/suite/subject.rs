@@ -64,7 +64,7 @@ pub enum Subject {
         /// Block size and depth.
         point: Point,
     },
-    /// A deployment of our roles over two machines.
+    /// A deployment of our roles on two machines.
     Hosts {
         /// The point.
         point: Point,
@@ -84,7 +84,7 @@ pub enum Subject {
         /// Block size and depth.
         point: Point,
     },
-    /// Our vhost-user-blk back end in front of a deployment, under libblkio.
+    /// Our vhost-user-blk back end with a deployment, under libblkio.
     VhostUserBlk {
         /// With the block size and depth of this point.
         point: Point,
@@ -305,7 +305,7 @@ impl Runner {
                 &self.cpus,
             ),
             Subject::BareTcp { point } => {
-                // Of a service and a target.
+                // CPUs of a service and a target.
                 let cpus = [1, 2].map(|role| self.cpu_of(role));
                 self.yardsticks
                     .tcp(*point, operations, cpus, &hosts::network()?)

@@ -210,7 +210,7 @@ impl Options {
         })
     }
 
-    /// Returns `true` if a comparison is measured and not the limits of the machine.
+    /// Returns `true` if a comparison is measured instead of the limits of the machine.
     fn is_comparison(&self) -> bool {
         self.backing.is_some() || self.hosts.is_some()
     }
@@ -285,7 +285,7 @@ impl Options {
             return self.chosen(plan::files());
         }
         if self.hosts.is_some() {
-            // Not a failure of each measurement, but an error that says what is missing.
+            // One error with the missing programs, instead of a failure of each measurement.
             drop(::bench::hosts::network()?);
             let missing = ::bench::nbd::missing().map(|missing| format!("NOT RUN: {missing}"));
             let subjects = plan::hosts(missing.is_none());
@@ -390,7 +390,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// A comparison that does not exist.
+/// Error for an unknown comparison.
 const NO_NVME_TCP: &str = "NVMe/TCP: not compared: the kernel's target and host (nvmet_tcp, nvme_tcp) are root's, and belong to the machine and not to a \
      network namespace; SPDK is in no Debian package";
 

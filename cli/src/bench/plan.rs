@@ -202,7 +202,7 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     subjects.splice(first..first, all);
 }
 
-/// Our vhost-user-blk back end beside QEMU's.
+/// Adds our vhost-user-blk back end and QEMU's.
 pub(super) fn add_vhost_user_blk(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::NullDisk { point }, Subject::VhostUserBlk { point }];
     subjects.extend(::bench::vhost_user_blk::points().into_iter().flat_map(both));
@@ -214,7 +214,7 @@ pub(super) fn files() -> Vec<Subject> {
     Work::all().into_iter().flat_map(both).collect()
 }
 
-/// Two machines, beside a bare TCP connection between them, and nbdkit where `with_nbdkit` says so.
+/// Deployments on two machines, a bare TCP connection between them, and with `with_nbdkit` also nbdkit.
 pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
     let all = |point| {
         let nbdkit = with_nbdkit.then_some(Subject::NbdTcp { point });

@@ -178,7 +178,7 @@ fn failed_initiator_must_report_a_reason() {
 }
 
 #[test]
-fn a_session_ends() {
+fn session_without_an_end_is_a_failure() {
     fails_within(
         "2",
         INITIATOR,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_every_release_are_what_was_written() {
+    fn messages_of_every_release_round_trip() {
         let io = Io {
             values: Repr {
                 message_type: IoMessageType::Write,

@@ -25,7 +25,8 @@ pub struct Settings {
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
-    /// Limit for one session with a service, from waiting for its connection to its end, whatever its initiator does; `None` waits without limit.
+    /// Timeout of one session with a service, from the wait for its connection to its end, whatever its initiator
+    /// does; `None` disables it.
     pub session_timeout: Option<Duration>,
     /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or with
     /// another initiator, may differ. A target's responses always have the ids of their requests.
@@ -55,12 +56,13 @@ pub fn against_target(
     journal.finish(script, Side::Server)
 }
 
-/// Plays the target to the next service that connects to `listener`: one case for everything that the service is to send. The connection, and
-/// the end of the data path, are up to an initiator: only `session_timeout` limits them.
+/// Replays the target for the next service that connects to `listener`. Returns one case per event that the service
+/// must cause. The connection and the end of the data path depend on an initiator: only `session_timeout` limits the
+/// wait for them.
 ///
 /// # Errors
 ///
-/// The listener fails, or `stop` returned `true` before a service had connected.
+/// The listener has failed, or `stop` returned `true` before a connection.
 pub fn against_service(
     script: &Script,
     listener: &TcpListener,

@@ -321,7 +321,7 @@ impl Report {
         }
     }
 
-    /// The same measurements, of a run that was interrupted.
+    /// Marks the measurements as those of an interrupted run, with its reason.
     #[must_use]
     pub fn interrupted(mut self, error: String) -> Self {
         self.result = "interrupted";

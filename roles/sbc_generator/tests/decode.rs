@@ -149,7 +149,7 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u32;
     std::iter::repeat_with(|| {

@@ -198,7 +198,7 @@ fn init(workers: u32) -> InitStorage {
     }
 }
 
-// The regular course, and answers that leave it.
+// Regular sessions, and invalid or refusing answers.
 
 #[test]
 fn complete_session() {
@@ -418,7 +418,7 @@ fn storage_is_initialised_in_the_release_that_was_chosen() {
     }
 }
 
-// The ways out: timeouts, interruptions, lost peers, local failures.
+// Ends of sessions other than the regular one: timeouts, interruptions, disconnections, local failures.
 
 #[test]
 fn every_step_is_bounded() {

@@ -11,7 +11,7 @@ use crate::deployment::{BLOCK, Deployment, Plan, pattern};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("futures_read_and_write_at_the_same_time", concurrent),
-    ("future_that_is_dropped_does_no_harm", dropped),
+    ("dropped_future_does_not_affect_others", dropped),
     ("blocking_calls_cover_large_ranges", blocking),
 ];
 

@@ -14,8 +14,8 @@ pub const TESTS: &[(&str, fn())] = &[
     ("storage_in_memory_has_no_flush", no_flush),
     ("depth_is_a_limit_and_all_ios_complete", depth),
     ("queues_share_a_volume", queues),
-    ("ios_of_whole_blocks_allocate_nothing", allocations),
-    ("other_queues_go_on_when_one_is_dropped", dropped_queue),
+    ("ios_of_whole_blocks_do_not_allocate", allocations),
+    ("other_queues_continue_when_one_is_dropped", dropped_queue),
     ("idle_queue_sleeps_after_a_late_wake_up", late_wake_up),
     ("no_service_is_an_error", no_service),
     ("second_volume_opens_after_the_first_is_closed", reopen),
@@ -269,7 +269,7 @@ fn dropped_queue() {
     volume.close().expect("a clean shutdown");
 }
 
-/// Event descriptors in an epoll descriptor's epoll descriptors.
+/// Event descriptors registered with the epoll descriptors in an epoll descriptor.
 fn nested_events(epoll: RawFd) -> Vec<RawFd> {
     let watched = |fd: RawFd| -> Vec<RawFd> {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).expect("its state");

@@ -14,7 +14,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("ios_wait_for_a_target_that_was_killed", target),
     ("ios_are_sent_again_after_a_service_was_stopped", stopped),
     ("load_survives_restarts_of_the_service", load),
-    ("ios_fail_when_the_service_stays_away", away),
+    ("ios_fail_while_the_service_is_offline", away),
     ("smaller_storage_is_refused", smaller),
     ("volume_opens_when_a_service_is_ready", unready),
 ];

@@ -117,7 +117,7 @@ fn read_concurrent_with_a_write_returns_either_version() {
 }
 
 #[test]
-fn read_that_started_before_the_write_ended_decides_nothing() {
+fn concurrent_read_does_not_settle_a_write() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).begin(1).failed(2);
     assert_eq!(book.end(1, Seen::Version(1)), Ok(()));

@@ -62,7 +62,7 @@ pub(super) struct Player<'a> {
     part: &'a mut dyn Part,
     settings: &'a Settings,
     stop: &'a dyn Fn() -> bool,
-    /// End of the wait for events that are up to an initiator.
+    /// Deadline of events that depend on an initiator.
     deadline: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Limits the waits for events that are up to an initiator.
+    /// Sets a deadline for events that depend on an initiator.
     pub(super) fn until(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
@@ -360,7 +360,7 @@ pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
     result
 }
 
-/// The next program that connects; after `deadline`, an error of kind `TimedOut`.
+/// Waits for the next program to connect; after `deadline`, the error is of kind `TimedOut`.
 pub(super) fn accept(
     listener: &TcpListener,
     deadline: Option<Instant>,

@@ -107,7 +107,7 @@ fn result_without_request_is_reported() {
 }
 
 #[test]
-fn message_that_is_no_result_is_reported() {
+fn message_that_is_not_a_result_is_reported() {
     let echo = |first: Repr| first.to_bytes().to_vec();
     refuses(Kind::Read, echo, "a message that is no result");
 }
