@@ -83,7 +83,8 @@ const FIRST_IOS: f64 = 0.8;
 /// Threshold for "no slower": medians of a few runs on a shared machine are not more accurate.
 const EVEN: f64 = 0.95;
 
-/// Minimum fractions of fio's figures: for single blocks, for larger I/Os, and for the latency of a flush compared with fdatasync.
+/// Minimum fractions of fio's rates, for single blocks and for larger I/Os, and maximum ratio of a flush's latency to
+/// that of fio's fdatasync.
 const FILE_BLOCKS: f64 = 0.8;
 const FILE_RUNS: f64 = 0.9;
 const FLUSH: f64 = 1.3;

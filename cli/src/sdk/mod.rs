@@ -151,7 +151,7 @@ impl Env {
 
 // `doca-storage sdk devices`.
 
-/// The SDK reports on standard error why it cannot list devices.
+/// Log level of the SDK, at which it reports on standard error why it cannot list devices.
 const ERRORS: u32 = 30;
 
 #[derive(Debug, Args)]

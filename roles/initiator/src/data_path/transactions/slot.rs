@@ -19,7 +19,7 @@ pub struct Task {
     pub io_size: u32,
     /// Selects reads, writes or both, with or without validation.
     pub strategy: Strategy,
-    /// Validator, for a strategy that validates or writes a pattern.
+    /// `Some` if the strategy validates.
     pub validator: Option<Validator>,
     /// Number of transactions to complete.
     pub operations: u32,
