@@ -95,7 +95,7 @@ fn try_read(mmap: &Mmap, addr: u64, len: usize) -> Result<Vec<u8>, Error> {
     unsafe { mmap.read_into(addr, bytes.as_mut_ptr(), len) }.map(|()| bytes)
 }
 
-/// Writes the bytes that are there already, so that only the permission matters; `Err` if it is refused.
+/// Rewrites the existing bytes, so that only the permission matters; `Err` if refused.
 fn try_write(mmap: &Mmap, addr: u64) -> Result<(), Error> {
     let same = [pattern(FIRST)];
     // SAFETY: the array has that many bytes.
@@ -649,7 +649,7 @@ fn the_network_reaches_what_was_exported_until_its_end() {
         memory.mmap.stop().unwrap();
         for (operation, is_allowed) in allowed {
             assert_eq!(another.ask(operation, addr, 8), NOT_FOUND, "{operation}");
-            // A connection that has used the memory knows what it may not do there.
+            // Over a connection that has already used the memory, too.
             let got = attacker.ask(operation, addr, 8);
             let is_refused = got == NOT_FOUND || !is_allowed && got == NOT_PERMITTED;
             assert!(is_refused, "{operation}: {got:?}");

@@ -529,7 +529,7 @@ fn descriptors_of_other_machines_and_garbage_are_refused() {
 fn all_of_this_passes_over_the_network() {
     const SKIPPED: [&str; 3] = [
         "all_of_this_passes_over_the_network",
-        // About which pages are mapped.
+        // Tests which pages are mapped.
         "unaligned_ranges_are_reached_whole",
         "one_range_can_be_mapped_and_exported_twice",
     ];

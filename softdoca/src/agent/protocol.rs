@@ -1,5 +1,5 @@
 //! Protocol of an agent's socket: one message per request and per reply. Both sides are on one machine, but may be
-//! different builds, which the version tells. Integers are little endian.
+//! different builds, which the version detects. Integers are little endian.
 
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE};

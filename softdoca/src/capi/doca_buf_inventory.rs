@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn null_is_refused() {
         let mut buf = null_mut();
-        // SAFETY: NULL is what is tested.
+        // SAFETY: NULL is refused, which this test checks.
         unsafe {
             let get =
                 doca_buf_inventory_buf_get_by_addr(null_mut(), null_mut(), null_mut(), 1, &mut buf);

@@ -144,7 +144,7 @@ pub(super) fn found_nothing(
             false
         }
         Step::Arm => {
-            // Callbacks may run in here and progress other engines: nothing is borrowed.
+            // Callbacks may run here and progress other engines: no borrow is held.
             match arm() {
                 Arming::Armed => sleep_if_all_armed(hurry()),
                 // The next call polls again soon.

@@ -1,4 +1,4 @@
-//! An engine with a driver that does as the test says.
+//! An engine with a scripted driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Several producers of one process send into one ring: the first has the bias, until the second comes.
+//! Several producers of one process send into one ring: the first has the bias until the second sends.
 
 use loom::sync::Arc;
 

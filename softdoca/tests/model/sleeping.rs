@@ -65,7 +65,7 @@ fn a_producer_is_woken_by_room() {
     all_kinds_of_barriers(|| producer_sleeps_for_room(1));
 }
 
-/// The ring is full, and the given number of pieces has to go through it while it is emptied.
+/// Sends the given number of pieces through a full ring while the consumer empties it.
 fn producer_sleeps_for_room(mut pieces: u32) {
     let wake = EventFd::new();
     let (mut producer, mut consumer) = pair(2, 4, &EventFd::new());

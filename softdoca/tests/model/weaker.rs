@@ -1,4 +1,4 @@
-//! Weakens each memory order: then a model must fail, or the order is unnecessary.
+//! Weakens each memory order and expects a model to fail; an order that no model needs is unnecessary.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};

@@ -12,7 +12,7 @@ use std::thread;
 use crate::support::{PROGRAMS, Sdk, compile, succeed};
 use softdoca_sdk::State;
 
-/// One test.
+/// A C test and the functions that it covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
     program: PathBuf,

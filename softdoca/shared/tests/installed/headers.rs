@@ -82,7 +82,7 @@ int main(void)
 }
 "#;
 
-/// Uses what rdma-core declares, of which it includes nothing itself.
+/// Uses a type declared by rdma-core, without including its header.
 const RDMA: &str = "#include <doca_rdma.h>\nextern struct declared_by_rdma_cma event;\nstruct declared_by_rdma_cma event;\n";
 
 #[test]

@@ -18,7 +18,7 @@ fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     )
 }
 
-/// Succeeds on the side that it is compiled for.
+/// Prints the side that it was compiled for.
 const PROGRAM: &str = r#"
 #include <doca_build_config.h>
 #include <doca_error.h>
@@ -125,7 +125,7 @@ fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
     let libraries = prefix.join(directories.libraries());
     let source = sdk.source("layout.c", PROGRAM);
 
-    // As if linked to NVIDIA's: it needs two libraries by their names.
+    // As if linked against NVIDIA's libraries: it requests two libraries by their SONAMEs.
     let theirs = sdk.scratch("theirs");
     let mut needed = Vec::new();
     for name in ["libdoca_common.so.2", "libdoca_comch.so.2"] {

@@ -302,7 +302,7 @@ fn a_pool_has_its_tasks_and_no_more() {
         unsafe { doca_dma_task_memcpy_alloc_init(dma.handle, c(from), c(to), none, &mut task) };
     assert_eq!(one_more, Error::NoMemory.code());
     tasks.iter().for_each(|task| dma.submit(*task));
-    // All of them, in submission order.
+    // All tasks, in submission order.
     let expected: Vec<(u64, u32)> = (0..POOL).map(|user| (user.into(), 0)).collect();
     assert_eq!(dma.wait(POOL as usize), expected);
     assert_eq!(to.data_len(), POOL as usize);
@@ -461,7 +461,7 @@ unsafe extern "C" fn destroy_in_callback(
         // SAFETY: the test's data; context and engine are not used afterwards.
         unsafe {
             let doomed = &*user_data.ptr.cast::<Doomed>();
-            // Polls within this poll leave the context alone.
+            // Nested polls do not poll the destroyed context.
             assert_eq!(doca_pe_progress(doomed.pe), 0);
             ok(doca_dma_destroy(doomed.dma));
             ok(doca_dma_destroy(doomed.other));

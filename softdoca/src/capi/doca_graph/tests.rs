@@ -298,7 +298,7 @@ fn null_is_refused() {
     let a = graph.copies();
     graph.start();
     let run = graph.instance(1);
-    // SAFETY: NULL is what is tested.
+    // SAFETY: NULL is refused, which this test checks.
     unsafe {
         for refused in [
             doca_graph_create(null_mut(), &mut handle),

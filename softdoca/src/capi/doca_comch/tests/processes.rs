@@ -103,7 +103,7 @@ fn the_death_of_a_server_is_noticed() {
         assert_eq!(peer.answer(), "ready");
         let caller = Caller::call();
         assert_eq!(peer.answer(), "received");
-        // All threads are asleep when it happens.
+        // All threads sleep when the peer is killed.
         progress_for(
             &[&caller.engine, &caller.worker],
             Duration::from_millis(100),

@@ -278,7 +278,7 @@ fn several_clients_connect_to_one_port() {
         client.told_with(&server, 1);
         server.told_with(client, 2 * (number + 1));
     }
-    // The fourth exceeds the limit, and the server's program is not asked.
+    // The fourth exceeds the limit; the server's request callback is not called.
     ok(clients[3].call(&addr, 9));
     assert_eq!(clients[3].told_with(&server, 1), [(Told::Failure, 9)]);
     assert_eq!(server.told().len(), 6);
@@ -400,7 +400,7 @@ fn a_server_that_stops_rejects_whom_it_has_not_answered() {
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
     server.told_with(&client, 1);
-    // This one is queued at the port, and the server has not polled.
+    // This request is queued at the port: the server has not polled.
     ok(late.call(&addr, 2));
     server.stop();
     assert_eq!(client.told_with(&client, 1), [(Told::Failure, 1)]);

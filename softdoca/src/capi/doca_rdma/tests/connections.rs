@@ -92,7 +92,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     submit(b.receive(c(bufs.room(&memory.mmap, 0, 10)), 1));
     submit(b.receive(c(bufs.room(&memory.mmap, 10, 10)), 2));
     submit(b.send(to_a, c(bufs.data(&memory.mmap, 20, 10)), 3));
-    // Messages sent before the disconnection arrive before it.
+    // Messages sent before the disconnection arrive before its event.
     memory.write(30, b"last words");
     submit(a.send(to_b, c(bufs.data(&memory.mmap, 30, 10)), 4));
     a.wait(1);
