@@ -418,8 +418,8 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
 }
 
 #[test]
-fn the_process_of_another_user_reaches_nothing() {
-    const NAME: &str = "the_process_of_another_user_reaches_nothing";
+fn a_process_of_another_user_has_no_access() {
+    const NAME: &str = "a_process_of_another_user_has_no_access";
     /// The user `nobody`.
     const OTHER: u32 = 65534;
     fn main() {
@@ -570,9 +570,9 @@ mod network {
 }
 
 #[test]
-fn the_network_reaches_what_was_exported_until_its_end() {
+fn the_network_reaches_only_exported_memory_until_withdrawal() {
     use network::{Attacker, COMPARE_SWAP, FETCH_ADD, READ, WRITE};
-    const NAME: &str = "the_network_reaches_what_was_exported_until_its_end";
+    const NAME: &str = "the_network_reaches_only_exported_memory_until_withdrawal";
     fn environment(directory: &std::path::Path) -> Vec<(&'static str, String)> {
         let key = directory.join("key");
         std::fs::write(&key, network::KEY).unwrap();

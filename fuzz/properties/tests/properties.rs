@@ -81,6 +81,6 @@ fn shared_memory_messages() {
 }
 
 #[test]
-fn settings_of_softdoca() {
+fn softdoca_configuration_files() {
     run(512, settings::property);
 }

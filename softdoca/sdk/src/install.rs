@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_of_nvidia_has_its_directories_and_names() {
+    fn nvidia_layout_has_nvidias_directories_and_names() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_applications_keep_their_version() {
+    fn version_file_of_application_sources_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_the_code() {
+    fn texts_match_the_code() {
         // SAFETY: static strings.
         let (name, description, unknown) = unsafe {
             (

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_as_they_went() {
+    fn frames_round_trip() {
         let message = vec![7; MAX_MESSAGE_SIZE as usize];
         let frames = [
             Frame::Hello(Hello {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_frame_is_refused() {
+    fn malformed_frames_are_refused() {
         let word = |value: u32| value.to_le_bytes().to_vec();
         assert_eq!(
             Frame::decode(&[]),

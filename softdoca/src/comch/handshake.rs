@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_let_in_or_refused() {
+    fn a_client_is_accepted_or_refused() {
         let (client, server) = Socket::pair().unwrap();
         assert!(matches!(hear_hello(&server), Arrival::Waiting));
         let lifeline = say_hello(&client, "0000:3b:00.0", "name", 100).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_faulty() {
+    fn frames_other_than_the_handshakes_are_refused() {
         let (client, server) = Socket::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         let hello = Frame::Hello(Hello {

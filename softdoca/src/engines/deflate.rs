@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_that_of_others() {
+    fn the_format_is_compatible_with_flate2() {
         for data in samples() {
             let (compressed, _) = run(&mut Codec::default(), COMPRESS, &data, usize::MAX).unwrap();
             let mut output = Vec::new();

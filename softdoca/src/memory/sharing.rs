@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_private_is_left_alone() {
+    fn memory_that_is_not_private_is_not_converted() {
         static CONSTANT: [u8; 9000] = [7; 9000];
         let layout = lay_out((&raw const CONSTANT).addr() as u64, 9000, true).unwrap();
         assert_eq!(kinds(&layout), [(false, 9000)]);

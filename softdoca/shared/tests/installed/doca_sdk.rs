@@ -92,7 +92,7 @@ fn run(sdk: &Sdk, programs: &Path) {
 }
 
 #[test]
-fn roles_take_every_function_from_the_installed_library() {
+fn roles_import_every_function_from_the_installed_library() {
     if lacks_pkg_config() {
         return;
     }

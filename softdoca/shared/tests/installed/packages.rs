@@ -96,7 +96,7 @@ fn the_version_is_that_of_the_table() {
 }
 
 #[test]
-fn the_shell_finds_it_without_flags() {
+fn installation_is_found_through_the_environment() {
     let sdk = Sdk::install();
     let source = sdk.source("plain.c", PROGRAM);
     let program = sdk.scratch("programs").join("plain");
@@ -112,7 +112,7 @@ fn the_shell_finds_it_without_flags() {
 /// A program linked to NVIDIA's libraries runs with softdoca instead, and one that is built with it finds the paths
 /// used in build files.
 #[test]
-fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
+fn nvidia_layout_replaces_nvidias_packages() {
     let sdk = Sdk::install();
     let prefix = sdk.scratch("opt").join("mellanox/doca");
     softdoca_sdk::install(

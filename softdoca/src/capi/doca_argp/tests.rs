@@ -284,7 +284,7 @@ fn with_arguments(arguments: &str) -> Output {
 }
 
 #[test]
-fn help_and_version_are_printed_and_the_process_exits_well() {
+fn help_and_version_are_printed_and_the_process_exits_with_success() {
     let help = with_arguments("--help");
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(help.status.success(), "{help:?}");
@@ -417,7 +417,7 @@ fn callbacks_get_their_values_in_order() {
 }
 
 #[test]
-fn files_are_read_with_their_marks() {
+fn json_files_set_parameters_unless_command_line_only() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     register_all();
@@ -515,7 +515,7 @@ fn commands_call_and_have_parameters() {
 }
 
 #[test]
-fn a_version_callback_may_let_the_program_go_on() {
+fn a_version_callback_may_let_the_program_continue() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     register_all();
