@@ -54,14 +54,23 @@ fn main() -> ExitCode {
         )
         .with_ignored_flag(capture.is_err()),
     );
+    let missing = missing_for_verbs();
+    if let Some(reason) = &missing {
+        eprintln!("NOT RUN: the test with an RDMA device: {reason}");
+    }
+    trials.push(
+        Trial::test("zero_copy_by_verbs_in_a_guest", zero_copy_by_verbs)
+            .with_ignored_flag(missing.is_some()),
+    );
     let denied = Network::new(1).err();
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, Test); 10] = [
+    let namespaces: [(&str, Test); 11] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
         ("demo_over_two_machines", demo_over_two_machines),
+        ("bench_over_two_machines", bench_over_two_machines),
         ("matrix_over_two_machines", matrix_over_two_machines),
         ("hammer_over_two_machines", hammer_over_two_machines),
         (
@@ -83,6 +92,39 @@ fn main() -> ExitCode {
         trials.push(Trial::test(name, test).with_ignored_flag(denied.is_some()));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn repository() -> &'static Path {
+    let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
+    cli.parent().unwrap_or(cli)
+}
+
+/// What a guest with a soft-RoCE device lacks. Its packages are downloaded by the script, when it is run by hand, and not by a test.
+fn missing_for_verbs() -> Option<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|it| it.join("qemu-system-x86_64").is_file()) {
+        return Some("no qemu-system-x86_64");
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let is_there = target.is_some_and(|target| target.join("verbs/root/boot").is_dir());
+    (!is_there).then_some("no packages for the guest: run .ci/verbs once")
+}
+
+fn zero_copy_by_verbs() -> Result<(), Failed> {
+    let output = Command::new(repository().join(".ci/verbs"))
+        .arg("zero-copy")
+        .env("PROGRAM", env!("CARGO_BIN_EXE_doca-storage"))
+        .env(
+            "PACKAGES",
+            Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("verbs"),
+        )
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || !text.contains("guest: PASS zero-copy") {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}\n{text}\n{errors}", output.status).into());
+    }
+    Ok(())
 }
 
 /// Places where programs run.
@@ -620,6 +662,50 @@ fn demo_over_two_machines() -> Result<(), Failed> {
     let kept = command_on_machines(&["demo", "--keep"]);
     if kept.is_ok() {
         return Err("expected --keep to be refused".into());
+    }
+    Ok(())
+}
+
+/// A run that is too short for results: each subject has figures, and the page is written.
+fn bench_over_two_machines() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let page = directory.path().join("bench.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args([
+            "bench",
+            "--hosts",
+            "2",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.02",
+        ])
+        .args(["--only", "4 KiB x1", "--json", "--report", text(&page)])
+        .output()?;
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("expected JSON: {error}: {output:?}"))?;
+    let measurements = document["measurements"].as_array().map(Vec::as_slice);
+    let mut kinds = Vec::new();
+    for measurement in measurements.unwrap_or_default() {
+        let run = &measurement["series"]["runs"][0];
+        if run["rate"].as_f64() <= Some(0.0) || run["latency"]["p50_ns"].as_f64() <= Some(0.0) {
+            return Err(format!("expected figures, got {measurement}").into());
+        }
+        kinds.push(measurement["subject"]["kind"].as_str().unwrap_or_default());
+    }
+    let left_out = document["left_out"].to_string();
+    // Without the programs it is said.
+    let expected: &[&str] = if left_out.contains("NOT RUN: the comparison with NBD") {
+        &["bare_tcp", "hosts"]
+    } else {
+        &["bare_tcp", "hosts", "nbd_tcp"]
+    };
+    if kinds != expected || !left_out.contains("NVMe/TCP") {
+        return Err(format!("expected {expected:?}, got {document}").into());
+    }
+    let page = std::fs::read_to_string(page)?;
+    if !page.contains("rust, 2 hosts: zero copy read 4 KiB x1") {
+        return Err("expected the deployment in the page".into());
     }
     Ok(())
 }

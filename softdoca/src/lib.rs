@@ -1,7 +1,7 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
 //! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`;
-//! `argp`; `agent`; `prefetch`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`,
+//! `argp`; `verbs`; `agent`; `prefetch`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`,
 //! `rdma`; `accelerator`; `dma`, `compress`, `erasure_coding`, `sha`, `aes_gcm`, `mmap_advise`; `untrusted`; `capi`.
 
 mod accelerator;
@@ -33,3 +33,4 @@ mod sha;
 mod sync_event;
 pub mod topology;
 pub mod untrusted;
+mod verbs;

@@ -149,7 +149,7 @@ impl Mmap {
                     segments: export.segments.clone(),
                     validity: None,
                 };
-                agent::expose(key, rights, (addr, len), Box::new(memory))?
+                agent::expose(key, rights, (addr, len), Box::new(memory), setup.nic()?)?
             }
         };
         let guard = agent::export(key, export)?;
@@ -194,7 +194,7 @@ impl Mmap {
         let device = setup.devices.first().ok_or(Error::Unexpected)?;
         let onward = Mmap::import(&descriptor.encode(), device)?;
         let (range, rights) = (onward.range(), descriptor.permissions.rdma_rights());
-        let guard = agent::expose(key, rights, range, Box::new(onward))?;
+        let guard = agent::expose(key, rights, range, Box::new(onward), setup.nic()?)?;
         descriptor.network = Some(offer);
         Ok(guard)
     }

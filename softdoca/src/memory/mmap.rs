@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::descriptor::ExportKind;
 use super::export::Exported;
 use super::imported::Imported;
-use super::imported::Region;
+use super::imported::Region as RemoteMemory;
 use super::permissions::Permissions;
 use super::sharing;
-use crate::agent::{NetworkOffer, Segment};
+use crate::agent::{self, NetworkOffer, Segment};
 use crate::check::{self, Mistake};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::verbs::{Nic, Region, RemoteKey};
 
 /// A range of memory for devices: of this process, or imported from another one. Shared as `Arc<Mmap>`.
 ///
@@ -32,6 +33,8 @@ pub struct Mmap {
     /// Bufs that point into it.
     bufs: AtomicU32,
     user_data: AtomicU64,
+    /// Of the last device that was asked for: its number and key, as a [`RemoteKey`].
+    local_key: AtomicU64,
     imported: Option<Imported>,
     setup: Mutex<Setup>,
 }
@@ -58,6 +61,10 @@ pub(super) struct Setup {
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
     pub rdma: Option<Exported>,
+    /// Registered with RDMA devices for requests of this process.
+    local: Vec<Region>,
+    /// One of them did not take it.
+    local_failed: bool,
     free: Option<FreeCallback>,
     /// `true` if the map has been started since the callback was set.
     free_is_due: bool,
@@ -71,9 +78,26 @@ impl Default for Setup {
             segments: Vec::new(),
             pci: None,
             rdma: None,
+            local: Vec::new(),
+            local_failed: false,
             free: None,
             free_is_due: false,
         }
+    }
+}
+
+impl Setup {
+    /// The RDMA device of the first device that has one.
+    ///
+    /// # Errors
+    /// As [`agent::nic_of`].
+    pub(super) fn nic(&self) -> Result<Option<&'static Nic>> {
+        for device in &self.devices {
+            if let nic @ Some(_) = agent::nic_of(device.model())? {
+                return Ok(nic);
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -93,6 +117,7 @@ impl Mmap {
             exported: AtomicBool::new(false),
             bufs: AtomicU32::new(0),
             user_data: AtomicU64::new(0),
+            local_key: AtomicU64::new(0),
             imported: None,
             setup: Mutex::default(),
         }
@@ -371,9 +396,12 @@ impl Mmap {
     pub(crate) fn withdraw(&self) {
         let mut setup = self.setup();
         let exports = (setup.pci.take(), setup.rdma.take());
+        self.local_key.store(0, Ordering::Release);
+        let local = std::mem::take(&mut setup.local);
+        setup.local_failed = false;
         setup.segments.clear();
         drop(setup);
-        drop(exports);
+        drop((exports, local));
         if self.imported.is_none() {
             self.usable.store(false, Ordering::Release);
         }
@@ -452,9 +480,63 @@ impl Mmap {
     /// Network access to the memory, if it is another machine's.
     pub(crate) fn network_offer(&self) -> Option<&NetworkOffer> {
         match self.imported.as_ref()?.region() {
-            Region::Network(region) => Some(region.offer()),
-            Region::Agent(_) => None,
+            RemoteMemory::Network(region) => Some(region.offer()),
+            RemoteMemory::Agent(_) => None,
         }
+    }
+
+    /// Key of the memory for RDMA devices, if it is another machine's and registered with one.
+    pub(crate) fn remote_key(&self) -> Option<RemoteKey> {
+        match self.imported.as_ref()?.region() {
+            RemoteMemory::Network(region) => region.remote_key(),
+            RemoteMemory::Agent(_) => None,
+        }
+    }
+
+    /// Key of the memory for requests of this process to `nic`; registered by the first call. `None` if the device does not take it, or it
+    /// does not lie in one run here.
+    #[inline]
+    pub(crate) fn local_key(&self, nic: &'static Nic) -> Option<u32> {
+        match RemoteKey::from_word(self.local_key.load(Ordering::Acquire)) {
+            Some(key) if key.nic == nic.number() => Some(key.rkey),
+            _ => self.register_local(nic),
+        }
+    }
+
+    #[cold]
+    fn register_local(&self, nic: &'static Nic) -> Option<u32> {
+        let mut setup = self.setup();
+        let known = |region: &&Region| region.nic().number() == nic.number();
+        let lkey = match setup.local.iter().find(known) {
+            Some(region) => region.lkey(),
+            None => {
+                let (addr, len) = self.range();
+                let start = self.local_ptr(addr, len)?;
+                let len = usize::try_from(len).ok()?;
+                if setup.local_failed {
+                    return None;
+                }
+                match nic.register_local(start, len, self.is_writable()) {
+                    Ok(region) => {
+                        let lkey = region.lkey();
+                        setup.local.push(region);
+                        lkey
+                    }
+                    Err(_) => {
+                        // Not tried again with every request.
+                        setup.local_failed = true;
+                        return None;
+                    }
+                }
+            }
+        };
+        let key = RemoteKey {
+            nic: nic.number(),
+            rkey: lkey,
+            has_atomics: false,
+        };
+        self.local_key.store(key.to_word(), Ordering::Release);
+        Some(lkey)
     }
 
     pub(super) fn imported(&self) -> Option<&Imported> {

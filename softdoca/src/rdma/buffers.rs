@@ -1,9 +1,11 @@
 //! Buf lists as sources and destinations: local memory may be scattered, remote memory is contiguous.
 
+use super::transport::verbs::VerbsOutbox;
 use crate::agent::{Lane, NetworkOffer, Piece};
 use crate::buffer::{Buf, BufHandle};
 use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap, Permissions, copy};
+use crate::verbs::{MOST_PIECES, Opcode, RemoteKey, Sge};
 
 /// Size of the bounce buffer for local bufs in memory that is not mapped here (another host's, across PCIe).
 const BOUNCE: usize = 4096;
@@ -364,6 +366,113 @@ impl RemoteAccess {
             unsafe { lane.write(self.offer.key, self.addr, pieces) };
         }
     }
+}
+
+/// A read or write as an RDMA device does it.
+pub(super) struct DeviceRequest {
+    pieces: [Sge; MOST_PIECES],
+    count: usize,
+    /// Address and key.
+    pub(super) remote: (u64, u32),
+}
+
+impl DeviceRequest {
+    pub(super) fn pieces(&self) -> &[Sge] {
+        &self.pieces[..self.count]
+    }
+}
+
+impl RemoteAccess {
+    /// The request for the device of a connection; `None` if it does not know the memory, or it is too much for one.
+    pub(super) fn for_device(&self, outbox: &VerbsOutbox) -> Option<DeviceRequest> {
+        let (nic, remote) = (
+            outbox.nic(),
+            if self.is_read {
+                &self.source
+            } else {
+                &self.destination
+            },
+        );
+        let key = remote.mmap().ok()?.remote_key()?;
+        if !outbox.reaches(&self.offer, key) || self.len > nic.most_bytes() {
+            return None;
+        }
+        let mut request = DeviceRequest {
+            pieces: [Sge::default(); MOST_PIECES],
+            count: 0,
+            remote: (self.addr, key.rkey),
+        };
+        let mut left = self.len;
+        let mut add = |mmap: &Mmap, addr: u64, len: usize| {
+            let len = len.min(left);
+            left -= len;
+            if len == 0 {
+                return Some(());
+            }
+            if request.count == nic.most_pieces() {
+                return None;
+            }
+            request.pieces[request.count] = Sge {
+                addr: mmap.local_ptr(addr, len as u64)?.addr() as u64,
+                length: u32::try_from(len).ok()?,
+                lkey: mmap.local_key(nic)?,
+            };
+            request.count += 1;
+            Some(())
+        };
+        if self.is_read {
+            for segment in self.destination.tail_segments() {
+                add(&segment.mmap, segment.addr, segment.len)?;
+            }
+        } else {
+            for segment in self.source.data_segments() {
+                add(&segment.mmap, segment.addr, segment.len)?;
+            }
+        }
+        Some(request)
+    }
+}
+
+/// An atomic on a word of another machine's memory, by its RDMA device, with validated bufs.
+pub(super) struct RemoteChange {
+    pub(super) offer: NetworkOffer,
+    pub(super) key: RemoteKey,
+    pub(super) addr: u64,
+    pub(super) opcode: Opcode,
+    pub(super) operands: [u64; 2],
+}
+
+/// As [`atomic`], of memory on another machine that its RDMA device knows; `None` for other memory.
+pub(super) fn remote_change(
+    destination: &Buf,
+    result: &Buf,
+    opcode: Opcode,
+    operands: [u64; 2],
+) -> Result<Option<RemoteChange>> {
+    let remote = destination.mmap()?;
+    check_remote(&remote, Permissions::RDMA_ATOMIC)?;
+    let (Some(offer), Some(key)) = (remote.network_offer(), remote.remote_key()) else {
+        return Ok(None);
+    };
+    if !key.has_atomics {
+        return Ok(None);
+    }
+    if destination.data_len() + destination.tail_len() < ATOMIC {
+        return Err(Error::TooBig);
+    }
+    let addr = destination.data();
+    check_range(&remote, addr, ATOMIC)?;
+    if !addr.is_multiple_of(ATOMIC as u64) {
+        return Err(Error::InvalidValue);
+    }
+    result_room(result)?;
+    Ok(Some(RemoteChange {
+        offer: *offer,
+        key,
+        addr,
+        opcode,
+        operands,
+    }))
 }
 
 /// Operand size of an atomic operation in bytes.

@@ -8,7 +8,6 @@ use super::blob::ConnectionDetails;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
 use super::pending::Watched;
-use super::transport::network::NetworkOutbox;
 use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _};
 use crate::agent::{AgentAddress, NetworkOffer, Route};
 use crate::error::{Error, Result};
@@ -46,14 +45,18 @@ impl Rdma {
                 "the RDMA instance has {open} connections, and was configured for {max} (doca_rdma_set_max_num_connections)"
             )));
         }
-        let inbox = state.transport()?.offer(state.receives.len())?;
+        let transport = state.transport()?;
+        let (inbox, nic) = (transport.offer(state.receives.len())?, transport.nic());
         let details = ConnectionDetails {
             // One of two small numbers, checked when it was set.
             transport_type: self.config.transport_type.get() as u16,
             permissions: self.config.permissions.get(),
             agent: AgentAddress::local()?,
             key: inbox.key(),
-            network: NetworkOffer::of(inbox.key())?,
+            network: NetworkOffer::of(inbox.key())?.map(|mut offer| {
+                offer.verbs = nic.is_some();
+                offer
+            }),
         };
         let connection = Rc::new(Connection::new(
             state.next_id,
@@ -122,7 +125,10 @@ impl Rdma {
                 .transport()?
                 .claim(&details.agent, details.key)
                 .map(ConnectionOutbox::Shared),
-            Route::Network(offer) => NetworkOutbox::connect(&offer).map(ConnectionOutbox::Network),
+            Route::Network(offer) => {
+                let nic = self.state.borrow().transport()?.nic();
+                super::transport::verbs::connect(&offer, nic)
+            }
         };
         claimed.map_err(|error| match error {
             Error::AlreadyExist => error.because(
@@ -145,11 +151,9 @@ impl Rdma {
         let pe = ctx.pe()?;
         let token = Watched::Liveness.token(connection.id);
         pe.watch(outbox.liveness(), ctx, token, Urgency::Liveness)?;
-        if let ConnectionOutbox::Network(outbox) = &outbox
-            && let Some(socket) = outbox.socket()
-        {
+        for socket in outbox.sockets().into_iter().flatten() {
             let token = Watched::Outbox.token(connection.id);
-            pe.watch(socket, ctx, token, Urgency::Message)?;
+            pe.watch(socket, ctx, token, outbox.urgency())?;
         }
         connection.connect(Box::new(outbox), permissions);
         let callback = self.config.callbacks.get().established;

@@ -16,7 +16,7 @@ use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::Inbox as _;
 use super::transport::shared_memory::SharedMemory;
-use crate::agent::{is_held_up, is_in_progress, uses_network};
+use crate::agent::{is_held_up, is_in_progress, nic_for_connections, uses_network};
 use crate::buffer::BufHandle;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -241,7 +241,12 @@ impl Driver for Rdma {
     fn start(&self, ctx: &Ctx) -> Result<Started> {
         let receives = self.pools.receive.limit() as usize;
         let connections = self.config.max_connections.get();
-        let transport = SharedMemory::new(connections, receives, ctx.pe()?.wake())?;
+        let transport = SharedMemory::new(
+            connections,
+            receives,
+            ctx.pe()?.wake(),
+            nic_for_connections(self.device.model())?,
+        )?;
         let mut state = self.state.borrow_mut();
         // Connections of the last run were kept until now for their handles.
         *state = Instance {
@@ -364,7 +369,7 @@ impl Driver for Rdma {
     fn arm(&self) {
         for connection in &self.state.borrow().connections {
             let mut parts = connection.parts.borrow_mut();
-            let waiting = !parts.queue.is_empty();
+            let waiting = !parts.queue.is_empty() || parts.remote.is_waiting();
             if let Some(inbox) = &mut parts.inbox {
                 inbox.arm();
             }

@@ -2,7 +2,8 @@
 //!
 //! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply;
 //! several may be outstanding, and complete in order. All other tasks of the connection wait for them: a message sent
-//! after a write is received after it.
+//! after a write is received after it. Where both sides have an RDMA device, and it knows the memory, it is a request
+//! to that, with the same order.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,10 +14,13 @@ use super::pending::Watched;
 use super::sending;
 use super::task::{Operation, Stage, Work};
 use super::transport::network::{NetworkInbox, NetworkOutbox};
+use super::transport::shared_memory::Arrival;
+use super::transport::verbs::{VerbsInbox, VerbsOutbox};
 use super::transport::{ConnectionInbox, ConnectionOutbox, Outbox as _, Peer};
-use crate::agent::{Lane, Stream};
+use crate::agent::Lane;
 use crate::error::{Error, Result};
 use crate::progress::{Task, Urgency};
+use crate::verbs::Opcode;
 
 /// Number of parts of requests that are batched before they are sent.
 const ENOUGH: usize = 48;
@@ -25,8 +29,9 @@ const ENOUGH: usize = 48;
 #[derive(Default)]
 pub(super) struct Remote {
     lane: Option<Lane>,
-    /// Outstanding, in order.
+    /// Outstanding, in order: all over the lane, or all by the RDMA device.
     sent: VecDeque<Sent>,
+    by_device: bool,
     /// The last one must complete before any other task starts: it is still at the head of the connection's queue.
     barrier: bool,
     /// Sockets watched for output: the sender's and the lane's.
@@ -40,6 +45,11 @@ struct Sent {
 }
 
 impl Remote {
+    /// Returns `true` if requests are outstanding.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     /// Takes the tasks of outstanding requests, which have failed.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = NonNull<Task>> {
         // No data is placed after it is closed.
@@ -57,14 +67,11 @@ impl Parts {
     /// Returns `true` if the peer is on another machine.
     #[inline]
     pub(super) fn is_remote(&self) -> bool {
-        matches!(self.outbox.as_deref(), Some(ConnectionOutbox::Network(_)))
-    }
-
-    fn network_inbox(&mut self) -> Option<&mut NetworkInbox> {
-        match self.inbox.as_deref_mut() {
-            Some(ConnectionInbox::Network(inbox)) => Some(inbox),
-            _ => None,
-        }
+        let outbox = self.outbox.as_deref();
+        matches!(
+            outbox,
+            Some(ConnectionOutbox::Network(_) | ConnectionOutbox::Verbs(_))
+        )
     }
 
     fn network_outbox(&mut self) -> Option<&mut NetworkOutbox> {
@@ -76,7 +83,7 @@ impl Parts {
 
     /// The peer ends both directions; messages it has sent come over one of them, which is decisive.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
-        match (receiver, self.network_inbox()) {
+        match (receiver, &self.inbox) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,
             (receiver, _) => receiver,
         }
@@ -86,25 +93,30 @@ impl Parts {
 impl Connection {
     /// Returns `true` if the peer that has accepted the offer is on another machine.
     #[cold]
-    pub(super) fn adopt(
-        &self,
-        parts: &mut Parts,
-        stream: (Stream, u64),
-        posted: usize,
-    ) -> Result<()> {
+    pub(super) fn adopt(&self, parts: &mut Parts, arrival: Arrival, posted: usize) -> Result<()> {
         let Some(inbox) = parts.inbox.take() else {
             return Ok(());
         };
         let ConnectionInbox::Shared(offered) = *inbox else {
             return Err(Error::Unexpected);
         };
-        let inbox = NetworkInbox::new(Box::new(offered), stream, posted)?;
+        let (offered, stream, granted) = (Box::new(offered), arrival.stream, arrival.granted);
+        let inbox = match arrival.verbs {
+            None => {
+                let inbox = NetworkInbox::new(offered, (stream, granted), posted)?;
+                ConnectionInbox::Network(inbox)
+            }
+            Some(accepted) => {
+                let inbox = VerbsInbox::new(offered, stream, granted, accepted, posted)?;
+                ConnectionInbox::Verbs(inbox)
+            }
+        };
         let ctx = self.ctx();
-        if let Some(socket) = inbox.socket() {
+        for socket in inbox.sockets().into_iter().flatten() {
             let token = Watched::Inbox.token(self.id);
-            ctx.pe()?.watch(socket, ctx, token, Urgency::Message)?;
+            ctx.pe()?.watch(socket, ctx, token, inbox.urgency())?;
         }
-        parts.inbox = Some(Box::new(ConnectionInbox::Network(inbox)));
+        parts.inbox = Some(Box::new(inbox));
         Ok(())
     }
 
@@ -145,10 +157,12 @@ impl Connection {
         if !parts.remote.sent.is_empty() {
             return Attempt::Waits;
         }
-        let Some(outbox) = parts.network_outbox() else {
-            return Attempt::Waits;
+        let run = match parts.outbox.as_deref_mut() {
+            Some(ConnectionOutbox::Network(outbox)) => sending::run(work, outbox, permissions),
+            Some(ConnectionOutbox::Verbs(outbox)) => sending::run(work, outbox, permissions),
+            _ => return Attempt::Waits,
         };
-        match sending::run(work, outbox, permissions) {
+        match run {
             Err(Error::Again) => Attempt::Waits,
             Err(error) => {
                 // The peer waits for the rest of a message, and would take the next one for it.
@@ -159,7 +173,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request for a read or write of memory on another machine; returns `false` for any other task.
+    /// Sends a request for memory on another machine; returns `false` for any other task, and for
+    /// atomics over TCP.
     fn issue(
         &self,
         task: NonNull<Task>,
@@ -167,6 +182,16 @@ impl Connection {
         parts: &mut Parts,
         permissions: u32,
     ) -> Result<bool> {
+        if let Some(ConnectionOutbox::Verbs(outbox)) = parts.outbox.as_deref_mut() {
+            if issue_to_device(task, work, outbox, &mut parts.remote, permissions)? {
+                return Ok(true);
+            }
+            let remote = &mut parts.remote;
+            if remote.by_device && remote.is_waiting() {
+                return Err(Error::Again);
+            }
+            remote.by_device = false;
+        }
         let Some(access) = sending::remote_access(work, permissions)? else {
             return Ok(false);
         };
@@ -176,10 +201,12 @@ impl Connection {
                 return Err(Error::Again);
             }
             // As in hardware, nothing is written before the peer can receive the immediate.
-            if !parts
-                .network_outbox()
-                .is_some_and(|outbox| outbox.reserve_receive())
-            {
+            let reserved = match parts.outbox.as_deref_mut() {
+                Some(ConnectionOutbox::Network(outbox)) => outbox.reserve_receive(),
+                Some(ConnectionOutbox::Verbs(outbox)) => outbox.reserve_receive(),
+                _ => false,
+            };
+            if !reserved {
                 return Err(Error::Again);
             }
         }
@@ -232,6 +259,18 @@ impl Connection {
     /// Handles replies. An error ends the connection.
     pub(super) fn take_replies(&self, parts: &mut Parts, done: &mut VecDeque<Done>) -> Result<()> {
         let remote = &mut parts.remote;
+        if let Some(ConnectionOutbox::Verbs(outbox)) = parts.outbox.as_deref_mut() {
+            // Also completions of messages.
+            outbox.poll();
+            while let Some(reply) = outbox.next_reply() {
+                let sent = remote.sent.pop_front().ok_or(Error::Unexpected)?;
+                // SAFETY: tasks with outstanding requests are in flight, and tasks in flight are not freed.
+                let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
+                let work = &work.ok_or(Error::Unexpected)?.body;
+                let result = reply.and_then(|value| sending::finish_access(work, sent.len, value));
+                done.push_back((sent.task, result));
+            }
+        }
         let Some(lane) = &mut remote.lane else {
             return Ok(());
         };
@@ -242,7 +281,7 @@ impl Connection {
             // SAFETY: tasks with outstanding requests are in flight, and tasks in flight are not freed.
             let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
             let work = &work.ok_or(Error::Unexpected)?.body;
-            let result = reply.and_then(|_| sending::finish_access(work, sent.len));
+            let result = reply.and_then(|value| sending::finish_access(work, sent.len, value));
             if work.operation == Operation::WriteImmediate {
                 remote.barrier = false;
                 if result.is_ok() {
@@ -258,7 +297,7 @@ impl Connection {
 
     /// Sends queued output, and watches sockets that are full.
     pub(super) fn send_queued(&self, parts: &mut Parts) {
-        if let Some(inbox) = parts.network_inbox() {
+        if let Some(inbox) = &mut parts.inbox {
             inbox.flush();
         }
         let mut blocked = [false; 2];
@@ -290,25 +329,22 @@ impl Connection {
         let parts = &mut *parts;
         let pe = self.ctx().pe();
         // Level-triggered: its end would be reported repeatedly.
-        let unwatch = |socket: Option<BorrowedFd<'_>>| {
+        let unwatch = |socket: Option<BorrowedFd<'_>>, urgency: Urgency| {
             if let (Ok(pe), Some(socket)) = (&pe, socket) {
-                pe.unwatch(socket, Urgency::Message);
+                pe.unwatch(socket, urgency);
             }
         };
         match watched {
             Watched::Inbox => {
-                if let Some(inbox) = parts.network_inbox()
-                    && !inbox.set_readable()
-                {
-                    unwatch(inbox.socket());
+                if let Some(inbox) = &mut parts.inbox {
+                    let urgency = inbox.urgency();
+                    unwatch(inbox.set_readable(), urgency);
                 }
             }
             Watched::Outbox => {
-                if let Some(outbox) = parts.network_outbox() {
-                    if !outbox.set_readable() {
-                        unwatch(outbox.socket());
-                    }
-                    outbox.look();
+                if let Some(outbox) = &mut parts.outbox {
+                    let urgency = outbox.urgency();
+                    unwatch(outbox.set_readable(), urgency);
                 }
             }
             Watched::Lane => {
@@ -321,12 +357,11 @@ impl Connection {
                 }
             }
             _ => {
-                if let Some(inbox) = parts.network_inbox() {
+                if let Some(inbox) = &mut parts.inbox {
                     inbox.set_readable();
                 }
-                if let Some(outbox) = parts.network_outbox() {
+                if let Some(outbox) = &mut parts.outbox {
                     outbox.set_readable();
-                    outbox.look();
                 }
             }
         }
@@ -338,16 +373,66 @@ impl Connection {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let Ok(pe) = self.ctx().pe() else { return };
-        let inbox = parts.network_inbox().and_then(|inbox| inbox.socket());
-        if let Some(socket) = inbox {
-            pe.unwatch(socket, Urgency::Message);
+        if let Some(inbox) = &parts.inbox {
+            for socket in inbox.sockets().into_iter().flatten() {
+                pe.unwatch(socket, inbox.urgency());
+            }
         }
-        let outbox = parts.network_outbox().and_then(|outbox| outbox.socket());
-        if let Some(socket) = outbox {
-            pe.unwatch(socket, Urgency::Message);
+        if let Some(outbox) = &parts.outbox {
+            for socket in outbox.sockets().into_iter().flatten() {
+                pe.unwatch(socket, outbox.urgency());
+            }
         }
         if let Some(lane) = &parts.remote.lane {
             pe.unwatch(lane.as_fd(), Urgency::Message);
         }
     }
+}
+
+/// As [`Connection::issue`], to the RDMA device; returns `false` if that does not know the memory.
+fn issue_to_device(
+    task: NonNull<Task>,
+    work: &Work,
+    outbox: &mut VerbsOutbox,
+    remote: &mut Remote,
+    permissions: u32,
+) -> Result<bool> {
+    // Requests over the lane come first.
+    let is_free = remote.by_device || !remote.is_waiting();
+    let len = if let Some(change) = sending::remote_change(work, permissions)? {
+        if !outbox.reaches(&change.offer, change.key) {
+            return Ok(false);
+        }
+        if !is_free {
+            return Err(Error::Again);
+        }
+        outbox.change(
+            change.opcode,
+            change.operands,
+            (change.addr, change.key.rkey),
+        )?;
+        0
+    } else if let Some(access) = sending::remote_access(work, permissions)? {
+        let Some(request) = access.for_device(outbox) else {
+            return Ok(false);
+        };
+        // As in hardware, nothing is written before the peer can receive the immediate.
+        let has_immediate = work.operation == Operation::WriteImmediate;
+        if !is_free || has_immediate && !outbox.reserve_receive() {
+            return Err(Error::Again);
+        }
+        let (opcode, immediate) = match work.operation {
+            Operation::Read => (Opcode::Read, 0),
+            Operation::WriteImmediate => (Opcode::WriteImmediate, work.immediate.get()),
+            _ => (Opcode::Write, 0),
+        };
+        // SAFETY: the task and its bufs are in flight until the reply or the end of the connection.
+        unsafe { outbox.access(opcode, request.pieces(), immediate, request.remote) }?;
+        access.len
+    } else {
+        return Ok(false);
+    };
+    remote.by_device = true;
+    remote.sent.push_back(Sent { task, len });
+    Ok(true)
 }

@@ -4,12 +4,13 @@ use doca_abi::{
     DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE,
 };
 
-use super::buffers::{self, RemoteAccess};
+use super::buffers::{self, RemoteAccess, RemoteChange};
 use super::config::limits;
 use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
 use super::task::{Operation, Stage, Work};
 use super::transport::{Outbox, SMALL};
 use crate::error::{Error, Result};
+use crate::verbs::Opcode;
 
 /// Runs a task as far as possible. `Again`: it must wait for the peer; call again.
 #[inline(always)]
@@ -182,8 +183,28 @@ pub(super) fn remote_access(work: &Work, peer_permissions: u32) -> Result<Option
     }
 }
 
-/// Handles the reply: sets the bufs' data length to `len` bytes.
-pub(super) fn finish_access(work: &Work, len: usize) -> Result<()> {
+/// Builds the request for an atomic on memory on another machine that its RDMA device knows; `None` for other tasks and other memory.
+pub(super) fn remote_change(work: &Work, peer_permissions: u32) -> Result<Option<RemoteChange>> {
+    let (opcode, operands) = match work.operation {
+        Operation::CompareSwap => (
+            Opcode::CompareSwap,
+            [work.compare.get(), work.operand.get()],
+        ),
+        Operation::FetchAdd => (Opcode::FetchAdd, [work.operand.get(), 0]),
+        _ => return Ok(None),
+    };
+    let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+    let result = work.result.get().ok_or(Error::InvalidValue)?;
+    expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_ATOMIC)?;
+    buffers::remote_change(&destination, &result, opcode, operands)
+}
+
+/// Handles the reply: sets the bufs' data length to `len` bytes, or stores the old value of a word.
+pub(super) fn finish_access(work: &Work, len: usize, value: u64) -> Result<()> {
+    if matches!(work.operation, Operation::CompareSwap | Operation::FetchAdd) {
+        let result = work.result.get().ok_or(Error::Unexpected)?;
+        return buffers::put_result(&result, buffers::result_room(&result)?, value);
+    }
     let destination = work.destination.get().ok_or(Error::Unexpected)?;
     work.set_progress(len);
     match work.operation {

@@ -39,6 +39,11 @@ impl Topology {
         Ok(*current.insert(Box::leak(Box::new(topology))))
     }
 
+    /// Returns `true` if the topology of this process is that of a file.
+    pub fn is_from_file() -> bool {
+        std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+    }
+
     /// A DPU at `0000:03:00.0` with one network representor, and the represented host device at `0000:3b:00.0`: the
     /// addresses in NVIDIA's storage guides.
     pub fn built_in() -> Topology {

@@ -29,6 +29,7 @@ use super::tls;
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
 use crate::runtime::Key;
+use crate::verbs::Nic;
 
 /// Time that a peer has to prove itself.
 const PROOF: Duration = Duration::from_secs(2);
@@ -199,7 +200,7 @@ impl Door {
         }
     }
 
-    fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
+    pub(super) fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
         // Without a thread for each: there may be many.
         if self.connections.load(Ordering::Relaxed) >= self.limits.connections {
             return self.complain(format_args!("too many connections: one is closed"));
@@ -369,7 +370,8 @@ impl Drop for NetworkGuard {
     }
 }
 
-/// Lets peers on other machines reach memory under `key`; `None` when this process does not use the network.
+/// Lets peers on other machines reach memory under `key`, also by the RDMA device if there is one; `None` when this process does not use the
+/// network.
 ///
 /// # Errors
 /// As [`Door::get`].
@@ -378,8 +380,15 @@ pub(crate) fn expose(
     rights: Rights,
     range: (u64, u64),
     memory: Box<dyn Memory>,
+    nic: Option<&'static Nic>,
 ) -> Result<Option<NetworkGuard>> {
-    Ok(Door::get()?.map(|door| door.expose(key, Exposed::new(rights, range, memory))))
+    Ok(Door::get()?.map(|door| {
+        let exposed = Exposed::new(rights, range, memory);
+        if let Some(nic) = nic {
+            exposed.register(nic);
+        }
+        door.expose(key, exposed)
+    }))
 }
 
 /// Lets one peer on another machine have a connection with `service`; `None` when this process does not use the network.

@@ -1,9 +1,11 @@
 //! Memory of this process that peers reach over the network.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use super::super::export::{self, Export, Rights};
+use super::super::server::lock;
 use crate::error::{Error, Result};
+use crate::verbs::{Nic, Region, RemoteKey, RemoteRights};
 
 /// Memory that a thread of this process reaches for a peer. Ranges have been checked.
 pub(crate) trait Memory: Send + Sync {
@@ -63,6 +65,8 @@ pub(super) struct Exposed {
     memory: Box<dyn Memory>,
     /// Held for reading by each access, so that none goes on when the withdrawal returns.
     withdrawn: RwLock<bool>,
+    /// The range as it is registered with an RDMA device.
+    region: Mutex<Option<Region>>,
 }
 
 impl Exposed {
@@ -73,15 +77,47 @@ impl Exposed {
             len,
             memory,
             withdrawn: RwLock::new(false),
+            region: Mutex::new(None),
         }
+    }
+
+    /// Registers the range with an RDMA device, if it lies in one run and the device takes it. Otherwise peers reach it over TCP only.
+    ///
+    /// This is the time for it, and not the start of the memory map: only here it is known that peers are to reach it, and over a network.
+    /// Registered memory is locked.
+    pub(super) fn register(&self, nic: &'static Nic) {
+        let Ok(len) = usize::try_from(self.len) else {
+            return;
+        };
+        if let Some(start) = self.memory.pointer(self.addr, self.len) {
+            let rights = RemoteRights {
+                read: self.rights.read,
+                write: self.rights.write,
+                atomic: self.rights.atomic,
+            };
+            *lock(&self.region) = nic.expose(start, (self.addr, len), rights).ok();
+        }
+    }
+
+    /// How peers with an RDMA device name the range; 0 if they cannot.
+    pub(super) fn remote_key(&self) -> u64 {
+        lock(&self.region).as_ref().map_or(0, |region| {
+            let key = RemoteKey {
+                nic: region.nic().number(),
+                rkey: region.rkey(),
+                has_atomics: region.nic().has_atomics(),
+            };
+            key.to_word()
+        })
     }
 
     pub(super) fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// Ends all access, waiting for that which has begun: a system call that does not block, at most.
+    /// Ends all access, waiting for that which has begun: a system call that does not block, or requests that an RDMA device is serving.
     pub(super) fn withdraw(&self) {
+        drop(lock(&self.region).take());
         *self
             .withdrawn
             .write()

@@ -301,16 +301,16 @@ impl Lane {
         }
     }
 
-    /// Checks that memory is exported with these rights.
+    /// Checks that memory is exported with these rights; how peers with an RDMA device name it, or 0.
     pub(super) fn check(
         &mut self,
         key: Key,
         (addr, len): (u64, u64),
         rights: u64,
         deadline: Deadline,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         self.on_word(Operation::Describe, key, addr, len, [rights, 0]);
-        self.finish(deadline).map(|_| ())
+        self.finish(deadline)
     }
 
     /// An atomic operation, alone.

@@ -4,14 +4,14 @@
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
 //!   16  process
 //!   32  key of the export or service
-//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS; for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
+//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS, 64 if the service can be reached by verbs; for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
 //! ```
 
 use std::net::{Ipv6Addr, SocketAddr};
 
 use super::super::address::AgentAddress;
 use super::door::Door;
-use super::settings::{MOST_ADDRESSES, Settings};
+use super::settings::{MOST_ADDRESSES, Settings, Transport};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, RuntimeDir};
 
@@ -26,6 +26,8 @@ pub(crate) struct NetworkOffer {
     pub(crate) key: Key,
     /// Connections use TLS. A peer whose setting differs is told so; the connection does not depend on it.
     pub(super) tls: bool,
+    /// The service expects to hear how a queue pair of the peer is reached, or that there is none.
+    pub(crate) verbs: bool,
     places: [Option<Place>; MOST_ADDRESSES],
 }
 
@@ -42,6 +44,8 @@ const HEAD: usize = 3 * 16 + 1;
 const PLACE: usize = 18;
 /// Flag in the number of addresses.
 const TLS: u8 = 0x80;
+/// As above.
+const VERBS: u8 = 0x40;
 
 impl NetworkOffer {
     /// Largest encoded size in bytes.
@@ -68,6 +72,7 @@ impl NetworkOffer {
             process: door.process(),
             key,
             tls: door.uses_tls(),
+            verbs: false,
             places,
         }))
     }
@@ -84,8 +89,27 @@ impl NetworkOffer {
             process: Key::from_bytes([3; Key::SIZE]),
             key: Key::from_bytes([4; Key::SIZE]),
             tls: false,
+            verbs: false,
             places,
         }
+    }
+
+    /// The offer of a process at these addresses.
+    #[cfg(test)]
+    pub(super) fn at(process: Key, addresses: &[SocketAddr]) -> NetworkOffer {
+        let mut offer = NetworkOffer {
+            process,
+            places: [None; MOST_ADDRESSES],
+            ..NetworkOffer::example()
+        };
+        for (place, address) in offer.places.iter_mut().zip(addresses) {
+            let ip = match address.ip() {
+                std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                std::net::IpAddr::V6(ip) => ip,
+            };
+            *place = Some((ip.octets(), address.port()));
+        }
+        offer
     }
 
     /// Returns `true` if it is this process's offer.
@@ -105,8 +129,11 @@ impl NetworkOffer {
         bytes.extend_from_slice(&self.directory);
         bytes.extend_from_slice(&self.process.to_bytes());
         bytes.extend_from_slice(&self.key.to_bytes());
-        let flag = if self.tls { TLS } else { 0 };
-        bytes.push(self.places.iter().flatten().count() as u8 | flag);
+        let mut flags = 0;
+        for (flag, is_set) in [(TLS, self.tls), (VERBS, self.verbs)] {
+            flags |= if is_set { flag } else { 0 };
+        }
+        bytes.push(self.places.iter().flatten().count() as u8 | flags);
         for (ip, port) in self.places.iter().flatten() {
             bytes.extend_from_slice(ip);
             bytes.extend_from_slice(&port.to_be_bytes());
@@ -120,7 +147,8 @@ impl NetworkOffer {
         let (process, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
         let (&count, rest) = rest.split_first()?;
-        let (count, tls) = (usize::from(count & !TLS), count & TLS != 0);
+        let (tls, verbs) = (count & TLS != 0, count & VERBS != 0);
+        let count = usize::from(count & !(TLS | VERBS));
         if !(1..=MOST_ADDRESSES).contains(&count) || rest.len() != count * PLACE {
             return None;
         }
@@ -138,6 +166,7 @@ impl NetworkOffer {
             process: Key::from_bytes(*process),
             key: Key::from_bytes(*key),
             tls,
+            verbs,
             places,
         })
     }
@@ -155,7 +184,7 @@ impl AgentAddress {
                 Ok(Route::Local)
             }
             Some(offer) => {
-                if !Settings::get()?.is_some_and(|settings| settings.always)
+                if !Settings::get()?.is_some_and(|settings| settings.transport != Transport::Auto)
                     && self.is_of_this_machine()?
                     && offer.directory == RuntimeDir::get()?.identity()?
                 {
@@ -185,7 +214,7 @@ mod tests {
     fn offers_round_trip_and_every_length_counts() {
         let mut offer = NetworkOffer::example();
         for count in 1..=MOST_ADDRESSES {
-            offer.tls = count % 2 == 0;
+            (offer.tls, offer.verbs) = (count % 2 == 0, count > 2);
             offer.places[count - 1] = Some(([count as u8; 16], count as u16));
             let bytes = offer.encode();
             assert!(bytes.len() <= NetworkOffer::LONGEST);

@@ -10,11 +10,13 @@ use super::lane::Lane;
 use super::offer::NetworkOffer;
 use super::stream::Piece;
 use crate::error::{Error, Result};
+use crate::verbs::RemoteKey;
 
 /// Memory behind an offer.
 #[derive(Debug)]
 pub(crate) struct NetworkRegion {
     offer: NetworkOffer,
+    remote_key: Option<RemoteKey>,
     /// For what is not done by an RDMA connection's own lane; `None` once it has failed.
     lane: Mutex<Option<Lane>>,
 }
@@ -28,10 +30,12 @@ impl NetworkRegion {
     pub(crate) fn open(offer: &NetworkOffer, range: (u64, u64), rights: Rights) -> Result<Self> {
         let deadline = Deadline::after(Limits::get()?.request);
         let mut lane = Lane::open(offer)?;
-        lane.check(offer.key, range, rights.bits(), deadline)
+        let word = lane
+            .check(offer.key, range, rights.bits(), deadline)
             .map_err(gone)?;
         Ok(Self {
             offer: *offer,
+            remote_key: RemoteKey::from_word(word),
             lane: Mutex::new(Some(lane)),
         })
     }
@@ -39,6 +43,11 @@ impl NetworkRegion {
     /// Network addresses of the memory's owner.
     pub(crate) fn offer(&self) -> &NetworkOffer {
         &self.offer
+    }
+
+    /// Key of the memory for RDMA devices, if it is registered with one.
+    pub(crate) fn remote_key(&self) -> Option<RemoteKey> {
+        self.remote_key
     }
 
     /// Copies `len` bytes at `addr` to `to`.

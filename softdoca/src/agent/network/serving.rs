@@ -449,7 +449,9 @@ fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> 
         Operation::Describe if !exposed.is_all_of(request.addr, request.len) => {
             Err(Error::InvalidValue)
         }
-        Operation::Describe if exposed.rights().include(request.operands[0]) => Ok(0),
+        Operation::Describe if exposed.rights().include(request.operands[0]) => {
+            Ok(exposed.remote_key())
+        }
         Operation::FetchAdd | Operation::CompareSwap if exposed.rights().atomic => {
             exposed.check(request.addr, 8)?;
             if !request.addr.is_multiple_of(8) {

@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 /// The file with the key that all processes of a deployment have.
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
-/// `tcp`: also processes of this machine are reached over the network.
-const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
+/// `tcp`: also processes of this machine are reached over the network, and never by verbs. `verbs`: the same by verbs, never without.
+pub(super) const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
 /// Files in PEM for TLS: the certificate of this machine, its private key, and the authorities that sign the peers' certificates.
 pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
 pub(super) const TLS_KEY: &str = "SOFTDOCA_TLS_KEY";
@@ -32,6 +32,17 @@ const LONGEST_KEY: usize = 4096;
 /// Pause between attempts to resolve a host name.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How peers are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// Over the network, by verbs where both have a device, if they are on other machines.
+    Auto,
+    /// Over TCP, also those on this machine if they offer it.
+    Tcp,
+    /// By verbs, also those on this machine if they offer it.
+    Verbs,
+}
+
 /// Network configuration of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -40,8 +51,7 @@ pub(super) struct Settings {
     pub(super) key: Option<SharedKey>,
     /// `None`: connections are not encrypted.
     pub(super) tls: Option<Tls>,
-    /// Also processes of this machine are reached over the network, if they offer it.
-    pub(super) always: bool,
+    pub(super) transport: Transport,
 }
 
 impl Settings {
@@ -89,21 +99,27 @@ impl Settings {
             .map(|path| key(Path::new(&path)))
             .transpose()?;
         let tls = Tls::read(variable)?;
-        let always = match variable(TRANSPORT) {
-            None => false,
-            Some(value) if value == "auto" => false,
-            Some(value) if value == "tcp" => true,
+        let transport = match variable(TRANSPORT) {
+            None => Transport::Auto,
+            Some(value) if value == "auto" => Transport::Auto,
+            Some(value) if value == "tcp" => Transport::Tcp,
+            Some(value) if value == "verbs" => Transport::Verbs,
             Some(value) => {
                 return Err(Error::BadConfig.because(format_args!(
-                    "expected auto or tcp in the environment variable {TRANSPORT}, got {value:?}"
+                    "expected auto, tcp or verbs in the environment variable {TRANSPORT}, got {value:?}"
                 )));
             }
         };
+        if transport == Transport::Verbs && tls.is_some() {
+            return Err(Error::BadConfig.because(format_args!(
+                "{TRANSPORT} is verbs, which does not encrypt, and {TLS_CERTIFICATE} is set: use one of them"
+            )));
+        }
         let settings = Settings {
             addresses,
             key,
             tls,
-            always,
+            transport,
         };
         for address in &settings.addresses {
             settings.check(*address)?;

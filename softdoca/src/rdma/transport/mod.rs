@@ -1,23 +1,27 @@
 //! Transports for messages between two connected instances.
 //!
 //! Each direction is independent: the receiving instance creates an [`Inbox`], its peer sends through an [`Outbox`].
-//! There are two transports: [`shared_memory`] for processes on one machine, [`network`] for others. An instance
-//! offers both, and the peer chooses.
+//! There are three transports: [`shared_memory`] for processes on one machine, [`network`] for others, and [`verbs`]
+//! for others where both sides have an RDMA device. An instance offers all, and the peer chooses.
 //!
 //! Access to remote memory is separate: an imported mmap knows how to reach its exporter.
 
 mod credits;
+mod grants;
 pub(super) mod network;
 pub(super) mod shared_memory;
 #[cfg(test)]
 mod tests;
+pub(super) mod verbs;
 
 use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
+use crate::progress::Urgency;
 
 use network::{NetworkInbox, NetworkOutbox};
 use shared_memory::{SharedInbox, SharedOutbox};
+use verbs::{VerbsInbox, VerbsOutbox};
 
 /// The receiving side of a connection.
 pub(super) enum ConnectionInbox {
@@ -25,6 +29,8 @@ pub(super) enum ConnectionInbox {
     Shared(SharedInbox),
     /// A peer on another machine.
     Network(NetworkInbox),
+    /// A peer on another machine, by RDMA devices.
+    Verbs(VerbsInbox),
 }
 
 /// The sending side of a connection.
@@ -36,6 +42,8 @@ pub(super) enum ConnectionOutbox {
     Shared(SharedOutbox),
     /// A peer on another machine.
     Network(NetworkOutbox),
+    /// A peer on another machine, by RDMA devices.
+    Verbs(VerbsOutbox),
 }
 
 macro_rules! either {
@@ -43,6 +51,7 @@ macro_rules! either {
         match $self {
             $end::Shared($inner) => $call,
             $end::Network($inner) => $call,
+            $end::Verbs($inner) => $call,
         }
     };
 }
@@ -87,7 +96,95 @@ impl Inbox for ConnectionInbox {
     }
 }
 
+impl ConnectionInbox {
+    /// How often the descriptors are polled: completions of an RDMA device are polled without them.
+    pub(super) fn urgency(&self) -> Urgency {
+        match self {
+            ConnectionInbox::Verbs(_) => Urgency::Liveness,
+            _ => Urgency::Message,
+        }
+    }
+
+    /// Descriptors that tell of messages and of the end; none of a ring.
+    pub(super) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        match self {
+            ConnectionInbox::Shared(_) => [None; 2],
+            ConnectionInbox::Network(inbox) => [inbox.socket(), None],
+            ConnectionInbox::Verbs(inbox) => inbox.sockets(),
+        }
+    }
+
+    /// A descriptor may have something; returns the one that is not to be watched any more, because its end is known.
+    pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
+        match self {
+            ConnectionInbox::Shared(_) => None,
+            ConnectionInbox::Network(inbox) => match inbox.set_readable() {
+                true => None,
+                false => inbox.socket(),
+            },
+            ConnectionInbox::Verbs(inbox) => match inbox.set_readable() {
+                true => None,
+                false => inbox.socket(),
+            },
+        }
+    }
+
+    /// Returns `true` if the end of a peer on another machine is known, and all that it has sent was received.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            ConnectionInbox::Shared(_) => true,
+            ConnectionInbox::Network(inbox) => inbox.has_ended(),
+            ConnectionInbox::Verbs(inbox) => inbox.has_ended(),
+        }
+    }
+
+    /// Sends queued credits.
+    pub(super) fn flush(&mut self) {
+        match self {
+            ConnectionInbox::Shared(_) => {}
+            ConnectionInbox::Network(inbox) => inbox.flush(),
+            ConnectionInbox::Verbs(inbox) => inbox.flush(),
+        }
+    }
+}
+
 impl ConnectionOutbox {
+    /// How often the descriptors are polled.
+    pub(super) fn urgency(&self) -> Urgency {
+        match self {
+            ConnectionOutbox::Verbs(_) => Urgency::Liveness,
+            _ => Urgency::Message,
+        }
+    }
+
+    /// Descriptors that tell of answers and of the end; none of a ring.
+    pub(super) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        match self {
+            ConnectionOutbox::Shared(_) => [None; 2],
+            ConnectionOutbox::Network(outbox) => [outbox.socket(), None],
+            ConnectionOutbox::Verbs(outbox) => outbox.sockets(),
+        }
+    }
+
+    /// A descriptor may have something; returns the one that is not to be watched any more, because its end is known.
+    pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
+        match self {
+            ConnectionOutbox::Shared(_) => None,
+            ConnectionOutbox::Network(outbox) => {
+                let was_open = outbox.set_readable();
+                outbox.look();
+                match was_open {
+                    true => None,
+                    false => outbox.socket(),
+                }
+            }
+            ConnectionOutbox::Verbs(outbox) => match outbox.set_readable() {
+                true => None,
+                false => outbox.socket(),
+            },
+        }
+    }
+
     #[inline]
     pub(super) fn peer(&self) -> Peer {
         either!(ConnectionOutbox, self, outbox => outbox.peer())

@@ -16,12 +16,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::credits::SharedReceives;
+use super::grants::Grants;
 use super::shared_memory::SharedInbox;
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
-use crate::agent::{
-    Link, NetworkOffer, Stream, call, close_gently, is_in_progress, send_patiently,
-};
+use crate::agent::{Link, Stream, close_gently, is_in_progress, send_patiently};
 use crate::error::{Error, Result};
 
 const HEADER: usize = 8;
@@ -142,14 +140,7 @@ pub(crate) struct NetworkInbox {
     within_message: bool,
     readable: bool,
     end: Option<Peer>,
-    /// Receives that the sender may not use yet.
-    available: u64,
-    /// Receives that the sender may use.
-    granted: u64,
-    /// The sender has a message and no receive.
-    wanted: bool,
-    /// The receives that several senders share.
-    receives: Option<SharedReceives>,
+    grants: Grants,
     output: Output,
     /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
     offered: Box<SharedInbox>,
@@ -172,10 +163,7 @@ impl NetworkInbox {
             within_message: false,
             readable: true,
             end: None,
-            available: 0,
-            granted,
-            wanted: false,
-            receives,
+            grants: Grants::new(granted, receives),
             output: Output::default(),
             offered,
         };
@@ -183,24 +171,12 @@ impl NetworkInbox {
         Ok(inbox)
     }
 
-    /// Says how many receives there are. While this goes on, only when the sender may have used half of those that it knows of.
+    /// Says how many receives there are.
     fn grant(&mut self, goes_on: bool) {
-        let count = match &self.receives {
-            None if self.available > 0 && (self.available >= self.granted || !goes_on) => {
-                std::mem::take(&mut self.available)
-            }
-            None => return,
-            // Only for a message that waits: what one sender has, the others have not.
-            Some(receives) if self.wanted && receives.take() => {
-                self.wanted = false;
-                1
-            }
-            Some(_) => return,
-        };
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.granted += u64::from(count);
-        let frame = frame(CREDITS, 0, 0, count);
-        self.output.bytes.extend_from_slice(&frame);
+        if let Some(count) = self.grants.take(goes_on) {
+            let frame = frame(CREDITS, 0, 0, count);
+            self.output.bytes.extend_from_slice(&frame);
+        }
     }
 
     /// The fragment at the front of the buffer, if all of it is there.
@@ -225,7 +201,7 @@ impl NetworkInbox {
                     {
                         return Err(broken(format_args!("a fragment that makes no sense")));
                     }
-                    if first && self.granted == 0 {
+                    if first && !self.grants.has_receive() {
                         return Err(broken(format_args!(
                             "a message for which there is no receive"
                         )));
@@ -249,7 +225,7 @@ impl NetworkInbox {
                 }
                 WANT => {
                     self.from += HEADER;
-                    self.wanted = true;
+                    self.grants.want();
                     self.grant(true);
                 }
                 kind => return Err(broken(format_args!("a frame of kind {kind}"))),
@@ -302,7 +278,7 @@ impl NetworkInbox {
 
 impl Inbox for NetworkInbox {
     fn post(&mut self, count: u64) {
-        self.available += count;
+        self.grants.post(count);
         self.grant(is_in_progress());
     }
 
@@ -348,7 +324,7 @@ impl Inbox for NetworkInbox {
     fn advance(&mut self) {
         if let Some(current) = self.current.take() {
             if !self.within_message {
-                self.granted = self.granted.saturating_sub(1);
+                self.grants.use_one();
                 self.offered.count_message();
             }
             self.within_message = current.fragment.more;
@@ -402,17 +378,8 @@ pub(crate) struct NetworkOutbox {
 }
 
 impl NetworkOutbox {
-    /// The sending end for what a peer offers.
-    ///
-    /// # Errors
-    /// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it.
-    pub(crate) fn connect(offer: &NetworkOffer) -> Result<Self> {
-        let link = Link::to(offer)?;
-        let (stream, bell) = (call(offer)?, link.bell()?);
-        Ok(Self::over(stream, link, bell))
-    }
-
-    fn over(stream: Stream, link: Arc<Link>, bell: OwnedFd) -> Self {
+    /// The sending end over a connection to the peer.
+    pub(super) fn over(stream: Stream, link: Arc<Link>, bell: OwnedFd) -> Self {
         Self {
             stream: Some(stream),
             bell,

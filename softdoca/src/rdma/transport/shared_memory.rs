@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::credits::{ReceivePool, SharedReceives, Slot};
+use super::verbs::Accepted;
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
 use crate::agent::{
     self, AgentAddress, AgentConnection, NetworkGuard, PublishGuard, Reply, Request, Stream,
@@ -17,6 +18,7 @@ use crate::agent::{
 use crate::error::{Error, Result};
 use crate::ring::{EventFd, Geometry, Message, RingConsumer, RingProducer};
 use crate::runtime::Key;
+use crate::verbs::Nic;
 
 /// Greeting of the sender to the agent, with a version.
 const CLAIM: [u8; 8] = *b"SDRDMA\0\x01";
@@ -32,11 +34,18 @@ pub(crate) struct SharedMemory {
     messages: usize,
     /// Shared receive counters, if there may be several connections.
     pool: Option<Arc<ReceivePool>>,
+    /// The RDMA device by which senders on other machines may come.
+    nic: Option<&'static Nic>,
 }
 
 impl SharedMemory {
     /// Creates the state for at most `connections` connections and `receives` receive tasks.
-    pub(crate) fn new(connections: u16, receives: usize, wake: &Arc<EventFd>) -> Result<Self> {
+    pub(crate) fn new(
+        connections: u16,
+        receives: usize,
+        wake: &Arc<EventFd>,
+        nic: Option<&'static Nic>,
+    ) -> Result<Self> {
         let pool = match connections {
             0 | 1 => None,
             _ => Some(Arc::new(ReceivePool::new(connections)?)),
@@ -45,7 +54,12 @@ impl SharedMemory {
             wake: Arc::clone(wake),
             messages: receives,
             pool,
+            nic,
         })
+    }
+
+    pub(crate) fn nic(&self) -> Option<&'static Nic> {
+        self.nic
     }
 
     /// Counts a posted receive; the [`Inbox::post`] of every connection follows.
@@ -58,7 +72,7 @@ impl SharedMemory {
     /// Creates a receiving side, offered at this process's agent. `posted` receives are posted already.
     pub(crate) fn offer(&self, posted: usize) -> Result<SharedInbox> {
         let slot = self.pool.as_ref().map(ReceivePool::slot).transpose()?;
-        let mut inbox = SharedInbox::offer(self.messages, &self.wake, slot)?;
+        let mut inbox = SharedInbox::offer(self.messages, &self.wake, slot, self.nic)?;
         inbox.post(posted as u64);
         Ok(inbox)
     }
@@ -101,14 +115,23 @@ struct Offer {
     wake: Arc<EventFd>,
     /// The sender's eventfd, to be taken by the receiver.
     sender: Mutex<Option<OwnedFd>>,
-    /// The connection of a sender on another machine, to be taken by the receiver, and the number of receives it was
-    /// granted.
-    network: Mutex<Option<(Stream, u64)>>,
+    /// The connection of a sender on another machine, to be taken by the receiver.
+    network: Mutex<Option<Arrival>>,
+    nic: Option<&'static Nic>,
     /// Receives posted before a sender connected, if they are this connection's only.
     posted: AtomicU64,
     state: AtomicU32,
     /// The sender's process has disconnected.
     gone: AtomicBool,
+}
+
+/// A sender on another machine.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    /// Number of receives it was granted.
+    pub(crate) granted: u64,
+    /// Its messages come by RDMA devices.
+    pub(crate) verbs: Option<Accepted>,
 }
 
 /// Values of [`Offer::state`].
@@ -165,10 +188,22 @@ impl Offer {
         drop(sender);
         let offer = Arc::clone(self);
         Ok(Box::new(move |stream| {
-            let mut slot = offer.network.lock().unwrap_or_else(PoisonError::into_inner);
             // The sender need not wait until the receiver's program makes progress.
-            let granted = super::network::grant(&stream, offer.posted.load(Ordering::Relaxed));
-            *slot = Some((stream, granted));
+            let Ok(verbs) = super::verbs::accept(offer.nic, &stream) else {
+                // It may try again.
+                return offer.state.store(OPEN, Ordering::Release);
+            };
+            let mut slot = offer.network.lock().unwrap_or_else(PoisonError::into_inner);
+            let posted = offer.posted.load(Ordering::Relaxed);
+            let granted = match &verbs {
+                Some(accepted) => accepted.answer(&stream, posted),
+                None => super::network::grant(&stream, posted),
+            };
+            *slot = Some(Arrival {
+                stream,
+                granted,
+                verbs,
+            });
             drop(slot);
             offer.state.store(CONNECTED, Ordering::Release);
             offer.wake.ring();
@@ -197,7 +232,12 @@ pub(crate) struct SharedInbox {
 }
 
 impl SharedInbox {
-    fn offer(messages: usize, wake: &Arc<EventFd>, slot: Option<Slot>) -> Result<Self> {
+    fn offer(
+        messages: usize,
+        wake: &Arc<EventFd>,
+        slot: Option<Slot>,
+        nic: Option<&'static Nic>,
+    ) -> Result<Self> {
         // An instance that never receives needs no space.
         let largest = if messages == 0 { 0 } else { LARGE_MESSAGE };
         let ring = RingConsumer::create(Geometry::for_messages(messages, largest))?;
@@ -211,6 +251,7 @@ impl SharedInbox {
             wake: Arc::clone(wake),
             sender: Mutex::new(None),
             network: Mutex::new(None),
+            nic,
             posted: AtomicU64::new(0),
             state: AtomicU32::new(OPEN),
             gone: AtomicBool::new(false),
@@ -236,7 +277,7 @@ impl SharedInbox {
 
     /// Takes the connection of a sender on another machine that has accepted the offer.
     #[inline]
-    pub(crate) fn take_stream(&self) -> Option<(Stream, u64)> {
+    pub(crate) fn take_stream(&self) -> Option<Arrival> {
         if self.attached || self.offer.state.load(Ordering::Relaxed) != CONNECTED {
             return None;
         }

@@ -13,7 +13,7 @@ use crate::ring::EventFd;
 
 fn transport(connections: u16) -> SharedMemory {
     let wake = Arc::new(EventFd::new().expect("an eventfd"));
-    SharedMemory::new(connections, 16, &wake).expect("memory")
+    SharedMemory::new(connections, 16, &wake, None).expect("memory")
 }
 
 fn local() -> AgentAddress {

@@ -1,6 +1,6 @@
 //! Runs the tests of this module again with all connections over TCP, although the processes are on one machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Tests of behaviour that differs over the network (SEMANTICS.md), or of rings and agents.
@@ -35,6 +35,19 @@ fn all_tests_of_rdma_pass_over_tls() {
         ("SOFTDOCA_TLS_KEY", key),
         ("SOFTDOCA_TLS_CA", authority.path()),
     ]);
+}
+
+/// Where an RDMA device has the name that the tests use and a topology file names it, as in the guest of .ci/verbs.
+#[test]
+fn all_tests_of_rdma_pass_over_verbs() {
+    let has_topology = std::env::var_os(crate::topology::VARIABLE).is_some();
+    if !has_topology || !Path::new("/sys/class/infiniband/mlx5_0").exists() {
+        eprintln!(
+            "NOT RUN: tests of RDMA over verbs: no topology file names an RDMA device mlx5_0"
+        );
+        return;
+    }
+    run(&[("SOFTDOCA_TRANSPORT", "verbs".into())]);
 }
 
 fn run(environment: &[(&str, PathBuf)]) {

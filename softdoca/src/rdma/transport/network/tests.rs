@@ -65,7 +65,7 @@ fn expected(mut bytes: &[u8], mut receives: u64) -> (Vec<Received>, End) {
 /// A receiver with so many receives, and a socket of its sender.
 fn receiver(receives: usize) -> (SharedMemory, NetworkInbox, Stream) {
     let wake = Arc::new(EventFd::new().unwrap());
-    let memory = SharedMemory::new(1, 16, &wake).unwrap();
+    let memory = SharedMemory::new(1, 16, &wake, None).unwrap();
     let (here, there) = crate::agent::stream_pair();
     let offered = Box::new(memory.offer(0).unwrap());
     let mut inbox = NetworkInbox::new(offered, (here, 0), receives).unwrap();
