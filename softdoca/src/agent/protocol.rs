@@ -115,8 +115,8 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyHeader {
     pub result: Result<()>,
-    /// The old value of an atomic, or the number of segments of a described export; over the network, how peers with an RDMA device name
-    /// what is described, or 0.
+    /// The old value of an atomic, or the number of segments of a described export; over the network, the `RemoteKey`
+    /// word of the described memory, or 0.
     pub value: u64,
 }
 
