@@ -316,7 +316,7 @@ fn an_agent_accesses_only_exported_memory() {
         let (code, came) = ask(&request(READ, &[7; 16], addr, 8, &[]));
         assert!(code != 0 && came == 0, "another key");
         assert!(memory.is_untouched());
-        // It still serves correct requests.
+        // The agent still serves correct requests.
         assert_eq!(ask(&request(READ, key, addr, 8, &[])), (0, 8));
     }
     process::run(NAME, main, &[]);
@@ -485,7 +485,7 @@ fn a_process_of_another_user_has_no_access() {
         };
         let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        // It may close the connection before or after this.
+        // The agent may close the connection before or after this.
         let _ = send(&socket, &request(1, key, 0, 0, &[]), SendFlags::NOSIGNAL);
         let mut answer = [0; 1024];
         let received = recv(&socket, &mut answer, RecvFlags::empty());

@@ -243,7 +243,7 @@ pub struct doca_argp_device_ctx {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct doca_argp_device_rep_ctx {
-    /// Its device.
+    /// Device of the representor.
     pub dev_ctx: doca_argp_device_ctx,
     /// Opened; to be closed by the program.
     pub dev_rep: *mut doca_dev_rep,

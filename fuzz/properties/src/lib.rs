@@ -14,9 +14,9 @@
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
-//! A module's tests in `tests/` and its fuzz target, in a package outside of this workspace, call the same function.
-//! [`mod@tally`] counts inputs and verdicts, [`damage`] corrupts, repeats and splits bytes, [`memory`] limits the
-//! allocations of a decoder, and [`mod@file`] writes bytes to files.
+//! A module's tests in `tests/` and its fuzz target call the same function. [`mod@tally`] counts inputs and verdicts,
+//! [`damage`] corrupts, repeats and splits bytes, [`memory`] limits the allocations of a decoder, and [`mod@file`]
+//! writes bytes to files.
 #![forbid(unsafe_code)]
 
 pub mod backing;

@@ -25,7 +25,7 @@ impl AgentConnection {
         loop {
             match Socket::connect(&directory, &name) {
                 Ok(socket) => return Ok(AgentConnection { socket }),
-                // Its backlog is full.
+                // The listener's backlog is full.
                 Err(Error::Again) if !deadline.left().is_zero() => {
                     std::thread::sleep(Duration::from_millis(1))
                 }

@@ -41,7 +41,7 @@ struct Waited {
 const OPEN: u8 = 1;
 /// The waits in it have taken at least [`ENOUGH`].
 const HELD_UP: u8 = 2;
-/// It belongs to a submission outside of a call of progress.
+/// The scope belongs to a submission outside of a progress call.
 const LONE: u8 = 4;
 
 thread_local! {

@@ -57,7 +57,7 @@ pub(super) struct Setup {
     /// Maximum number of devices.
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
-    /// Of a started map of this process.
+    /// Segments of a started map of this process.
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
     pub rdma: Option<Exported>,

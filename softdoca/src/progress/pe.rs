@@ -29,9 +29,9 @@ const OWN_EVENT: u64 = 0;
 /// Polling frequency of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It carries messages.
+    /// The descriptor carries messages.
     Message,
-    /// It only signals the death of a peer.
+    /// The descriptor only signals the death of a peer.
     Liveness,
 }
 

@@ -468,7 +468,7 @@ fn a_descriptor_without_an_event_for_the_program_is_no_progress() {
     pe.wake_up();
 }
 
-/// Its peer sends a wake-up right after it was armed.
+/// A driver whose peer sends a wake-up right after it was armed.
 struct Hasty;
 
 impl Driver for Hasty {

@@ -292,7 +292,7 @@ impl Socket {
 
     /// Shuts the connection down for both sides; the descriptor stays valid.
     pub fn shut_down(&self) {
-        // Not connected any more is the desired state.
+        // Ignored: it fails only if the socket is not connected any more.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 

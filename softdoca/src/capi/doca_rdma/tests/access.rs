@@ -241,7 +241,7 @@ fn memory_that_was_withdrawn_fails_the_task() {
         submit(write);
         assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
         theirs.mmap.stop().expect("it has no bufs");
-        // Its owner reuses the memory.
+        // The owner reuses the memory.
         theirs.mmap.start().expect("the range is mapped");
         theirs.write(0, &[9; 16]);
         target.reset_data_len();

@@ -37,7 +37,7 @@ fn all_tests_of_rdma_pass_over_tls() {
     ]);
 }
 
-/// Where an RDMA device has the name that the tests use and a topology file names it, as in the guest of .ci/verbs.
+/// Runs only where a topology file names an RDMA device with the name that the tests use, as in the guest of .ci/verbs.
 #[test]
 fn all_tests_of_rdma_pass_over_verbs() {
     let has_topology = std::env::var_os(crate::topology::VARIABLE).is_some();
