@@ -476,7 +476,7 @@ fn files_are_checked() {
 }
 
 #[test]
-fn unknown_keys_are_ignored_when_the_program_wants_that() {
+fn unknown_keys_are_ignored_if_the_program_allows_them() {
     let mut d = program();
     let text = r#"{"doca_general_flags": {"colour": 1, "log-level": 60}, "doca_program_flags": {"wheels": 4, "cpu": [3]}, "other": {"a": 1}}"#;
     let file = file(text);
