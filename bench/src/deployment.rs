@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use deployment::implementation::Usage;
 use deployment::implementation::{Implementation, Role};
+use deployment::network::Network;
 use deployment::process::{Process, Signal};
+use deployment::sandbox::Sandbox;
 use serde::Deserialize;
 
 use super::Error;
@@ -97,9 +99,30 @@ pub fn measure(
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let session = Session::new(cast, point, operations, cpus)?;
+    figures(&Session::new(cast, point, operations, cpus)?)
+}
+
+/// As [`measure`], with the targets on other machines than the service.
+///
+/// # Errors
+///
+/// As [`measure`].
+pub fn measure_over(
+    network: Network,
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    figures(&Session {
+        sandbox: Sandbox::over(network)?,
+        ..Session::new(cast, point, operations, cpus)?
+    })
+}
+
+fn figures(session: &Session<'_>) -> Result<Figures, Error> {
     let ended = session.run()?;
-    let mut figures = parse(&ended.stdout, point)?;
+    let mut figures = parse(&ended.stdout, session.point)?;
     let [initiator, service, targets] = ended
         .cpu
         .map(|time| time.as_nanos() as f64 / session.all_operations() as f64);

@@ -6,7 +6,8 @@
 //! * [`limits`]: limits of the machine, as the yardsticks measure them.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
-//! * [`nbd`], [`mod@file`]: comparisons with nbdkit and fio.
+//! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
+//! * [`hosts`]: a deployment over two machines, compared with a bare TCP connection and nbdkit.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
@@ -15,6 +16,7 @@ pub mod deployment;
 pub mod file;
 mod fio;
 pub mod first_ios;
+pub mod hosts;
 pub mod kernels;
 pub mod limits;
 pub mod linkage;
@@ -25,6 +27,7 @@ pub mod provenance;
 pub mod report;
 pub mod series;
 pub mod suite;
+pub mod vhost_user_blk;
 
 /// A measurement failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,9 @@ pub enum Error {
     /// There is no such program.
     #[error(transparent)]
     Implementation(#[from] ::deployment::implementation::Error),
+    /// There are no several machines.
+    #[error(transparent)]
+    Network(#[from] ::deployment::network::Unavailable),
     /// A file, a directory or a port cannot be had.
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use deployment::network::Network;
 use deployment::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
@@ -14,6 +15,9 @@ use super::series::{Figures, Latency};
 
 /// Time limit of a yardstick.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Port of the bare connection: in a new network namespace, all are free.
+const TCP_PORT: u16 = 12_000;
 
 /// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
 #[derive(Debug, Clone)]
@@ -63,20 +67,38 @@ impl Yardsticks {
         let stdout = initiator.finish(deadline, || false)?;
         service.finish(deadline, || false)?;
         target.finish(deadline, || false)?;
-        let measured: Measured = serde_json::from_str(&stdout).map_err(|_| Error::Output {
-            program: "the ring's initiator",
-            expected: "its figures as JSON",
-            got: stdout,
-        })?;
-        Ok(Figures {
-            latency: Some(Latency {
-                p50_ns: measured.p50_ns as f64,
-                p99_ns: measured.p99_ns as f64,
-                p99_9_ns: measured.p99_9_ns as f64,
-                distribution: None,
-            }),
-            ..Figures::of_rate(measured.rate, point.block_size)
-        })
+        figures("the ring's initiator", point, stdout)
+    }
+
+    /// A bare TCP connection between machine 0 and machine 1, pinned as service and target are on these CPUs.
+    ///
+    /// # Errors
+    ///
+    /// One of the processes did not do its part.
+    pub fn tcp(
+        &self,
+        point: Point,
+        operations: u64,
+        cpus: [usize; 2],
+        network: &Network,
+    ) -> Result<Figures, Error> {
+        let address = format!("{}:{TCP_PORT}", network.address(1));
+        let start = |machine: usize, role: &'static str| {
+            let mut command = Command::new(&self.program);
+            command
+                .args(["yardstick", role, "--address", &address])
+                .args(["--cpu", &cpus[machine].to_string()])
+                .args(["--transactions", &point.transactions.to_string()])
+                .args(["--block-size", &point.block_size.to_string()])
+                .args(["--blocks", &point.block_count().to_string()])
+                .args(["--operations", &operations.to_string()]);
+            Process::spawn(role, network.place(machine, command))
+        };
+        let server = start(1, "server")?;
+        let deadline = Instant::now() + PATIENCE;
+        let stdout = start(0, "client")?.finish(deadline, || false)?;
+        server.finish(deadline, || false)?;
+        figures("the client of a bare connection", point, stdout)
     }
 
     /// memcpy between memories of the sizes that a deployment at this point has.
@@ -110,4 +132,22 @@ impl Yardsticks {
             ..Figures::without_rate()
         })
     }
+}
+
+/// The figures that a yardstick has printed.
+fn figures(program: &'static str, point: Point, stdout: String) -> Result<Figures, Error> {
+    let measured: Measured = serde_json::from_str(&stdout).map_err(|_| Error::Output {
+        program,
+        expected: "its figures as JSON",
+        got: stdout,
+    })?;
+    Ok(Figures {
+        latency: Some(Latency {
+            p50_ns: measured.p50_ns as f64,
+            p99_ns: measured.p99_ns as f64,
+            p99_9_ns: measured.p99_9_ns as f64,
+            distribution: None,
+        }),
+        ..Figures::of_rate(measured.rate, point.block_size)
+    })
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ::deployment::network::Network;
 use ::deployment::process::Process;
 
 use super::deployment::{self, Cast};
@@ -14,6 +15,8 @@ use super::{Error, fio};
 
 /// Time limit beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Port of nbdkit on a machine of its own.
+const TCP_PORT: u16 = 10_809;
 /// fio rounds shorter times down to 0.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The programs, and the Debian packages that have them.
@@ -67,7 +70,34 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         .args(["memory", &format!("size={}", point.capacity())]);
     let server = Process::spawn("nbdkit", server)?;
     let server = wait_for_socket(server, &socket)?;
-    let figures = load(&socket, point, time, cpus);
+    let figures = load(&of_socket(&socket), point, time, cpus, |fio| fio);
+    drop(server);
+    figures
+}
+
+/// Runs fio on machine 0 on a disk in the memory of nbdkit on machine 1, over TCP.
+///
+/// # Errors
+///
+/// One of the two does not do its part.
+pub fn measure_over(
+    network: &Network,
+    point: Point,
+    time: Duration,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    let address = network.address(1);
+    let mut server = Command::new("nbdkit");
+    server
+        .args(["--foreground", "--newstyle", "--ipaddr", &address])
+        .args(["--port", &TCP_PORT.to_string()])
+        .args(["memory", &format!("size={}", point.capacity())]);
+    let server = Process::spawn("nbdkit", network.place(1, server))?;
+    if let Err(why) = server.wait_until_listening(TCP_PORT, PATIENCE, || false) {
+        return Err(server.failed(&why.to_string()).into());
+    }
+    let uri = format!("nbd://{address}:{TCP_PORT}");
+    let figures = load(&uri, point, time, cpus, |fio| network.place(0, fio));
     drop(server);
     figures
 }
@@ -94,12 +124,13 @@ pub fn measure_ours(
         .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
     deployment::with_front_end(cast, point, cpus, server, |server| {
         let server = wait_for_socket(server, &socket)?;
-        let figures = load(&socket, point, time, cpus)?;
+        let figures = load(&of_socket(&socket), point, time, cpus, |fio| fio)?;
         Ok((server, figures))
     })
 }
 
-fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
+/// Waits for a server's socket.
+pub(crate) fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
     let deadline = Instant::now() + PATIENCE;
     while !socket.exists() {
         if Instant::now() > deadline || server.has_ended() {
@@ -110,8 +141,18 @@ fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
     Ok(server)
 }
 
-/// fio's figures: random I/O where blocks are of 4 KiB, else sequential.
-fn load(socket: &Path, point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, Error> {
+fn of_socket(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", socket.display())
+}
+
+/// fio's figures: random I/O where blocks are of 4 KiB, else sequential. `place` chooses its machine.
+fn load(
+    uri: &str,
+    point: Point,
+    time: Duration,
+    cpus: &[usize],
+    place: impl Fn(Command) -> Command,
+) -> Result<Figures, Error> {
     let is_write = point.operation == Operation::Write;
     let kind = match (is_write, point.block_size) {
         (false, 4096) => "randread",
@@ -119,7 +160,6 @@ fn load(socket: &Path, point: Point, time: Duration, cpus: &[usize]) -> Result<F
         (false, _) => "read",
         (true, _) => "write",
     };
-    let uri = format!("nbd+unix:///?socket={}", socket.display());
     let job = |rw: &str, time: Option<Duration>| {
         let mut fio = Command::new("fio");
         fio.args(["--name=bench", "--ioengine=nbd", "--output-format=json"])
@@ -133,7 +173,7 @@ fn load(socket: &Path, point: Point, time: Duration, cpus: &[usize]) -> Result<F
             fio.arg("--time_based")
                 .arg(format!("--runtime={}ms", time.as_millis()));
         }
-        Process::spawn("fio", fio)
+        Process::spawn("fio", place(fio))
     };
     // nbdkit's memory is sparse: what was never written is not even copied.
     let fill = job("write", None)?;

@@ -109,7 +109,12 @@ fn curves(
             | Subject::File { .. }
             | Subject::Fio { .. }
             | Subject::NbdServer { .. }
+            | Subject::Hosts { .. }
+            | Subject::BareTcp { .. }
+            | Subject::NbdTcp { .. }
             | Subject::Nbd { .. }
+            | Subject::VhostUserBlk { .. }
+            | Subject::NullDisk { .. }
             | Subject::SystemCalls { .. }
             | Subject::FirstIos { .. }
             | Subject::Kernels

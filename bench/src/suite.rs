@@ -85,7 +85,7 @@ pub enum Verdict {
     Pass,
     /// A bar does not hold, or a measurement has failed.
     Fail,
-    /// The bare ring was so slow that no figure means anything.
+    /// The bare ring, or the bare TCP connection, was so slow that no figure means anything.
     Void,
     /// All measured bars hold, and at least one was not measured.
     Incomplete,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
+use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
 use crate::{Cli, NAME, roles};
@@ -38,7 +39,7 @@ pub fn run(options: &Options) -> ExitCode {
 
 /// Adds the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
-    let mut whole = Cli::command().version(env!("CARGO_PKG_VERSION"));
+    let mut whole = lay_out(Cli::command()).version(env!("CARGO_PKG_VERSION"));
     for role in &roles::ALL {
         whole = whole.mut_subcommand(role.name, |command| {
             let about = command.get_about().cloned().unwrap_or_default();
@@ -117,5 +118,37 @@ mod tests {
         assert!(
             read("usr/share/fish/vendor_completions.d/doca-storage.fish").contains("scrub-rate")
         );
+    }
+
+    fn check(command: &Command) {
+        let name = command.get_name();
+        let text = command.get_after_help().map(ToString::to_string);
+        for line in text.iter().flat_map(|text| text.lines()) {
+            // Longer lines would be broken where a shell does not expect it.
+            let is_example = line.starts_with(' ') && !line.ends_with(':');
+            assert!(!is_example || line.chars().count() <= 80, "{name}: {line}");
+        }
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn examples_fit_80_columns() {
+        check(&whole());
+    }
+
+    #[test]
+    fn mandatory_flags_of_roles_are_marked() {
+        for role in &roles::ALL {
+            let command = (role.command)(role.program);
+            let required: Vec<_> = command
+                .get_arguments()
+                .filter(|flag| flag.is_required_set())
+                .collect();
+            assert!(!required.is_empty(), "{}", role.name);
+            for flag in required {
+                let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.ends_with("[required]"), "{}: {flag}", role.name);
+            }
+        }
     }
 }

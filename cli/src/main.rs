@@ -20,17 +20,18 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use role_common::console;
+use role_common::flags::lay_out;
 
 const NAME: &str = "doca-storage";
 
 const EXAMPLES: &str = "\
 Examples:
-  doca-storage                                     the demo, with content that the program brings
+  doca-storage                       the demo, with content that the program brings
   doca-storage demo --content photo.raw --workers 2
   doca-storage demo --block-size 1048576 --blocks-per-io 4
-  doca-storage target --help                       a role, with the flags of the reference";
+  doca-storage target --help         a role, with the flags of the reference";
 
 /// The DOCA storage reference in Rust, without a BlueField.
 #[derive(Debug, Parser)]
@@ -100,12 +101,19 @@ impl RoleArguments {
     }
 }
 
+/// Parses the command line.
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut command = lay_out(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = roles::run_as_program(&arguments).or_else(|| roles::help(&arguments)) {
         return code;
     }
-    let command = match Cli::try_parse() {
+    let command = match parsed() {
         Ok(cli) => cli.command,
         Err(error) => {
             if error.use_stderr() {

@@ -1,22 +1,28 @@
 //! A process of a baseline measurement, started by `bench`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::yardstick::ring::{self, Load};
+use ::yardstick::tcp;
 use clap::{Args, ValueEnum};
 use role_common::{errln, outln};
 
 /// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Process of the pipeline
+    /// Process of the pipeline, or of the connection
     #[arg(value_enum)]
     stage: Stage,
 
-    /// Memory shared by the three processes
-    #[arg(long, value_name = "FILE")]
-    memory: PathBuf,
+    /// Memory shared by the three processes of the pipeline
+    #[arg(long, value_name = "FILE", required_unless_present = "address")]
+    memory: Option<PathBuf>,
+
+    /// Address of the connection's server
+    #[arg(long, value_name = "ADDRESS:PORT", required_if_eq_any = [("stage", "client"), ("stage", "server")])]
+    address: Option<SocketAddr>,
 
     /// CPU to run on
     #[arg(long)]
@@ -44,9 +50,11 @@ enum Stage {
     Initiator,
     Service,
     Target,
+    Client,
+    Server,
 }
 
-/// Runs the process; the initiator prints its measurement as JSON.
+/// Runs the process; the initiator or client prints its measurement as JSON.
 pub fn run(options: &Options) -> ExitCode {
     play(options).map_or_else(
         |error| {
@@ -59,18 +67,25 @@ pub fn run(options: &Options) -> ExitCode {
 
 fn play(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     ::yardstick::pin(options.cpu)?;
-    let stage = match options.stage {
-        Stage::Initiator => ring::Stage::Initiator,
-        Stage::Service => ring::Stage::Service,
-        Stage::Target => ring::Stage::Target,
-    };
     let load = Load {
         transactions: options.transactions,
         block_size: options.block_size,
         blocks: options.blocks,
         operations: options.operations,
     };
-    if let Some(measured) = ring::run(stage, &options.memory, load)? {
+    let memory = || options.memory.as_deref().ok_or("expected --memory");
+    let address = || options.address.ok_or("expected --address");
+    let measured = match options.stage {
+        Stage::Initiator => ring::run(ring::Stage::Initiator, memory()?, load)?,
+        Stage::Service => ring::run(ring::Stage::Service, memory()?, load)?,
+        Stage::Target => ring::run(ring::Stage::Target, memory()?, load)?,
+        Stage::Client => Some(tcp::run(address()?, load)?),
+        Stage::Server => {
+            tcp::serve(address()?, load)?;
+            None
+        }
+    };
+    if let Some(measured) = measured {
         outln!("{}", serde_json::to_string(&measured)?);
     }
     Ok(())

@@ -40,7 +40,7 @@ fn ours_lose_nothing(arguments: &[&str]) {
     for row in rows.iter().filter(injected) {
         assert_eq!(row["injected"], row["survived"], "{row:#}");
     }
-    assert!(rows.iter().filter(injected).count() >= 3, "{totals:#}");
+    assert_ne!(rows.iter().filter(injected).count(), 0, "{totals:#}");
 }
 
 #[test]

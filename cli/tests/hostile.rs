@@ -40,6 +40,21 @@ fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limi
     );
 }
 
+/// Memory that a service exports to its targets is reached by a peer with the key where it lies, and as long as it is exported.
+#[test]
+fn peers_with_the_key_reach_exported_memory_alone() {
+    let output = hostile(
+        "zero-copy",
+        &["--only", "peer-", "--only", "network-replay"],
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    assert!(
+        table.contains("PASS: 4 passed, 0 failed, 0 not run"),
+        "{table}"
+    );
+}
+
 #[test]
 fn target_that_exits_fails() {
     let directory = tempfile::tempdir().expect("a directory");

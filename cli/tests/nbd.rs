@@ -1,10 +1,16 @@
 //! The NBD server with real targets and services behind it.
 
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::metrics::{endpoint, value_is};
-use crate::nbd_client::{Client, EINVAL, EPERM, FLUSH, FUA, WRITE_ZEROES, pattern};
+use crate::nbd_client::{
+    Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
+};
 use crate::support::{Bench, PATIENCE, complaint, failure, soon, text};
 use deployment::process::{Process, Signal};
 
@@ -134,6 +140,99 @@ fn gga_offload_keeps_writes() {
     writes_are_kept(&bench);
     stop(service);
     targets.into_iter().for_each(|(target, _)| stop(target));
+}
+
+/// Blocks that [`write_until_disconnected`] writes.
+const BLOCKS: usize = 64;
+
+/// Versions of the blocks: the last one that was sent, and the last one that was acknowledged. Version 0 is never written.
+#[derive(Default, Clone, Copy)]
+struct Versions {
+    sent: u64,
+    acknowledged: u64,
+}
+
+fn block(number: usize, version: u64) -> Vec<u8> {
+    pattern(4096, (number as u64) << 32 | version)
+}
+
+/// Keeps 32 writes in flight until the server is gone. `began` is called when it has answered 200 of them.
+fn write_until_disconnected(
+    stream: &mut UnixStream,
+    versions: &mut [Versions; BLOCKS],
+    began: impl FnOnce(),
+) {
+    let mut began = Some(began);
+    let mut in_flight = HashMap::new();
+    for cookie in 1.. {
+        let number = cookie as usize * 13 % BLOCKS;
+        versions[number].sent += 1;
+        let version = versions[number].sent;
+        let mut bytes = request(0, WRITE, cookie, number as u64 * 4096, 4096);
+        bytes.extend(block(number, version));
+        in_flight.insert(cookie, (number, version));
+        if stream.write_all(&bytes).is_err() {
+            break;
+        }
+        if in_flight.len() < 32 {
+            continue;
+        }
+        let Ok(Reply::Simple { cookie, error }) = reply(stream) else {
+            break;
+        };
+        assert_eq!(error, 0);
+        let (number, version) = in_flight.remove(&cookie).expect("a write in flight");
+        versions[number].acknowledged = version;
+        if cookie == 200
+            && let Some(began) = began.take()
+        {
+            began();
+        }
+    }
+}
+
+#[test]
+fn killed_front_end_loses_no_block_while_a_target_is_offline() {
+    let bench = Bench::new();
+    let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));
+    let ports = targets.each_ref().map(|(_, port)| *port);
+    let logical = ["--logical-block-size", "4096", "--degraded", "on"];
+    let service = bench.gga_service(ports, 1, &[&FOREVER[..], &logical].concat());
+    let [data_1, (data_2, _), (mut data_p, _)] = targets;
+    let mut versions = [Versions::default(); BLOCKS];
+    let (mut server, mut socket) = serve(&bench, &[]);
+    // Offline from now on: with the blocks that are written below, the two others are all there is.
+    data_p.signal(Signal::TERM);
+    data_p.wait(soon()).expect("it ends");
+    for _ in 0..2 {
+        let mut stream = Client::transmitting(&socket, false).stream;
+        write_until_disconnected(&mut stream, &mut versions, || {
+            // The session ends while data_1 has stored chunks that data_2 has not.
+            data_2.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(200));
+            server.signal(Signal::KILL);
+            std::thread::sleep(Duration::from_millis(100));
+            data_2.signal(Signal::CONT);
+        });
+        server.wait(soon()).expect("it was killed");
+        (server, socket) = serve(&bench, &[]);
+        let mut client = Client::transmitting(&socket, false);
+        for (number, versions) in versions.iter_mut().enumerate() {
+            let read = client.read_simple(number as u64 * 4096, 4096);
+            let read = read.unwrap_or_else(|error| panic!("block {number}: error {error}"));
+            // Writes in flight when the server was killed are done, or not.
+            let version = (versions.acknowledged..=versions.sent)
+                .find(|&version| version == 0 || block(number, version) == read)
+                .unwrap_or_else(|| panic!("block {number} is none of its versions"));
+            *versions = Versions {
+                sent: versions.sent,
+                acknowledged: version,
+            };
+        }
+    }
+    stop(server);
+    // Their sessions were cut off: they exit with 1.
+    drop((service, data_1, data_2));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::support::{Bench, PATIENCE, soon, text};
 use ::deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and what runs them.
-const ELSEWHERE: [(&str, &str); 30] = [
+const ELSEWHERE: [(&str, &str); 32] = [
     (
         "cargo run --release -- ",
         "not cargo but the program: sdk.rs",
@@ -35,6 +35,8 @@ const ELSEWHERE: [(&str, &str); 30] = [
     (".ci/arm64", "itself"),
     ("apt-get", ".ci/package"),
     ("systemctl", ".ci/package"),
+    ("docker ", ".ci/containers"),
+    ("cd packaging/container", ".ci/containers"),
     ("setpriv", ".ci/package"),
     ("cargo fuzz", "a nightly compiler"),
     ("cargo +nightly", "a nightly compiler"),

@@ -393,3 +393,43 @@ fn missing_target_is_a_failure() {
     assert!(failures(&report)[0].contains("cannot connect"));
     assert!(cases[1..].iter().all(|case| case["result"] == "not_run"));
 }
+
+#[test]
+fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
+    let bench = Bench::new();
+    let transcript = kept("zero_copy");
+    let replay = |limit: &str| {
+        bench.spawn(
+            "replay",
+            &[
+                "conformance",
+                "replay",
+                text(&transcript),
+                "--against",
+                "service",
+                "--session-timeout",
+                limit,
+                "--json",
+            ],
+        )
+    };
+    let report = |mut process: Process| -> Value {
+        process.wait(soon());
+        let exit = process.into_exit();
+        let code = exit.status.and_then(|status| status.code());
+        assert_eq!(code, Some(1), "{exit:?}");
+        serde_json::from_str(&exit.stdout).expect("a report")
+    };
+    // No service.
+    let first = &failures(&report(replay("1s")))[0];
+    assert!(first.contains("no service has connected"), "{first}");
+    // A service without an initiator.
+    let mut waiting = replay("3s");
+    let port = waiting
+        .wait_for("was listening", PATIENCE, listening_port)
+        .expect("the replay listens");
+    let service = bench.starting_service(port, &[]);
+    let first = &failures(&report(waiting))[0];
+    assert!(first.contains("within the session timeout"), "{first}");
+    drop(service);
+}

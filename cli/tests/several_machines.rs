@@ -66,10 +66,11 @@ fn main() -> ExitCode {
     if let Some(reason) = &denied {
         eprintln!("NOT RUN: tests with network namespaces: {reason}");
     }
-    let namespaces: [(&str, Test); 10] = [
+    let namespaces: [(&str, Test); 11] = [
         ("zero_copy_over_two_machines", zero_copy_over_two_machines),
         ("gga_over_four_machines", gga_over_four_machines),
         ("demo_over_two_machines", demo_over_two_machines),
+        ("bench_over_two_machines", bench_over_two_machines),
         ("matrix_over_two_machines", matrix_over_two_machines),
         ("hammer_over_two_machines", hammer_over_two_machines),
         (
@@ -661,6 +662,50 @@ fn demo_over_two_machines() -> Result<(), Failed> {
     let kept = command_on_machines(&["demo", "--keep"]);
     if kept.is_ok() {
         return Err("expected --keep to be refused".into());
+    }
+    Ok(())
+}
+
+/// A run that is too short for results: each subject has figures, and the page is written.
+fn bench_over_two_machines() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let page = directory.path().join("bench.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args([
+            "bench",
+            "--hosts",
+            "2",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.02",
+        ])
+        .args(["--only", "4 KiB x1", "--json", "--report", text(&page)])
+        .output()?;
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("expected JSON: {error}: {output:?}"))?;
+    let measurements = document["measurements"].as_array().map(Vec::as_slice);
+    let mut kinds = Vec::new();
+    for measurement in measurements.unwrap_or_default() {
+        let run = &measurement["series"]["runs"][0];
+        if run["rate"].as_f64() <= Some(0.0) || run["latency"]["p50_ns"].as_f64() <= Some(0.0) {
+            return Err(format!("expected figures, got {measurement}").into());
+        }
+        kinds.push(measurement["subject"]["kind"].as_str().unwrap_or_default());
+    }
+    let left_out = document["left_out"].to_string();
+    // Without the programs it is said.
+    let expected: &[&str] = if left_out.contains("NOT RUN: the comparison with NBD") {
+        &["bare_tcp", "hosts"]
+    } else {
+        &["bare_tcp", "hosts", "nbd_tcp"]
+    };
+    if kinds != expected || !left_out.contains("NVMe/TCP") {
+        return Err(format!("expected {expected:?}, got {document}").into());
+    }
+    let page = std::fs::read_to_string(page)?;
+    if !page.contains("rust, 2 hosts: zero copy read 4 KiB x1") {
+        return Err("expected the deployment in the page".into());
     }
     Ok(())
 }

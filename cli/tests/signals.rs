@@ -89,6 +89,66 @@ fn signal_stops_an_initiator_under_load() {
     under_load("initiator", Signal::INT);
 }
 
+/// Statistics of an initiator that is interrupted in the middle of its run, in this format.
+fn statistics(signal: Signal, format: &[&'static str]) -> String {
+    let bench = Bench::new();
+    let (_target, port) = bench.target(&[]);
+    let _service = bench.service(port, &[]);
+    let line = "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000000000 \
+                --progress always --control-timeout 60 --io-timeout 60";
+    let arguments: Vec<&str> = line
+        .split_whitespace()
+        .chain(format.iter().copied())
+        .collect();
+    let mut initiator = bench.spawn("initiator", &arguments);
+    for _ in 0..2 {
+        initiator
+            .wait_for("shown progress", crate::support::PATIENCE, |line| {
+                line.contains("per second").then_some(())
+            })
+            .expect("the run is under way");
+    }
+    initiator.signal(signal);
+    let status = initiator.wait(soon()).expect("the initiator ends");
+    let (stdout, stderr) = initiator.into_output();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted by the user"), "{stderr}");
+    stdout
+}
+
+#[test]
+fn interrupted_initiator_prints_its_statistics() {
+    let text = statistics(Signal::INT, &[]);
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.split_once(name));
+        let (_, number) = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        number
+            .split(' ')
+            .next()
+            .expect("a word")
+            .parse()
+            .expect(&text)
+    };
+    let count = number("Operation count: ");
+    assert!(count > 0, "{text}");
+    assert_eq!(number("interrupted after "), count, "{text}");
+    assert!(text.contains(&format!("{count} I/Os, ")), "{text}");
+    assert!(text.contains("all equal"), "{text}");
+}
+
+#[test]
+fn terminated_initiator_prints_its_statistics_as_json() {
+    let text = statistics(Signal::TERM, &["--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("one JSON document");
+    assert_eq!(json["result"], "interrupted");
+    assert_eq!(json["error"], "interrupted by the user");
+    let count = json["operation_count"].as_u64().expect("a number");
+    let buckets = json["latency_us"]["histogram"].as_array().expect("a list");
+    let counts = buckets.iter().filter_map(|bucket| bucket[2].as_u64());
+    assert!(count > 0);
+    assert_eq!(counts.sum::<u64>(), count);
+}
+
 #[test]
 fn signal_stops_a_service_under_load() {
     under_load("service", Signal::INT);

@@ -2,6 +2,7 @@
 //!
 //! `script` (of util-linux) records. Excepted is what programs read: JSON, Markdown, shell commands.
 
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
@@ -96,11 +97,55 @@ fn short_commands_fit() {
         env!("CARGO_MANIFEST_DIR"),
         "/../conformance/transcripts/gga_offload_reference.transcript"
     );
+    let recorded = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../conformance/transcripts/zero_copy.transcript"
+    );
+    let program = env!("CARGO_BIN_EXE_doca-storage");
     let service = "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0";
+    // The header of a library for x86-64.
+    let mut header = [0; 64];
+    header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    header[18] = 62;
+    let library = bench.file("library.so", &header);
+    let library = text(&library);
+    let [prefix, nvidia, plain] = ["prefix", "nvidia", "plain"].map(|name| bench.path(name));
+    let [prefix, nvidia] = [text(&prefix), text(&nvidia)];
+    std::fs::write(&plain, vec![b'a'; 65536]).expect("written");
+    let generator = format!(
+        "sbc-generator -d 03:00.0 --original-input-data {0} --block-size 4096 --data-1 {0}.1 --data-2 {0}.2 --data-p {0}.p",
+        text(&plain)
+    );
     let list = [
         (0, "--help"),
+        (0, "help target"),
+        (0, "help zero-copy"),
         (0, "help gga-offload"),
+        (0, "help initiator"),
+        (0, "help sbc-generator"),
         (0, "help nbd"),
+        (0, "help vhost-user-blk"),
+        (0, "bench --help"),
+        (0, "conformance matrix --help"),
+        (0, "conformance replay --help"),
+        (0, "status --help"),
+        (0, "top --help"),
+        (0, "sdk install --help"),
+        (
+            0,
+            &format!("sdk install --prefix {prefix} --library {library}"),
+        ),
+        (
+            0,
+            &format!("sdk install --prefix {nvidia} --library {library} --layout nvidia"),
+        ),
+        (0, &generator),
+        (
+            0,
+            &format!(
+                "conformance replay {recorded} --bin {program} -- -d 3b:00.0 --cpu 0 --block-count 16"
+            ),
+        ),
         (0, "--version"),
         (0, "target --version"),
         (0, "conformance layout"),
@@ -116,6 +161,22 @@ fn short_commands_fit() {
         (0, "sdk devices"),
         // Errors.
         (1, "status 1 2"),
+        (
+            1,
+            &format!("conformance replay {recorded} --to 127.0.0.1:1"),
+        ),
+        (
+            1,
+            &format!("conformance replay {recorded} --against service --session-timeout 1"),
+        ),
+        (
+            1,
+            "conformance record --listen 0 --to 127.0.0.1:1 --output /no/such/directory/session.transcript",
+        ),
+        (
+            1,
+            &format!("sdk install --prefix {prefix} --library {nowhere}/libsoftdoca_shared.so"),
+        ),
         (
             1,
             "conformance show /no/such/directory/and/no/such/file/either.transcript",
@@ -180,6 +241,19 @@ fn results_fit() {
         .expect("it runs");
     std::fs::write(&json, before.stdout).expect("written");
     let baseline = format!("{ring} --baseline {}", text(&json));
+    // Our own programs, under the reference's names.
+    let reference = bench.path("reference");
+    std::fs::create_dir(&reference).expect("a directory");
+    for name in [
+        "doca_storage_target_rdma",
+        "doca_storage_comch_to_rdma_zero_copy",
+        "doca_storage_comch_to_rdma_gga_offload",
+        "doca_storage_initiator_comch",
+    ] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_doca-storage"), reference.join(name))
+            .expect("a link");
+    }
+    let compared = format!("{ring} --compare cpp={}", text(&reference));
     for (arguments, widths) in [
         ("demo --operations 64", &[80][..]),
         ("demo --layout gga --operations 64", &[100, 120]),
@@ -188,6 +262,11 @@ fn results_fit() {
             &[80],
         ),
         (&baseline, &WIDTHS),
+        (
+            "bench --axes --rounds 1 --seconds 0.01 --only memcpy",
+            &[80],
+        ),
+        (&compared, &[80]),
         ("conformance role target --only ids", &WIDTHS),
         (
             "conformance hostile --role target --only control-nothing",
@@ -203,6 +282,10 @@ fn results_fit() {
             &[80],
         ),
         ("conformance hammer --duration 3s --layout zero-copy", &[80]),
+        (
+            "conformance hammer --load nbd --duration 1s --layout zero-copy",
+            &[80],
+        ),
     ] {
         // `, ` is in the names of faults.
         let arguments: Vec<String> = arguments
@@ -258,6 +341,18 @@ fn sessions_of_roles_fit() {
     );
     for width in WIDTHS {
         record(&bench, &["status", &endpoint, "1"], width);
+        let mut top = on_terminal(&bench.command(&["top", &endpoint, "1"]), width);
+        let mut top = top.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let top = top.as_mut().expect("script (of util-linux) is installed");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let mut keys = top.stdin.take().expect("piped");
+        keys.write_all(b"q").expect("it reads");
+        let mut recording = String::new();
+        let mut screen = top.stdout.take().expect("piped");
+        screen.read_to_string(&mut recording).expect("text");
+        assert!(top.wait().expect("it ends").success(), "{recording}");
+        assert!(recording.contains("1 of 2 roles answer"), "{recording}");
+        fits(&recording, width, &["top"]);
     }
     let recording = ended(initiator);
     assert!(
@@ -268,6 +363,104 @@ fn sessions_of_roles_fit() {
     for process in targets.into_iter().chain([service]) {
         fits(&ended(process), WIDTH, &["a role"]);
     }
+}
+
+/// Output of roles that serve until they are interrupted, and of an initiator that is interrupted in its run.
+#[test]
+fn interrupted_commands_fit() {
+    const WIDTH: usize = 80;
+    let bench = Bench::new();
+    let start = |role: &'static str, arguments: &str, ready: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let command = on_terminal(&bench.command(&arguments), WIDTH);
+        let mut process =
+            Process::spawn_interactive(role, command).expect("script (of util-linux) is installed");
+        let port = process
+            .wait_for("was ready", PATIENCE, |line| {
+                line.contains(ready).then(|| listening_port(line))
+            })
+            .unwrap_or_else(|failure| {
+                panic!("{arguments:?}: {failure}: {}", process.lines().join("\n"))
+            });
+        (process, port.unwrap_or(0))
+    };
+    let (target, port) = start(
+        "target",
+        "target -d 3b:00.0 --cpu 0 --listen-port 0 --sessions forever",
+        "listening on port",
+    );
+    let (service, _) = start(
+        "service",
+        &format!(
+            "zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --sessions forever --storage-server 127.0.0.1:{port} --control-timeout 60"
+        ),
+        "waiting for the initiator",
+    );
+    for (name, arguments) in [
+        ("nbd", "nbd -d 3b:00.0 --cpu 0 --control-timeout 60"),
+        (
+            "vhost-user-blk",
+            "vhost-user-blk -d 3b:00.0 --control-timeout 60",
+        ),
+    ] {
+        let socket = bench.path(name);
+        let arguments = format!("{arguments} --socket {}", text(&socket));
+        let (server, _) = start(name, &arguments, "Serving");
+        let (code, recording) = interrupted(server);
+        assert_eq!(code, Some(0), "{recording}");
+        fits(&recording, WIDTH, &[name]);
+    }
+    let (initiator, _) = start(
+        "initiator",
+        "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000000000 \
+         --progress always --control-timeout 60 --io-timeout 60",
+        "start_storage_request",
+    );
+    // Its statistics are what signals.rs tests; here they are there unless the machine is very slow.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (code, recording) = interrupted(initiator);
+    assert_eq!(code, Some(1), "{recording}");
+    fits(&recording, WIDTH, &["initiator"]);
+    let transcript = bench.path("session.transcript");
+    let (recorder, _) = start(
+        "record",
+        &format!(
+            "conformance record --listen 0 --to 127.0.0.1:{port} --output {}",
+            text(&transcript)
+        ),
+        "listening on port",
+    );
+    let content = bench.file("content", &[0; 65536]);
+    let (faulty, _) = start(
+        "faulty-target",
+        &format!(
+            "conformance faulty-target --content {} --fault ignore-writes",
+            text(&content)
+        ),
+        "listening on port",
+    );
+    for (process, name) in [
+        (recorder, "record"),
+        (faulty, "faulty-target"),
+        (service, "zero-copy"),
+        (target, "target"),
+    ] {
+        let (code, recording) = interrupted(process);
+        assert!(code.is_some_and(|code| code <= 1), "{name}: {recording}");
+        fits(&recording, WIDTH, &[name]);
+    }
+}
+
+/// Sends SIGINT to the program that `script` records, and returns its exit code and all that it has printed.
+fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
+    let children = format!("/proc/{0}/task/{0}/children", recorded.id());
+    let children = std::fs::read_to_string(children).expect("it runs");
+    let child: i32 = children.trim().parse().expect("one child");
+    let child = rustix::process::Pid::from_raw(child).expect("a process");
+    rustix::process::kill_process(child, rustix::process::Signal::INT).expect("it runs");
+    let status = recorded.wait(soon()).expect("the program ends");
+    recorded.drain(PATIENCE);
+    (status.code(), recorded.lines().join("\n"))
 }
 
 /// The metrics endpoint in what a role has printed.

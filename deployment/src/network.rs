@@ -16,6 +16,8 @@ use tempfile::TempDir;
 const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
 const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
+/// Switch for forwarding of packets between the interfaces of a network namespace.
+const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 /// Most machines: softdoca offers at most four addresses, and machine 0 has one for each of the others.
 pub const MOST_MACHINES: usize = 5;
 
@@ -151,8 +153,10 @@ impl Network {
                     .create(self.runtime(index))
             })
             .map_err(Unavailable::because)?;
+        // A machine with several cables is no router between the others.
         let script = format!(
-            "mount --bind {} /proc/sys/kernel/random/boot_id && mount --bind {} /etc/hosts && ip link set lo up && echo ready && exec cat",
+            "mount --bind {} /proc/sys/kernel/random/boot_id && mount --bind {} /etc/hosts && ip link set lo up && \
+             {{ read forwards < {FORWARDING}; test \"$forwards\" = 0 || echo 0 > {FORWARDING}; }} && echo ready && exec cat",
             boot.display(),
             hosts.display()
         );

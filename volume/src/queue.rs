@@ -296,7 +296,12 @@ impl Queue {
         {
             return false;
         }
-        if self.requester.engine.has_requests() && !self.arm_engine() {
+        let is_ready = if self.requester.engine.has_requests() {
+            self.arm_engine()
+        } else {
+            self.settle_engine()
+        };
+        if !is_ready {
             return false;
         }
         if self.requester.engine.has_waiting() {
@@ -335,6 +340,20 @@ impl Queue {
         self.is_armed
     }
 
+    /// Takes what makes the descriptor readable although no request has an answer to come; `false` when that was an event. A peer that saw the engine
+    /// armed may wake it after it was disarmed, and the descriptor would stay readable until the next request: a thread that sleeps on it would spin.
+    fn settle_engine(&mut self) -> bool {
+        if !self.is_readable() {
+            return true;
+        }
+        self.disarm_engine();
+        if self.poll_engine() != 0 {
+            return false;
+        }
+        // This also takes what only concerns the engine's own descriptors.
+        self.arm_engine()
+    }
+
     /// The engine is used: what comes of that is polled for.
     #[inline]
     fn touch(&mut self) {
@@ -371,6 +390,16 @@ impl Queue {
             }
             self.touch();
         }
+        let count = self.poll_engine();
+        if count == 0 && self.idle > IDLE_POLLS && !self.has_deferred() {
+            self.arm_engine();
+        }
+        count != 0
+    }
+
+    /// Progresses the engine until it finds nothing; returns the number of calls that found something.
+    #[inline]
+    fn poll_engine(&mut self) -> u32 {
         let mut count = 0;
         while count < BATCH {
             let Some(link) = &mut self.link else {
@@ -384,12 +413,10 @@ impl Queue {
             }
             count += 1;
         }
-        if count == 0 && self.idle > IDLE_POLLS && !self.has_deferred() {
-            self.arm_engine();
-        }
-        count != 0
+        count
     }
 
+    /// Returns `true` if the progress engine's descriptor is readable.
     fn is_readable(&self) -> bool {
         let Some(link) = &self.link else {
             return false;

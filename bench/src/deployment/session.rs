@@ -70,7 +70,8 @@ impl<'a> Session<'a> {
         let mut ports = Vec::new();
         for (index, name) in names.iter().enumerate() {
             let port = self.sandbox.port()?;
-            let target = self.placed(name, self.target(index, port, &files[index])?)?;
+            let target = self.target(index, port, &files[index])?;
+            let target = self.placed(name, self.sandbox.on_machine_of_target(index, target))?;
             if let Err(why) = target.wait_until_listening(port, READY, || false) {
                 return Err(target.failed(&why.to_string()).into());
             }

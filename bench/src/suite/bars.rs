@@ -73,6 +73,8 @@ impl Serialize for Bar {
 
 /// Rate of a bare ring, in I/Os per second, below which the machine was not available.
 const RING_RATE: f64 = 1e6;
+/// Rate of a bare TCP connection, in I/Os per second, below which the machine was not available.
+const TCP_LEAST: f64 = 1e5;
 /// System calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
 /// Fraction of the speed without a pause that the first I/Os after one have to reach, once the sleeping CPU has woken up: another process
@@ -86,15 +88,18 @@ const FILE_BLOCKS: f64 = 0.8;
 const FILE_RUNS: f64 = 0.9;
 const FLUSH: f64 = 1.3;
 
-/// Returns `true` if the bare ring was measured, and below its rate.
+/// Returns `true` if the bare ring or the bare connection was measured, and below its rate.
 pub(super) fn is_void(results: &Results) -> bool {
-    let ring = Subject::Ring {
-        point: Point::ZERO_COPY_READ,
-    };
-    let rate = results
-        .of(&ring)
-        .and_then(|ring| ring.series.median(|run| Some(run.rate)));
-    rate.is_some_and(|rate| rate < RING_RATE)
+    let point = Point::ZERO_COPY_READ;
+    let least = [
+        (Subject::Ring { point }, RING_RATE),
+        (Subject::BareTcp { point }, TCP_LEAST),
+    ];
+    least.into_iter().any(|(subject, least)| {
+        let measured = results.of(&subject);
+        let rate = measured.and_then(|one| one.series.median(|run| Some(run.rate)));
+        rate.is_some_and(|rate| rate < least)
+    })
 }
 
 /// All relations.
@@ -254,7 +259,8 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         String::new(),
     ));
     bars.extend(files(results));
-    bars.extend(nbd_servers(results));
+    bars.extend(front_ends(results));
+    bars.extend(hosts(results));
     bars.extend(after_pauses(results));
     bars.extend(system_calls(results));
     bars.extend(twin_bars(results));
@@ -337,27 +343,110 @@ fn files(results: &Results) -> Vec<Bar> {
     Work::all().into_iter().filter_map(bar).collect()
 }
 
-/// Our NBD server of nbdkit's memory plugin: the client and the socket are the limit of both.
-const NBD_SERVER: f64 = 1.0;
+/// Our NBD server of nbdkit's memory plugin, and our vhost-user-blk of QEMU's null disk: the client and the transport are the limit of both.
+const FRONT_END: f64 = 1.0;
 
-/// Relations between our NBD server and nbdkit, where measured.
-fn nbd_servers(results: &Results) -> Vec<Bar> {
-    let bar = |point| {
-        let ours = &results.of(&Subject::NbdServer { point })?.series;
-        let nbdkit = &results.of(&Subject::Nbd { point })?.series;
+/// Relations between our front ends and the usual software, where measured.
+fn front_ends(results: &Results) -> Vec<Bar> {
+    let bar = |name: String, ours: &Subject, theirs: &Subject| {
+        let ours = &results.of(ours)?.series;
+        let theirs = &results.of(theirs)?.series;
         let rate = |run: &Figures| Some(run.rate);
-        let detail = ours.median(rate).zip(nbdkit.median(rate));
+        let detail = ours.median(rate).zip(theirs.median(rate));
         Some(Bar {
-            name: format!("NBD server, {point}: of nbdkit's memory plugin"),
-            value: ours.ratio(nbdkit, rate),
+            name,
+            value: ours.ratio(theirs, rate),
             sense: Sense::AtLeast,
-            bar: NBD_SERVER,
-            detail: detail.map_or_else(String::new, |(ours, nbdkit)| {
-                format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, nbdkit / 1e3)
+            bar: FRONT_END,
+            detail: detail.map_or_else(String::new, |(ours, theirs)| {
+                format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, theirs / 1e3)
             }),
         })
     };
-    crate::nbd::points().into_iter().filter_map(bar).collect()
+    let nbd = crate::nbd::points().into_iter().filter_map(|point| {
+        bar(
+            format!("NBD server, {point}: of nbdkit's memory plugin"),
+            &Subject::NbdServer { point },
+            &Subject::Nbd { point },
+        )
+    });
+    let disks = crate::vhost_user_blk::points();
+    let disks = disks.into_iter().filter_map(|point| {
+        bar(
+            format!("vhost-user-blk, {point}: of qemu-storage-daemon's null disk"),
+            &Subject::VhostUserBlk { point },
+            &Subject::NullDisk { point },
+        )
+    });
+    nbd.chain(disks).collect()
+}
+
+/// Over two machines, of a bare TCP connection: rate, latency, and bandwidth of large blocks; and rate, of nbdkit over TCP.
+const TCP_RATE: f64 = 0.6;
+const TCP_LATENCY: f64 = 1.5;
+const TCP_BANDWIDTH: f64 = 0.85;
+const TCP_NBDKIT: f64 = 3.0;
+
+/// Relations between a deployment over two machines and other users of the same network, where measured.
+fn hosts(results: &Results) -> Vec<Bar> {
+    let bars_of = |point: Point| {
+        let ours = results.of(&Subject::Hosts { point })?;
+        let rate = |run: &Figures| Some(run.rate);
+        let bandwidth = |run: &Figures| Some(run.bandwidth);
+        let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
+        let is_large = point.block_size > 4096;
+        let bar = |other: Subject, of: &dyn Fn(&Figures) -> Option<f64>, name: &str, sense, bar| {
+            let other = &results.of(&other)?.series;
+            let (unit, unit_name) = match sense {
+                Sense::AtMost => (1e3, "us"),
+                Sense::AtLeast if is_large => (f64::from(1 << 30), "GiB/s"),
+                Sense::AtLeast => (1e3, "k I/Os a second"),
+            };
+            let detail = ours.series.median(of).zip(other.median(of));
+            Some(Bar {
+                name: format!("2 hosts, {point}: {name}"),
+                value: ours.series.ratio(other, of),
+                sense,
+                bar,
+                detail: detail.map_or_else(String::new, |(ours, other)| {
+                    format!("{:.2} of {:.2} {unit_name}", ours / unit, other / unit)
+                }),
+            })
+        };
+        let (bare, nbdkit) = (Subject::BareTcp { point }, Subject::NbdTcp { point });
+        let (of, sense, limit, name): (&dyn Fn(&Figures) -> Option<f64>, _, _, _) =
+            if point.transactions == 1 {
+                (
+                    &p50,
+                    Sense::AtMost,
+                    TCP_LATENCY,
+                    "median latency of bare TCP's",
+                )
+            } else if is_large {
+                (
+                    &bandwidth,
+                    Sense::AtLeast,
+                    TCP_BANDWIDTH,
+                    "of bare TCP's bandwidth",
+                )
+            } else {
+                (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
+            };
+        let nbd_figure: &dyn Fn(&Figures) -> Option<f64> =
+            if is_large { &bandwidth } else { &rate };
+        Some([
+            bar(bare, of, name, sense, limit),
+            bar(
+                nbdkit,
+                nbd_figure,
+                "of nbdkit over TCP",
+                Sense::AtLeast,
+                TCP_NBDKIT,
+            ),
+        ])
+    };
+    let all = crate::hosts::points().into_iter().filter_map(bars_of);
+    all.flatten().flatten().collect()
 }
 
 /// The first I/Os after a pause.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::deployment::{Cast, after_pause, cpu_of, measure, system_calls};
+use crate::deployment::{Cast, after_pause, cpu_of, measure, measure_over, system_calls};
 use crate::file::Work;
 use crate::limits::Yardsticks;
 use crate::point::{Layout, Point};
 use crate::series::Figures;
-use crate::{Error, file, nbd};
+use crate::{Error, file, hosts, nbd, vhost_user_blk};
 
 /// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -64,8 +64,33 @@ pub enum Subject {
         /// With the block size and depth of this point.
         point: Point,
     },
+    /// A deployment of our roles over two machines.
+    Hosts {
+        /// The point.
+        point: Point,
+    },
+    /// A bare TCP connection between two machines.
+    BareTcp {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
+    /// nbdkit's memory plugin on one machine under fio on another.
+    NbdTcp {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
     /// nbdkit's memory plugin under fio.
     Nbd {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
+    /// Our vhost-user-blk back end in front of a deployment, under libblkio.
+    VhostUserBlk {
+        /// With the block size and depth of this point.
+        point: Point,
+    },
+    /// A null disk of qemu-storage-daemon under libblkio.
+    NullDisk {
         /// With the block size and depth of this point.
         point: Point,
     },
@@ -84,7 +109,12 @@ impl fmt::Display for Subject {
             Self::File { work } => write!(f, "{OURS}: {work}"),
             Self::Fio { work } => write!(f, "fio: {work}"),
             Self::NbdServer { point } => write!(f, "{OURS} NBD server + fio: {point}"),
+            Self::Hosts { point } => write!(f, "{OURS}, 2 hosts: {point}"),
+            Self::BareTcp { point } => write!(f, "bare TCP: {point}"),
+            Self::NbdTcp { point } => write!(f, "nbdkit over TCP + fio: {point}"),
             Self::Nbd { point } => write!(f, "nbdkit + fio: {point}"),
+            Self::VhostUserBlk { point } => write!(f, "{OURS} vhost-user-blk + libblkio: {point}"),
+            Self::NullDisk { point } => write!(f, "qemu null disk + libblkio: {point}"),
         }
     }
 }
@@ -107,7 +137,10 @@ impl Subject {
                 | Self::WakeUp
                 | Self::Fio { .. }
                 | Self::NbdServer { .. }
+                | Self::NbdTcp { .. }
                 | Self::Nbd { .. }
+                | Self::VhostUserBlk { .. }
+                | Self::NullDisk { .. }
         )
     }
 }
@@ -264,7 +297,27 @@ impl Runner {
             Subject::NbdServer { point } => {
                 nbd::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
             }
+            Subject::Hosts { point } => measure_over(
+                hosts::network()?,
+                self.ours(),
+                *point,
+                operations,
+                &self.cpus,
+            ),
+            Subject::BareTcp { point } => {
+                // Of a service and a target.
+                let cpus = [1, 2].map(|role| self.cpu_of(role));
+                self.yardsticks
+                    .tcp(*point, operations, cpus, &hosts::network()?)
+            }
+            Subject::NbdTcp { point } => {
+                nbd::measure_over(&hosts::network()?, *point, time, &self.cpus)
+            }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
+            Subject::VhostUserBlk { point } => {
+                vhost_user_blk::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
+            }
+            Subject::NullDisk { point } => vhost_user_blk::measure(*point, time, &self.cpus),
         }
     }
 }

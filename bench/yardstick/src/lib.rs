@@ -7,6 +7,7 @@
 //!   shared memory, and one memcpy per I/O at the end.
 //! * [`copy`] memcpy from private memory into memory shared with another process.
 //! * [`isal`] Intel's erasure coding, if its library is installed.
+//! * [`tcp`] requests and blocks over one TCP connection between two processes.
 //! * [`wake`] waking up a thread on a CPU without work.
 
 mod arena;
@@ -14,6 +15,7 @@ mod bare_ring;
 pub mod copy;
 pub mod isal;
 pub mod ring;
+pub mod tcp;
 pub mod wake;
 
 use std::io;

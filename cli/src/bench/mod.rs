@@ -30,14 +30,15 @@ use page_file::PageFile;
 
 const HELP: &str = "\
 Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is 1 if a
-target value is not met, a measurement fails, the machine was too busy for the bare ring (VOID), or the run is interrupted. SIGINT and SIGTERM end the run
+target value is not met, a measurement fails, the machine was too busy for the bare ring or connection (VOID), or the run is interrupted. SIGINT and SIGTERM end the run
 after the current measurement; the page is written after every round, and has what was measured until then.
 
 Examples:
-  doca-storage bench                                      the target values
-  doca-storage bench --axes --report bench.html           all sizes and depths, as a page with plots
-  doca-storage bench --json > before.json                 a baseline, and later what has changed since
-  doca-storage bench --baseline before.json
+  doca-storage bench                               the target values
+  doca-storage bench --axes --report bench.html    all sizes and depths, plotted
+  doca-storage bench --json > before.json          a baseline
+  doca-storage bench --baseline before.json        changes since then
+  doca-storage bench --hosts 2                     over two network namespaces
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
 /// Its flags.
@@ -48,7 +49,7 @@ pub struct Options {
     #[arg(long = "impl", value_name = "rust=DIR")]
     ours: Option<String>,
 
-    /// Reference to compare with: nbd (nbdkit's memory plugin under fio), or cpp=DIR with the reference's binaries; may be repeated
+    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under libblkio), or cpp=DIR with the reference's binaries; may be repeated
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
@@ -56,6 +57,11 @@ pub struct Options {
     /// there, and left there
     #[arg(long, value_name = "FILE")]
     backing: Option<PathBuf>,
+
+    /// Measure zero-copy reads between two machines, which are network namespaces of this one, beside a bare TCP connection and nbdkit over TCP
+    /// under fio, and nothing else
+    #[arg(long, value_name = "2", value_parser = value_parser!(u8).range(2..=2), conflicts_with_all = ["backing", "compare", "axes"])]
+    hosts: Option<u8>,
 
     /// Release of the protocol that our roles speak [default: that of the reference, told from its initiator's flags; otherwise 3.2]
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
@@ -73,8 +79,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Seconds of a run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    /// Duration of a run, in seconds or with a unit such as 200ms
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
 
     /// Only measurements whose names contain this text; may be repeated
@@ -99,6 +105,15 @@ pub fn run(options: &Options) -> ExitCode {
     options
         .run()
         .unwrap_or_else(|error| failure::conclude("bench", &*error))
+}
+
+/// Parses a duration in seconds, whole or not, or with a unit.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let unit = || Some(humantime::parse_duration(text).ok()?.as_secs_f64());
+    text.parse()
+        .ok()
+        .or_else(unit)
+        .ok_or_else(|| "expected seconds, such as 0.5, or a time such as 200ms".to_owned())
 }
 
 impl Options {
@@ -133,7 +148,7 @@ impl Options {
         };
         let conclude = |mut results: Results| {
             results.bars = bars(&results);
-            if !self.only.is_empty() || self.backing.is_some() {
+            if !self.only.is_empty() || self.is_comparison() {
                 // The others were not asked for.
                 results.bars.retain(|bar| bar.value.is_some());
             }
@@ -168,7 +183,7 @@ impl Options {
             rounds_completed,
             ..empty.clone()
         };
-        if self.only.is_empty() && self.backing.is_none() && !shutdown.is_requested() {
+        if self.only.is_empty() && !self.is_comparison() && !shutdown.is_requested() {
             watch.progress.set_message("kernels, idling");
             results.kernels = kernels(time, &mut results.left_out);
             match idle(&runner, time.max(IDLE)) {
@@ -194,6 +209,11 @@ impl Options {
             Verdict::Pass | Verdict::Incomplete if !results.interrupted => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         })
+    }
+
+    /// Returns `true` if a comparison is measured and not the limits of the machine.
+    fn is_comparison(&self) -> bool {
+        self.backing.is_some() || self.hosts.is_some()
     }
 
     fn runner(&self, left_out: &mut Vec<String>) -> Result<Runner> {
@@ -265,6 +285,15 @@ impl Options {
             }
             return self.chosen(plan::files());
         }
+        if self.hosts.is_some() {
+            // Not a failure of each measurement, but an error that says what is missing.
+            drop(::bench::hosts::network()?);
+            let missing = ::bench::nbd::missing().map(|missing| format!("NOT RUN: {missing}"));
+            let subjects = plan::hosts(missing.is_none());
+            left_out.extend(missing);
+            left_out.push(NO_NVME_TCP.to_owned());
+            return self.chosen(subjects);
+        }
         let mut subjects = plan::bars(runner);
         match cannot_count() {
             None => plan::add_system_calls(&mut subjects),
@@ -276,6 +305,10 @@ impl Options {
         if self.compare.iter().any(|with| with == "nbd") {
             match ::bench::nbd::missing() {
                 None => plan::add_nbd(&mut subjects),
+                Some(missing) => left_out.push(missing),
+            }
+            match ::bench::vhost_user_blk::missing() {
+                None => plan::add_vhost_user_blk(&mut subjects),
                 Some(missing) => left_out.push(missing),
             }
         }
@@ -357,6 +390,10 @@ impl Observer for Watch<'_> {
         self.shutdown.is_requested()
     }
 }
+
+/// A comparison that does not exist.
+const NO_NVME_TCP: &str = "NVMe/TCP: not compared: the kernel's target and host (nvmet_tcp, nvme_tcp) are root's, and belong to the machine and not to a \
+     network namespace; SPDK is in no Debian package";
 
 /// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
 const IDLE: Duration = Duration::from_secs(5);

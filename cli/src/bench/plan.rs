@@ -202,10 +202,26 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     subjects.splice(first..first, all);
 }
 
+/// Our vhost-user-blk back end beside QEMU's.
+pub(super) fn add_vhost_user_blk(subjects: &mut Vec<Subject>) {
+    let both = |point| [Subject::NullDisk { point }, Subject::VhostUserBlk { point }];
+    subjects.extend(::bench::vhost_user_blk::points().into_iter().flat_map(both));
+}
+
 /// A file, beside fio on the same one.
 pub(super) fn files() -> Vec<Subject> {
     let both = |work| [Subject::File { work }, Subject::Fio { work }];
     Work::all().into_iter().flat_map(both).collect()
+}
+
+/// Two machines, beside a bare TCP connection between them, and nbdkit where `with_nbdkit` says so.
+pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
+    let all = |point| {
+        let nbdkit = with_nbdkit.then_some(Subject::NbdTcp { point });
+        let ours = [Subject::BareTcp { point }, Subject::Hosts { point }];
+        ours.into_iter().chain(nbdkit)
+    };
+    ::bench::hosts::points().into_iter().flat_map(all).collect()
 }
 
 #[cfg(test)]

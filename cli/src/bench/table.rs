@@ -55,11 +55,11 @@ pub(super) fn print(results: &Results) {
     }
     if results.verdict == Verdict::Void {
         table::say!(
-            "VOID: the bare ring was too slow, so the machine did something else: run it again when nothing else runs"
+            "VOID: the bare ring or connection was too slow, so the machine did something else: run it again when nothing else runs"
         );
     }
     let [holding, missed, unknown] = results.counts();
-    table::say!("{holding} bars hold, {missed} do not, {unknown} were not measured");
+    table::say!("{holding} target values met, {missed} missed, {unknown} not measured");
 }
 
 fn print_changes(comparison: &Comparison) {

@@ -33,11 +33,11 @@ With --load nbd, clients of an NBD server in front of the service read and write
 The exit status is 0 if all processes behaved as expected. Otherwise the run stops, and leaves logs, blocks and evidence.
 
 Examples:
-  doca-storage conformance hammer                                        a minute, both deployments
+  doca-storage conformance hammer              a minute, both deployments
   doca-storage conformance hammer --layout gga --duration 1h
   doca-storage conformance hammer --seed 7 --only 'kill, target' --json
-  doca-storage conformance hammer --layout gga --hosts 4 --duration 10m  over network namespaces, with network faults
-  doca-storage conformance hammer --bin build --junit hammer.xml         programs of a directory";
+  doca-storage conformance hammer --layout gga --hosts 4 --duration 10m
+  doca-storage conformance hammer --bin build --junit hammer.xml";
 
 /// Flags.
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ use ::deployment::port::{Port, wait_for_listener};
 use ::deployment::process::Process;
 use clap::{Args, ValueEnum};
 use role_common::errln;
+use role_common::flags::duration;
 use role_common::shutdown::Shutdown;
 use wire::sbc;
 
@@ -84,6 +85,10 @@ pub(super) struct Replay {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds(1, 3600))]
     timeout: u64,
 
+    /// For a service: limit for a session, from the wait for its connection to its end [default: none, as both are up to an initiator]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    session_timeout: Option<Duration>,
+
     /// For a service: accept other message ids in its requests than recorded
     #[arg(long)]
     any_ids: bool,
@@ -146,6 +151,7 @@ impl Replay {
         Ok(Settings {
             device: self.device.clone().unwrap_or_else(|| device.to_owned()),
             timeout: Duration::from_secs(self.timeout),
+            session_timeout: self.session_timeout,
             compare_ids: !self.any_ids,
             probe: !self.no_probe,
             content: Vec::new(),

@@ -29,7 +29,7 @@ const HELP: &str = "\
 The exit status is 0 if all checks passed, 1 if one failed, and 2 for wrong usage.
 
 Examples:
-  doca-storage conformance role target                                  this program's own target
+  doca-storage conformance role target              this program's own target
   doca-storage conformance role target --list
   doca-storage conformance role zero-copy --bin build/doca_storage_comch_to_rdma_zero_copy --library-path ~/softdoca/lib
   doca-storage conformance role initiator --bin build-3.1/doca_storage_initiator_comch --protocol 3.1

@@ -22,7 +22,7 @@ const HELP: &str = "\
 The exit status is 0 if all runs passed, 1 if one did not, and 2 for wrong usage. A run whose program is missing has not passed.
 
 Examples:
-  doca-storage sdk install --prefix ~/softdoca    build the samples against it, then
+  doca-storage sdk install --prefix ~/softdoca      and build the samples
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
 

@@ -29,9 +29,9 @@ after the last fault and a scrub, the chunks of every block must be consistent. 
 if no run violated this; otherwise the first violation is printed with the fewest steps that reproduce it.
 
 Examples:
-  doca-storage conformance simulate                           a minute, on all CPUs
+  doca-storage conformance simulate                   a minute, on all CPUs
   doca-storage conformance simulate --duration 10m --jobs 2
-  doca-storage conformance simulate --seed 1234               one run";
+  doca-storage conformance simulate --seed 1234       one run";
 
 /// Flags.
 #[derive(Debug, Args)]

@@ -578,7 +578,7 @@ pub(super) fn play(
     deployment: &mut Deployment<'_>,
     plan: Plan,
     totals: &mut Totals,
-    going_on: &dyn Fn() -> bool,
+    going_on: &dyn Fn(u64) -> bool,
     progress: &mut dyn FnMut(&str, &Totals),
 ) -> Result<(), Wrong> {
     let settings = &hammer.settings;
@@ -601,7 +601,7 @@ pub(super) fn play(
     let mut watch = ResourceWatch::default();
     // A run whose time was over before the first fault would prove nothing: there is one round at least.
     for round in plan {
-        if round.number > 1 && !going_on() {
+        if !going_on(round.number) {
             break;
         }
         progress(&round.to_string(), totals);

@@ -110,7 +110,12 @@ impl Hammer {
                 break;
             }
             let end = Instant::now() + share;
-            let going_on = || Instant::now() < end && !interrupted();
+            // However slow the machine is: one round, or each kind of fault that was asked for.
+            let least = match self.settings.only.is_empty() {
+                true => 1,
+                false => plan.injections().len() as u64,
+            };
+            let going_on = |round| (round <= least || Instant::now() < end) && !interrupted();
             self.hammer(*layout, plan, &mut totals, progress, &going_on);
         }
         totals.took = started.elapsed();
@@ -124,7 +129,7 @@ impl Hammer {
         plan: Plan,
         totals: &mut Totals,
         progress: &dyn Fn(&str, &Totals),
-        going_on: &dyn Fn() -> bool,
+        going_on: &dyn Fn(u64) -> bool,
     ) {
         let mut now = format!("{}: begin", name(layout));
         let mut deployment = match Deployment::new(layout, &self.settings) {
@@ -164,7 +169,7 @@ impl Hammer {
         deployment: &mut Deployment<'_>,
         plan: Plan,
         totals: &mut Totals,
-        going_on: &dyn Fn() -> bool,
+        going_on: &dyn Fn(u64) -> bool,
         progress: &mut dyn FnMut(&str, &Totals),
     ) -> Result<(), Wrong> {
         let layout = deployment.layout;
@@ -174,7 +179,7 @@ impl Hammer {
         progress("the first writes", totals);
         sessions.fill(deployment)?;
         for round in plan {
-            if !going_on() {
+            if !going_on(round.number) {
                 break;
             }
             progress(&round.to_string(), totals);

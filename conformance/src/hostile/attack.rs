@@ -33,6 +33,8 @@ impl Attack {
             Play::Frames(_) => service,
             // Of services, only their targets get connection details.
             Play::Network(NetworkAttack::Authenticated(_)) => role == Role::Target,
+            // A target exports no memory.
+            Play::Network(NetworkAttack::Exported(_)) => service,
             Play::Network(_) => service || role == Role::Target,
         }
     }

@@ -8,7 +8,7 @@ use super::attack::{
 };
 use super::by_hand::words;
 use super::bytes::Bytes;
-use super::network::{Authenticated, Input, NetworkAttack, Unauthenticated};
+use super::network::{Authenticated, Exported, Input, NetworkAttack, Unauthenticated};
 use super::service_attacks::service_attacks;
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -1085,6 +1085,26 @@ fn network() -> Vec<Attack> {
             Authenticated::AnotherProcess,
         ),
         authenticated(
+            "peer-unknown-connection",
+            "Asks for an RDMA connection that is not there",
+            Authenticated::UnknownConnection,
+        ),
+        authenticated(
+            "peer-second-claim",
+            "Asks twice for the same RDMA connection",
+            Authenticated::SecondClaim,
+        ),
+        authenticated(
+            "peer-200-connections",
+            "Has 200 connections that have proved the key, and asks for nothing",
+            Authenticated::Connections(200),
+        ),
+        authenticated(
+            "peer-unread-heartbeats",
+            "Asks whether the process lives, and reads no reply",
+            Authenticated::UnreadHeartbeats,
+        ),
+        authenticated(
             "peer-unknown-purpose",
             "Has the key, and an unknown purpose",
             Authenticated::UnknownPurpose,
@@ -1174,7 +1194,25 @@ fn network() -> Vec<Attack> {
             Authenticated::Frames(END, 100),
         ),
     ];
-    let attacks = unproven.chain(floods).chain(requests);
+    let exported = |name, meaning, attack| (name, meaning, NetworkAttack::Exported(attack));
+    let exports = [
+        exported(
+            "peer-out-of-range",
+            "Reads, writes and changes addresses beside memory that is exported to it",
+            Exported::OutOfRange,
+        ),
+        exported(
+            "peer-withdrawn-memory",
+            "Uses memory after the session that it was exported for",
+            Exported::Withdrawn,
+        ),
+        exported(
+            "peer-unread-memory",
+            "Asks for a whole memory again and again, and reads no reply",
+            Exported::UnreadMemory,
+        ),
+    ];
+    let attacks = unproven.chain(floods).chain(requests).chain(exports);
     let attacks = attacks.map(|(name, meaning, play)| attack(name, meaning, Play::Network(play)));
     attacks.collect()
 }

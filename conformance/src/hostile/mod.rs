@@ -22,7 +22,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
+use wire::control::{InitStorage, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 
 use agent::Agent;
 use attack::{
@@ -31,12 +31,14 @@ use attack::{
 use by_hand::{Packets, RawRing};
 use channel::{Channel, Comch, Door};
 use knock::{Knocking, OwnedDoor};
+use network::{Exported, NetworkAttack};
 use victim::Victim;
 
 pub use attack::{Attack, Cost};
 pub use catalogue::attacks;
 pub use endurance::Limit;
 
+use crate::faults::relay::Moment;
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::role::Wrong;
@@ -239,6 +241,7 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             *held_up = longest;
             held.map(drop)
         }
+        Play::Network(NetworkAttack::Exported(attack)) => play_exported(victim, *attack, seen),
         Play::Network(attack) => {
             // The role listens once it has exported something.
             let session = Session {
@@ -256,16 +259,49 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             };
             let endpoint =
                 endpoint.ok_or_else(|| io::Error::other("the role does not use the network"));
-            match endpoint
+            let knocking = Knocking::start(victim.door());
+            let played = endpoint
                 .map_err(Wrong::from)
-                .and_then(|endpoint| network::play(attack, &endpoint))
-            {
-                Ok(longest) => *held_up = longest,
+                .and_then(|endpoint| network::play(attack, &endpoint));
+            *held_up = knocking.stop();
+            match played {
+                Ok(longest) => *held_up = longest.max(*held_up),
                 Err(wrong) => seen.wrong = Some(wrong),
             }
             Ok(())
         }
     }
+}
+
+/// Takes part in a session, and attacks memory that the service exports to its first target for it.
+fn play_exported(victim: &Victim<'_>, attack: Exported, seen: &mut Seen) -> io::Result<()> {
+    let trap = victim.line()?.hold(Moment {
+        channel: 0,
+        message: MessageType::InitStorageRequest,
+        after: 0,
+    });
+    let session = Session::with(Step::Init, Manner::Sound);
+    let (descriptor, (held, longest)) = std::thread::scope(|scope| {
+        let caught = scope.spawn(move || {
+            let held = trap.wait(Instant::now() + LONGEST, || false)?;
+            let Payload::InitStorageRequest(init) = &held.message().payload else {
+                return None;
+            };
+            let descriptor = init.mmap_export_blob.clone();
+            held.pass();
+            Some(descriptor)
+        });
+        let played = play_session(victim, &session);
+        (caught.join().unwrap_or_default(), played)
+    });
+    seen.held_up = longest;
+    let held = held?;
+    let export = descriptor.and_then(|descriptor| network::Export::of(&descriptor));
+    let export = export.ok_or_else(|| io::Error::other("the service exports no memory"))?;
+    let knocking = Knocking::start(victim.door());
+    seen.wrong = network::play_exported(attack, &export, || drop(held)).err();
+    seen.held_up = knocking.stop().max(longest);
+    Ok(())
 }
 
 fn play_control(door: Door<'_>, control: &Control) -> io::Result<()> {

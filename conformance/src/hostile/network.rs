@@ -26,8 +26,16 @@ const TAG: usize = 32;
 /// A server's answer: result, zero, tag.
 const ANSWER: usize = 40;
 const REPLY: usize = 16;
+/// `DOCA_ERROR_INVALID_VALUE`, `DOCA_ERROR_ALREADY_EXIST`.
+const INVALID_VALUE: u32 = 6;
+const ALREADY_EXIST: u32 = 23;
 /// `DOCA_ERROR_NOT_FOUND`.
 const NOT_FOUND: u32 = 16;
+/// Operations on memory.
+const READ: u16 = 2;
+const WRITE: u16 = 3;
+const FETCH_ADD: u16 = 4;
+const COMPARE_SWAP: u16 = 5;
 /// Purposes of connections.
 const LIVENESS: u64 = 1;
 const MEMORY: u64 = 2;
@@ -51,6 +59,8 @@ pub(super) enum NetworkAttack {
     },
     /// A peer with the key.
     Authenticated(Authenticated),
+    /// A peer with the key, and with an export of a service.
+    Exported(Exported),
 }
 
 /// A peer without the key. It gets the server's first bytes at most, and the end of the connection.
@@ -90,6 +100,10 @@ pub(super) enum Input {
 pub(super) enum Authenticated {
     /// Means a process that is not there.
     AnotherProcess,
+    /// Asks for an RDMA connection that is not there.
+    UnknownConnection,
+    /// Asks twice for the same RDMA connection.
+    SecondClaim,
     /// Has a purpose that is not known.
     UnknownPurpose,
     /// Asks for memory that was not exported, with each operation.
@@ -104,8 +118,46 @@ pub(super) enum Authenticated {
     UnfinishedWrite,
     /// Sends requests and reads no reply.
     UnreadReplies,
+    /// Asks whether the process lives, and reads no reply.
+    UnreadHeartbeats,
+    /// Has so many connections, and asks for nothing.
+    Connections(usize),
     /// Takes up an RDMA connection, and sends this over it, so often.
     Frames(&'static [u8], usize),
+}
+
+/// Behaviour of a peer that has the key and the descriptor of memory that a service exports to its targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exported {
+    /// Reads, writes and changes addresses beside the memory, and words that are not aligned.
+    OutOfRange,
+    /// Uses the memory after the session that it was exported for.
+    Withdrawn,
+    /// Asks for the whole memory again and again, and reads no reply.
+    UnreadMemory,
+}
+
+/// Memory that a role exports, in its addresses.
+#[derive(Debug, Clone)]
+pub(super) struct Export {
+    pub endpoint: Endpoint,
+    addr: u64,
+    len: u64,
+}
+
+impl Export {
+    /// From an export descriptor with a network offer.
+    pub(super) fn of(descriptor: &[u8]) -> Option<Self> {
+        let word = |at: usize| {
+            let bytes = descriptor.get(at..at + 8)?.try_into().ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        Some(Self {
+            endpoint: Endpoint::of_offer(descriptor.get(96..)?)?,
+            addr: word(16)?,
+            len: word(24)?,
+        })
+    }
 }
 
 /// Address of a role, and what it has told the attacker of itself.
@@ -120,7 +172,10 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// From RDMA connection details of a role on the network.
     pub(super) fn of(details: &[u8]) -> Option<Self> {
-        let offer = details.get(64..)?;
+        Self::of_offer(details.get(64..)?)
+    }
+
+    fn of_offer(offer: &[u8]) -> Option<Self> {
         let chunk = |at: usize| offer.get(at..at + 16)?.try_into().ok();
         let (process, key, ip): ([u8; 16], [u8; 16], [u8; 16]) =
             (chunk(16)?, chunk(32)?, chunk(49)?);
@@ -250,6 +305,8 @@ pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Durati
         NetworkAttack::Authenticated(authenticated) => {
             play_authenticated(*authenticated, endpoint).map(|()| Duration::ZERO)
         }
+        // Its session is the caller's.
+        NetworkAttack::Exported(_) => Ok(Duration::ZERO),
     }
 }
 
@@ -385,6 +442,42 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
             }
             Ok(())
         }
+        Authenticated::UnknownConnection => {
+            let mut connection = Connection::open(endpoint.address)?;
+            let code = connection.prove(SERVICE, &endpoint.process, &random())?;
+            Wrong::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
+            end_of(&mut connection)
+        }
+        Authenticated::SecondClaim => {
+            let mut first = served(SERVICE)?;
+            let mut second = Connection::open(endpoint.address)?;
+            let code = second.prove(SERVICE, &endpoint.process, &endpoint.key)?;
+            Wrong::unless(
+                code == ALREADY_EXIST,
+                format!("error {ALREADY_EXIST}"),
+                code,
+            )?;
+            end_of(&mut second)?;
+            // The first one may have been granted receives, and has not ended.
+            first.stream.set_read_timeout(Some(QUIET))?;
+            let granted = first.stream.read(&mut [0; 64]);
+            Wrong::unless(
+                !matches!(granted, Ok(0)),
+                "the first connection to go on",
+                format!("{granted:?}"),
+            )
+        }
+        Authenticated::UnreadHeartbeats => {
+            let mut connection = served(LIVENESS)?;
+            flood(&mut connection, &[1; 4096])?;
+            Ok(())
+        }
+        Authenticated::Connections(count) => {
+            let open: io::Result<Vec<_>> = (0..count).map(|_| served(MEMORY)).collect();
+            // The role may have a limit.
+            drop(open);
+            knock(endpoint).map(drop)
+        }
         Authenticated::UnknownPurpose => {
             let mut connection = Connection::open(endpoint.address)?;
             let proof = connection.proof(KEY, 77, &endpoint.process, &endpoint.key)?;
@@ -414,20 +507,7 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
         }
         Authenticated::UnreadReplies => {
             let mut connection = served(MEMORY)?;
-            connection.stream.set_nonblocking(true)?;
-            let many = request(4, &random(), 0x1000, 8).repeat(1000);
-            let begin = Instant::now();
-            // Until the role reads no more, or closes the connection.
-            let mut sent = 0;
-            while sent < 100_000_000 && begin.elapsed() < Duration::from_secs(2) {
-                match connection.stream.write(&many[sent % 56..]) {
-                    Ok(count) => sent += count,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    Err(_) => break,
-                }
-            }
+            flood(&mut connection, &request(4, &random(), 0x1000, 8))?;
             Ok(())
         }
         Authenticated::Frames(bytes, times) => {
@@ -455,6 +535,24 @@ fn end_of(connection: &mut Connection) -> Result<(), Wrong> {
     )
 }
 
+/// Sends these bytes for 2 s, or until the role reads no more or closes the connection.
+fn flood(connection: &mut Connection, bytes: &[u8]) -> io::Result<()> {
+    connection.stream.set_nonblocking(true)?;
+    let many = bytes.repeat(1000);
+    let begin = Instant::now();
+    let mut sent = 0;
+    while sent < 100_000_000 && begin.elapsed() < Duration::from_secs(2) {
+        match connection.stream.write(&many[sent % bytes.len()..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
 /// Each operation on memory of this key has to be answered with an error, and without data. The connection goes on.
 fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Wrong> {
     for _ in 0..2 {
@@ -465,28 +563,140 @@ fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Wrong> {
                 (u64::MAX - 7, 8),
                 (0x7fff_0000_0000, 4096),
             ] {
-                let mut bytes = request(operation, key, addr, len);
-                if operation == 3 {
-                    bytes.resize(bytes.len() + len as usize, 0x5a);
-                }
-                connection.stream.write_all(&bytes)?;
-                let mut reply = [0; REPLY];
-                connection.stream.read_exact(&mut reply)?;
-                let code = u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]);
-                Wrong::unless(
-                    reply.starts_with(b"SDrp") && code == NOT_FOUND,
-                    format!("error {NOT_FOUND} for operation {operation} at {addr:#x}"),
-                    format!("{reply:02x?}"),
-                )?;
+                fails(connection, NOT_FOUND, operation, key, (addr, len))?;
             }
         }
     }
+    says_nothing(connection)
+}
+
+/// One operation has to be answered with this error.
+fn fails(
+    connection: &mut Connection,
+    expected: u32,
+    operation: u16,
+    key: &[u8; 16],
+    (addr, len): (u64, u64),
+) -> Result<(), Wrong> {
+    let code = ask(connection, operation, key, (addr, len))?;
+    Wrong::unless(
+        code == expected,
+        format!("error {expected} for operation {operation} on {len} bytes at {addr:#x}"),
+        format!("error {code}"),
+    )
+}
+
+/// The error code in the reply to a request; a read's data is not read.
+fn ask(
+    connection: &mut Connection,
+    operation: u16,
+    key: &[u8; 16],
+    (addr, len): (u64, u64),
+) -> Result<u32, Wrong> {
+    let mut bytes = request(operation, key, addr, len);
+    if operation == WRITE {
+        bytes.resize(bytes.len() + len as usize, 0x5a);
+    }
+    connection.stream.write_all(&bytes)?;
+    let mut reply = [0; REPLY];
+    connection.stream.read_exact(&mut reply)?;
+    Wrong::unless(
+        reply.starts_with(b"SDrp"),
+        "a reply",
+        format!("{reply:02x?}"),
+    )?;
+    Ok(u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]))
+}
+
+fn says_nothing(connection: &mut Connection) -> Result<(), Wrong> {
     connection.stream.set_read_timeout(Some(QUIET))?;
     let more = connection.stream.read(&mut [0; 64]);
+    connection.stream.set_read_timeout(Some(PATIENCE))?;
     Wrong::unless(
         more.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
         "no byte behind the replies, and no end",
         format!("{more:?}"),
     )
+}
+
+/// Attacks memory that a role exports. `end_session` ends the session that it was exported for.
+pub(super) fn play_exported(
+    attack: Exported,
+    export: &Export,
+    end_session: impl FnOnce(),
+) -> Result<(), Wrong> {
+    let Export {
+        endpoint,
+        addr,
+        len,
+    } = export;
+    let (key, addr, len) = (&endpoint.key, *addr, *len);
+    let mut connection = Connection::served(endpoint, MEMORY, key)?;
+    // Its own memory it may use.
+    for (at, size) in [(addr, 8), (addr + len - 8, 8)] {
+        fails(&mut connection, 0, READ, key, (at, size))?;
+        connection.stream.read_exact(&mut [0; 8])?;
+    }
+    match attack {
+        Exported::OutOfRange => {
+            let beside = [
+                (addr - 8, 8),
+                (addr - 1, 2),
+                (addr + len - 4, 8),
+                (addr + len, 8),
+                (addr, len + 1),
+                (0, 8),
+                (u64::MAX - 7, 8),
+                (u64::MAX, 1),
+            ];
+            for operation in [READ, WRITE, FETCH_ADD, COMPARE_SWAP] {
+                for place in beside {
+                    let code = ask(&mut connection, operation, key, place)?;
+                    Wrong::unless(
+                        code != 0,
+                        format!("an error for operation {operation} at {place:x?}"),
+                        "success",
+                    )?;
+                }
+            }
+            fails(&mut connection, INVALID_VALUE, READ, key, (addr, 2 << 30))?;
+            for operation in [FETCH_ADD, COMPARE_SWAP] {
+                let code = ask(&mut connection, operation, key, (addr + 1, 8))?;
+                Wrong::unless(
+                    code != 0,
+                    "an error for a word at an odd address",
+                    "success",
+                )?;
+            }
+            says_nothing(&mut connection)
+        }
+        Exported::Withdrawn => {
+            end_session();
+            let begin = Instant::now();
+            loop {
+                match ask(&mut connection, READ, key, (addr, 8))? {
+                    0 => connection.stream.read_exact(&mut [0; 8])?,
+                    NOT_FOUND => break,
+                    code => return Err(Wrong::expected(NOT_FOUND, code)),
+                }
+                Wrong::unless(
+                    begin.elapsed() < PATIENCE,
+                    "the memory to be withdrawn with the session",
+                    "that it is still served",
+                )?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            for operation in [READ, WRITE, FETCH_ADD, COMPARE_SWAP] {
+                let code = ask(&mut connection, operation, key, (addr, 8))?;
+                Wrong::unless(code != 0, "an error for withdrawn memory", "success")?;
+            }
+            says_nothing(&mut connection)?;
+            refused(&mut Connection::served(endpoint, MEMORY, key)?, key)
+        }
+        Exported::UnreadMemory => {
+            flood(&mut connection, &request(READ, key, addr, len))?;
+            Ok(())
+        }
+    }
 }

@@ -14,6 +14,7 @@ use wire::control::Payload;
 use super::channel::Door;
 use super::endurance::Gate;
 use super::network::KEY;
+use crate::faults::relay::FaultyLine;
 use crate::hammer::Resources;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Wrong};
 use deployment::implementation::{Implementation, Role};
@@ -38,6 +39,8 @@ pub(super) struct Victim<'a> {
     ports: Vec<u16>,
     targets: Vec<Process>,
     service: Option<Process>,
+    /// Between a service and its targets.
+    line: Option<FaultyLine>,
     gate: Gate,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Victim<'a> {
             ports: ports.collect::<Result<_, _>>()?,
             targets: Vec::new(),
             service: None,
+            line: None,
             gate: Gate::default(),
             scene,
         };
@@ -100,9 +104,11 @@ impl<'a> Victim<'a> {
             Role::GgaOffload => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
             _ => &["--storage-server"],
         };
-        for (flag, port) in flags.iter().zip(&self.ports) {
+        let line = FaultyLine::start(&self.ports)?;
+        for (flag, port) in flags.iter().zip(line.ports()) {
             command.args([*flag, &format!("127.0.0.1:{port}")]);
         }
+        self.line = Some(line);
         let mut process = Process::spawn("service", command)?;
         process.wait_for("waited for the initiator", START, |line| {
             line.contains("waiting for the initiator").then_some(())
@@ -113,6 +119,12 @@ impl<'a> Victim<'a> {
 
     pub(super) fn runtime(&self) -> &Path {
         self.scene.runtime()
+    }
+
+    /// The connections between a service and its targets.
+    pub(super) fn line(&self) -> io::Result<&FaultyLine> {
+        let none = || io::Error::other("only a service has targets");
+        self.line.as_ref().ok_or_else(none)
     }
 
     /// Serialises sessions.

@@ -10,7 +10,7 @@ mod player;
 
 use std::io;
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::control::{Message, Payload};
 
@@ -25,6 +25,8 @@ pub struct Settings {
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
+    /// Limit for one session with a service, from waiting for its connection to its end, whatever its initiator does; `None` waits without limit.
+    pub session_timeout: Option<Duration>,
     /// `true` if the ids of a live service's requests are compared too: those of another implementation, or behind another initiator, may
     /// differ. A target's responses always have the ids of their requests.
     pub compare_ids: bool,
@@ -53,12 +55,12 @@ pub fn against_target(
     journal.finish(script, Side::Server)
 }
 
-/// Plays the target to the next service that connects to `listener`: one case for everything that the service is to send. It waits
-/// without limit for the connection, and while the data path runs: both are up to an initiator.
+/// Plays the target to the next service that connects to `listener`: one case for everything that the service is to send. The connection, and
+/// the end of the data path, are up to an initiator: only `session_timeout` limits them.
 ///
 /// # Errors
 ///
-/// The listener fails, or `stop` said that nobody wants to wait any longer before anybody came.
+/// The listener fails, or `stop` returned `true` before a service had connected.
 pub fn against_service(
     script: &Script,
     listener: &TcpListener,
@@ -66,9 +68,19 @@ pub fn against_service(
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Vec<Case>> {
     let mut journal = Journal::new(script, "service");
-    let peer = player::accept(listener, stop)?;
-    let mut part = player::Target::new(settings);
-    Player::new(script, Side::Server, peer, &mut part, settings, stop).play(&mut journal);
+    let deadline = settings.session_timeout.map(|limit| Instant::now() + limit);
+    match player::accept(listener, deadline, stop) {
+        Ok(peer) => {
+            let mut part = player::Target::new(settings);
+            Player::new(script, Side::Server, peer, &mut part, settings, stop)
+                .until(deadline)
+                .play(&mut journal);
+        }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            journal.unreachable(error.to_string());
+        }
+        Err(error) => return Err(error),
+    }
     Ok(journal.finish(script, Side::Client))
 }
 

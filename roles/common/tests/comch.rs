@@ -351,8 +351,8 @@ fn polling_an_idle_peer_does_not_sleep() {
         assert_eq!(server.poll(), Ok(None));
         slept += sleeps() - before;
     }
-    // Another thread may hold a lock of the C library.
-    assert!(slept < 10, "{slept} sleeps in 1000 polls of each end");
+    // Another thread may hold a lock of the C library, and pages of a program that was just linked are read from the disk.
+    assert!(slept < 100, "{slept} sleeps in 1000 polls of each end");
     let answer = request.response(Payload::ShutdownResponse);
     server.send(&answer).expect("sent");
     assert_eq!(

@@ -603,6 +603,13 @@ impl StripeEngine {
         &self.slots[slot as usize].request
     }
 
+    /// The receive that the request of a slot came with.
+    #[inline]
+    #[must_use]
+    pub fn lane(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].lane
+    }
+
     /// Requests that were received and whose answers have not left.
     #[inline]
     #[must_use]
@@ -621,6 +628,18 @@ impl StripeEngine {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_settled
+    }
+
+    /// Returns `true` if chunks were to be stored and a target has not answered.
+    #[must_use]
+    pub fn is_storing(&self) -> bool {
+        self.slots.iter().any(|slot| {
+            let is_store = matches!(
+                slot.stage,
+                Stage::Store | Stage::ResealStore | Stage::InitialStore
+            );
+            is_store && !slot.awaited.is_empty()
+        })
     }
 
     /// The answer of a request could not leave: the run has ended.

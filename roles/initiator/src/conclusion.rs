@@ -25,7 +25,7 @@ pub struct Findings<'a> {
     pub failure: Option<&'a data_path::Failure>,
     /// `true` if the session was still in order at the end of the run.
     pub run_came_first: bool,
-    /// Measurements, if the run completed.
+    /// Measurements, if the run completed or was halted.
     pub measured: Option<Report>,
 }
 
@@ -36,6 +36,8 @@ pub enum Conclusion {
     Passed(Report),
     /// The run failed.
     RunFailed(FailureReport, Failure),
+    /// The user interrupted the run; measurements until then.
+    Interrupted(Report, Failure),
     /// The session failed. If there was a run, its measurements.
     SessionFailed(FailureReport, Option<Report>, Failure),
 }
@@ -52,6 +54,7 @@ impl Findings<'_> {
                 failure.clone().into(),
             );
         }
+        let halted = self.failure.is_some();
         match (self.session, self.measured) {
             (Ok(()), Some(measured)) => Conclusion::Passed(measured),
             (Ok(()), None) => {
@@ -59,9 +62,15 @@ impl Findings<'_> {
                     Failure::new(ErrorCode::UNEXPECTED, "the session ended without a run");
                 Conclusion::SessionFailed(report(failure.message.clone(), None), None, failure)
             }
-            (Err(error), measured) => {
-                Conclusion::SessionFailed(report(error.to_string(), None), measured, error.into())
+            (Err(error @ SessionError::Interrupted), Some(measured)) => {
+                Conclusion::Interrupted(measured.interrupted(error.to_string()), error.into())
             }
+            (Err(error), measured) => Conclusion::SessionFailed(
+                report(error.to_string(), None),
+                // A run that ended with the session has measured a part of what was asked for.
+                measured.filter(|_| !halted),
+                error.into(),
+            ),
         }
     }
 
@@ -96,6 +105,10 @@ impl Conclusion {
                 if json {
                     console.report(&report);
                 }
+                Err(failure)
+            }
+            Self::Interrupted(report, failure) => {
+                console.report(&report);
                 Err(failure)
             }
             Self::SessionFailed(report, measured, failure) => {
@@ -213,6 +226,42 @@ mod tests {
         let conclusion = conclude(Err(LOST), None, true, true);
         assert!(
             matches!(conclusion, Conclusion::SessionFailed(_, Some(_), _)),
+            "{conclusion:?}"
+        );
+    }
+
+    #[test]
+    fn interrupted_run_reports_its_measurements() {
+        let halted = data_path::Failure::Halted {
+            completed: 3,
+            expected: 5,
+        };
+        for failure in [None, Some(&halted)] {
+            let conclusion = conclude(Err(SessionError::Interrupted), failure, true, true);
+            let Conclusion::Interrupted(report, failure) = conclusion else {
+                panic!("{conclusion:?}")
+            };
+            assert_eq!(report.result, "interrupted");
+            assert_eq!(report.error, Some(SessionError::Interrupted.to_string()));
+            assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
+        }
+        // Before the run, there is nothing to report.
+        let conclusion = conclude(Err(SessionError::Interrupted), None, false, false);
+        assert!(
+            matches!(conclusion, Conclusion::SessionFailed(_, None, _)),
+            "{conclusion:?}"
+        );
+    }
+
+    #[test]
+    fn run_halted_by_a_lost_session_is_no_measurement() {
+        let halted = data_path::Failure::Halted {
+            completed: 3,
+            expected: 5,
+        };
+        let conclusion = conclude(Err(LOST), Some(&halted), false, true);
+        assert!(
+            matches!(conclusion, Conclusion::SessionFailed(_, None, _)),
             "{conclusion:?}"
         );
     }

@@ -215,13 +215,13 @@ impl Crew {
         self.failure.as_ref()
     }
 
-    /// Start of the run and measurements of the workers, if all of them completed it.
+    /// Start of the run and measurements of the workers, if all of them completed it or were halted before.
     #[must_use]
     pub fn measurements(&self) -> Option<(Instant, &[WorkerStatistics])> {
-        let complete =
-            self.finished && self.failure.is_none() && self.statistics.len() == self.cpus.len();
+        let measured = matches!(self.failure, None | Some(data_path::Failure::Halted { .. }));
+        let all = self.finished && self.statistics.len() == self.cpus.len();
         self.started
-            .filter(|_| complete)
+            .filter(|_| measured && all)
             .map(|start| (start, self.statistics.as_slice()))
     }
 }

@@ -231,13 +231,16 @@ pub struct WorkerStatistics {
     pub end: Instant,
 }
 
-/// Statistics of a successful run.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Name of the program.
     pub application: &'static str,
-    /// "passed", to distinguish it from a [`FailureReport`].
+    /// "passed" or "interrupted", to distinguish it from a [`FailureReport`].
     pub result: &'static str,
+    /// Reason of the interruption, if the run was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Test that was run.
     pub execution_strategy: Strategy,
     /// From the start of the data path to the last completed transaction.
@@ -301,6 +304,7 @@ impl Report {
         Self {
             application: NAME,
             result: "passed",
+            error: None,
             execution_strategy: strategy,
             duration_seconds: duration,
             operation_count,
@@ -315,6 +319,14 @@ impl Report {
             flush_count,
             seed,
         }
+    }
+
+    /// The same measurements, of a run that was interrupted.
+    #[must_use]
+    pub fn interrupted(mut self, error: String) -> Self {
+        self.result = "interrupted";
+        self.error = Some(error);
+        self
     }
 }
 
@@ -342,6 +354,9 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{RULE}")?;
         // Behind the block, which has the lines of the reference.
+        if self.error.is_some() {
+            writeln!(f, "interrupted after {} operations", self.operation_count)?;
+        }
         match self.execution_strategy {
             Strategy::ReadWriteDataValidityTest => writeln!(
                 f,

@@ -392,9 +392,9 @@ impl<'a> App<'a> {
 
     fn create_workers(&mut self, init: &InitStorage, requester: &Mmap) -> Result<(), Failure> {
         let locks = Arc::new(SectorLocks::default());
-        let sector = self.server.blocks.sector();
+        let unit = self.server.blocks.write_unit();
         for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
-            let writes = Arc::new(Writes::new(init.transaction_count as usize, sector));
+            let writes = Arc::new(Writes::new(init.transaction_count as usize, unit));
             let setup = Setup {
                 core,
                 device: self.server.device.clone(),

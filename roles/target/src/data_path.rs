@@ -106,11 +106,11 @@ pub(crate) type TargetDataPath =
     Box<dyn DataPath<Command = Command, Reply = Reply, Report = CoreStatistics>>;
 
 impl Blocks {
-    /// Bytes that the disk writes as a whole; 1 for memory.
-    pub(crate) fn sector(&self) -> u64 {
+    /// Unit of read-modify-writes in bytes; 1 for memory.
+    pub(crate) fn write_unit(&self) -> u64 {
         match self {
             Self::Memory(_) => 1,
-            Self::File(file) => file.sector(),
+            Self::File(file) => file.fs_block(),
         }
     }
 }
@@ -139,6 +139,7 @@ fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath
             let layout = Layout::new(
                 wire::backing::CONTENT_OFFSET,
                 file.sector(),
+                file.fs_block(),
                 setup.geometry.block_size,
                 slots,
             );
@@ -148,8 +149,9 @@ fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath
             let mmap =
                 Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
             let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
-            let (locks, health) = (Arc::clone(&setup.locks), Arc::clone(file.health()));
-            let store = FileStore::new(disk, layout, slots, locks, health);
+            let (locks, written) = (Arc::clone(&setup.locks), Arc::clone(file.written()));
+            let health = Arc::clone(file.health());
+            let store = FileStore::new(disk, layout, slots, locks, written, health);
             Box::new(Worker::create(setup, store, io_layout, mmap)?)
         }
     })

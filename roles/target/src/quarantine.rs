@@ -5,7 +5,7 @@
 //! flight, and until an abandoned one has returned, overlapping I/Os of other sessions are refused with
 //! `DOCA_ERROR_IN_USE`.
 //!
-//! A write of a part of a disk sector is a read-modify-write of the whole sector, so ranges are rounded to sectors.
+//! A write of a part of a file-system block may be a read-modify-write of the whole block, so ranges are rounded to blocks.
 //! Locks are per session ([`SectorLocks`](crate::store::SectorLocks)), so an abandoned worker does not block other
 //! sessions.
 
@@ -18,8 +18,8 @@ use role_common::abandoned::Attachment;
 #[derive(Debug)]
 pub(crate) struct Writes {
     ranges: Box<[Range]>,
-    /// Sector size of the disk in bytes.
-    sector: u64,
+    /// Unit of read-modify-writes in bytes.
+    unit: u64,
 }
 
 #[derive(Debug, Default)]
@@ -30,12 +30,11 @@ struct Range {
 }
 
 impl Writes {
-    /// Creates the table for `transactions` transactions on a disk with sectors of `sector` bytes, which must not be
-    /// 0.
-    pub(crate) fn new(transactions: usize, sector: u64) -> Self {
+    /// Creates the table for `transactions` transactions. Read-modify-writes have units of `unit` bytes, not 0.
+    pub(crate) fn new(transactions: usize, unit: u64) -> Self {
         Self {
             ranges: (0..transactions).map(|_| Range::default()).collect(),
-            sector,
+            unit,
         }
     }
 
@@ -60,8 +59,8 @@ impl Writes {
         self.ranges.iter().any(|range| {
             let length = range.size.load(Ordering::Acquire);
             let offset_of_write = range.offset.load(Ordering::Relaxed);
-            let begin = offset_of_write - offset_of_write % self.sector;
-            let end = (offset_of_write + length).next_multiple_of(self.sector);
+            let begin = offset_of_write - offset_of_write % self.unit;
+            let end = (offset_of_write + length).next_multiple_of(self.unit);
             length != 0 && begin < offset.saturating_add(size) && offset < end
         })
     }
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_write_covers_its_whole_sector() {
+    fn partial_write_covers_its_whole_unit() {
         let writes = Writes::new(1, 512);
         writes.begin(0, 1000, 100);
         for (offset, overlaps) in [(511, false), (512, true), (1535, true), (1536, false)] {

@@ -137,8 +137,9 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
-        pe.wake().drain();
+        // In this order: until they are disarmed, peers wake the engine.
         pe.wake_up();
+        pe.wake().drain();
         Ok(())
     })
 }

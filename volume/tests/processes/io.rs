@@ -1,5 +1,8 @@
 //! I/O of any range, alone and many at once.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use volume::{CloseError, Io, IoError, OpenError, Operation, Volume};
 
 use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, write};
@@ -13,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("queues_share_a_volume", queues),
     ("ios_of_whole_blocks_allocate_nothing", allocations),
     ("other_queues_go_on_when_one_is_dropped", dropped_queue),
+    ("idle_queue_sleeps_after_a_late_wake_up", late_wake_up),
     ("no_service_is_an_error", no_service),
     ("second_volume_opens_after_the_first_is_closed", reopen),
 ];
@@ -261,6 +265,55 @@ fn dropped_queue() {
     deployment.kill_service();
     deployment.start_service();
     assert!(read(&mut queues[0], 50, bytes.len()) == bytes);
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+/// Event descriptors in an epoll descriptor's epoll descriptors.
+fn nested_events(epoll: RawFd) -> Vec<RawFd> {
+    let watched = |fd: RawFd| -> Vec<RawFd> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).expect("its state");
+        let watched = info.lines().filter_map(|line| line.strip_prefix("tfd:"));
+        let numbers = watched.filter_map(|line| line.split_whitespace().next());
+        numbers.map(|fd| fd.parse().expect("a number")).collect()
+    };
+    let kind = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).expect("a descriptor");
+    let is = |fd: &RawFd, name: &str| kind(*fd).to_string_lossy().contains(name);
+    let engines = watched(epoll).into_iter().filter(|fd| is(fd, "eventpoll"));
+    let events = engines.flat_map(watched).filter(|fd| is(fd, "eventfd"));
+    events.collect()
+}
+
+/// A peer that has seen the progress engine armed wakes it after it was disarmed.
+fn late_wake_up() {
+    let deployment = Deployment::new(Plan::default());
+    let (volume, mut queues) = deployment.open();
+    let queue = &mut queues[0];
+    let bytes = pattern(1, BLOCK);
+    for _ in 0..3 {
+        write(queue, 0, &bytes);
+        let events = nested_events(queue.descriptor().as_raw_fd());
+        assert!(!events.is_empty(), "a progress engine with a wake-up");
+        for event in events {
+            // SAFETY: the engine's descriptor stays open while its queue exists.
+            let event = unsafe { BorrowedFd::borrow_raw(event) };
+            rustix::io::write(event, &1_u64.to_ne_bytes()).expect("woken");
+        }
+        let mut is_readable = true;
+        for _ in 0..100 {
+            queue.poll(&mut |_| panic!("no I/O is in flight"));
+            if queue.arm() {
+                let mut fds = [PollFd::from_borrowed_fd(queue.descriptor(), PollFlags::IN)];
+                is_readable = poll(&mut fds, Some(&Timespec::default())) != Ok(0);
+                queue.disarm();
+                if !is_readable {
+                    break;
+                }
+            }
+        }
+        assert!(!is_readable, "a thread that sleeps on it would spin");
+        assert!(read(queue, 0, BLOCK) == bytes);
+    }
     drop(queues);
     volume.close().expect("a clean shutdown");
 }

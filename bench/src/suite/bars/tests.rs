@@ -90,3 +90,49 @@ fn wake_up_time_is_allowed_for() {
     assert_eq!(value(5e5, Some(6e5)), Some(0.8));
     assert_eq!(value(5e5, None), None, "it is not known what to expect");
 }
+
+#[test]
+fn two_hosts_are_compared_with_bare_tcp_and_nbdkit() {
+    let [base, single, large, _] = crate::hosts::points();
+    let of = |point: Point, rate: f64, p50_ns: f64| Figures {
+        latency: Some(crate::series::Latency {
+            p50_ns,
+            p99_ns: p50_ns,
+            p99_9_ns: p50_ns,
+            distribution: None,
+        }),
+        ..Figures::of_rate(rate, point.block_size)
+    };
+    let at = |point: Point, rates: [f64; 3], times: [f64; 3]| {
+        let subjects = [
+            Subject::BareTcp { point },
+            Subject::Hosts { point },
+            Subject::NbdTcp { point },
+        ];
+        let measured = |index: usize| {
+            let run = of(point, rates[index], times[index]);
+            measured(subjects[index].clone(), &[run])
+        };
+        [0, 1, 2].map(measured)
+    };
+    let measurements = [
+        at(base, [4e5, 3e5, 5e4], [1e5; 3]),
+        at(single, [4e4, 2e4, 1e4], [2e4, 5e4, 4e4]),
+        at(large, [1e4, 9e3, 9e3], [1e6; 3]),
+    ];
+    let results = Results::of_measurements(measurements.concat());
+    let hosts = hosts(&results);
+    let found: Vec<_> = hosts.iter().map(|bar| (bar.value, bar.holds())).collect();
+    let expected = [
+        (Some(0.75), Some(true)),
+        (Some(6.0), Some(true)),
+        (Some(2.5), Some(false)),
+        (Some(2.0), Some(false)),
+        (Some(0.9), Some(true)),
+        (Some(1.0), Some(false)),
+    ];
+    assert_eq!(found, expected);
+    assert!(!is_void(&results));
+    let slow = at(base, [9e4, 3e5, 5e4], [1e5; 3]).to_vec();
+    assert!(is_void(&Results::of_measurements(slow)));
+}

@@ -62,6 +62,8 @@ pub(super) struct Player<'a> {
     part: &'a mut dyn Part,
     settings: &'a Settings,
     stop: &'a dyn Fn() -> bool,
+    /// End of the wait for events that are up to an initiator.
+    deadline: Option<Instant>,
 }
 
 impl<'a> Player<'a> {
@@ -80,7 +82,13 @@ impl<'a> Player<'a> {
             part,
             settings,
             stop,
+            deadline: None,
         }
+    }
+
+    /// Limits the waits for events that are up to an initiator.
+    pub(super) fn until(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Replays until the end, or until a failure makes that impossible.
@@ -213,6 +221,9 @@ impl<'a> Player<'a> {
                     "expected it within {:?}, got nothing",
                     self.settings.timeout
                 ));
+            }
+            if self.deadline.is_some_and(|end| Instant::now() >= end) {
+                return Err("expected it within the session timeout, got nothing".to_owned());
             }
             if !self.part.progress()? {
                 Peer::pause();
@@ -349,8 +360,12 @@ pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
     result
 }
 
-/// The next program that connects.
-pub(super) fn accept(listener: &TcpListener, stop: &dyn Fn() -> bool) -> io::Result<Peer> {
+/// The next program that connects; after `deadline`, an error of kind `TimedOut`.
+pub(super) fn accept(
+    listener: &TcpListener,
+    deadline: Option<Instant>,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Peer> {
     listener.set_nonblocking(true)?;
     loop {
         match listener.accept() {
@@ -360,6 +375,12 @@ pub(super) fn accept(listener: &TcpListener, stop: &dyn Fn() -> bool) -> io::Res
             {
                 if stop() {
                     return Err(io::Error::other("interrupted"));
+                }
+                if deadline.is_some_and(|end| Instant::now() >= end) {
+                    return Err(io::Error::new(
+                        ErrorKind::TimedOut,
+                        "no service has connected within the session timeout",
+                    ));
                 }
                 std::thread::sleep(20 * PAUSE);
             }

@@ -476,7 +476,8 @@ impl ComchClientChannel {
         if Instant::now() >= self.give_up_at {
             return Err(Failure::timed_out(
                 format_args!(
-                    "the {}; start it first, with the same --command-channel-name",
+                    "the {}; start it first, with the same --command-channel-name (a service that runs but has lost its targets does not answer \
+                     either: see its log)",
                     self.peer
                 ),
                 self.patience,

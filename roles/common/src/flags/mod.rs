@@ -4,6 +4,7 @@
 //! passes its arguments to [`read`]. Values come from the command line, then from the JSON file that `-j` names, then
 //! from defaults.
 
+mod help;
 mod json;
 mod values;
 
@@ -16,6 +17,7 @@ use clap::{ArgAction, Args, Command, Parser, ValueEnum};
 use crate::failure::Failure;
 use crate::metrics::MetricsAddress;
 
+pub use help::lay_out;
 pub use values::{
     LogLevel, Patience, SessionLimit, channel_name, cpu, duration, listen_port, mebibytes,
     nonzero_u32, number_u32, patience, server_address, size, size_u32,
@@ -189,7 +191,7 @@ Usage: {name} [DOCA Flags] [Program Flags]
 
 /// Gives a role's command the name and the usage layout of the reference.
 fn with_layout(command: Command, name: &'static str) -> Command {
-    command
+    lay_out(command)
         .name(name)
         .bin_name(name)
         .version(env!("CARGO_PKG_VERSION"))
@@ -203,7 +205,7 @@ fn with_layout(command: Command, name: &'static str) -> Command {
         .args_override_self(false)
         .mut_args(|arg| {
             let takes_value = arg.get_action().takes_values();
-            let arg = arg.allow_negative_numbers(takes_value);
+            let arg = help::marked(arg).allow_negative_numbers(takes_value);
             if arg.get_help_heading().is_none() {
                 arg.help_heading(PROGRAM_HEADING)
             } else {

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::store::Health;
+use crate::store::{Health, WrittenBlocks};
 use superblock::Places;
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
@@ -64,6 +64,9 @@ pub struct BackingFile {
     name: String,
     /// Alignment of reads and writes of [`Self::blocks`] in bytes.
     sector: u64,
+    /// Unit of read-modify-writes in bytes.
+    fs_block: u64,
+    written: Arc<WrittenBlocks>,
     /// Minimum length in bytes.
     length: u64,
     /// Device and inode.
@@ -81,6 +84,7 @@ impl fmt::Debug for BackingFile {
         f.debug_struct("BackingFile")
             .field("name", &self.name)
             .field("sector", &self.sector)
+            .field("fs_block", &self.fs_block)
             .field("length", &self.length)
             .field("identity", &self.identity)
             .finish_non_exhaustive()
@@ -231,7 +235,14 @@ impl BackingFile {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(name, &error);
         let (blocks, sector) = open_blocks(&file, path, name, io)?;
-        let length = length_of(name, geometry, sector)?;
+        let metadata = blocks.metadata().map_err(failed)?;
+        let fs_block = if is_device || sector == 1 {
+            // The disk or the page cache merges writes.
+            sector
+        } else {
+            fs_block(metadata.blksize(), sector)
+        };
+        let length = length_of(name, geometry, fs_block)?;
         if !is_device {
             reserve(&file, name, length)?;
         }
@@ -253,6 +264,8 @@ impl BackingFile {
             blocks: Arc::new(blocks),
             name: name.to_owned(),
             sector,
+            fs_block,
+            written: Arc::new(WrittenBlocks::new(length, sector, fs_block)),
             length,
             inode: (metadata.dev(), metadata.ino()),
             is_device,
@@ -274,6 +287,19 @@ impl BackingFile {
     #[must_use]
     pub fn sector(&self) -> u64 {
         self.sector
+    }
+
+    /// Unit of read-modify-writes in bytes, a power of 2: the file system's block, at least a sector and at most 4096
+    /// bytes.
+    #[must_use]
+    pub fn fs_block(&self) -> u64 {
+        self.fs_block
+    }
+
+    /// Blocks of the file system that were written as a whole.
+    #[must_use]
+    pub fn written(&self) -> &Arc<WrittenBlocks> {
+        &self.written
     }
 
     /// Health of the medium.
@@ -493,6 +519,16 @@ fn open_blocks(
         open_again(file, path, OFlags::empty()).map_err(|error| io_failure(name, &error))?;
     tracing::info!("{name}: buffered I/O{why}");
     Ok((blocks, 1))
+}
+
+/// Unit of read-modify-writes for this `st_blksize`, which is a preferred size: network file systems report more than
+/// a block.
+fn fs_block(reported: u64, sector: u64) -> u64 {
+    if reported.is_power_of_two() {
+        reported.clamp(sector, LARGEST_SECTOR)
+    } else {
+        sector
+    }
 }
 
 fn open_again(file: &File, path: &Path, flags: OFlags) -> io::Result<File> {

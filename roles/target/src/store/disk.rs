@@ -157,15 +157,15 @@ mod tests {
         let path = directory.path().join("blocks");
         let file = BackingFile::open(&path, content, Options::default()).expect("made");
         let file = Arc::new(file);
-        let layout = Layout::new(CONTENT_OFFSET, file.sector(), 520, 1);
+        let layout = Layout::new(CONTENT_OFFSET, file.sector(), file.fs_block(), 520, 1);
         let memory = MemoryRegion::new(layout.buffer).expect("memory");
         let disk = FileDisk {
             queue: Queue::blocking(Arc::clone(file.blocks()), Arc::clone(&memory), 1),
             file: Arc::clone(&file),
             path_checked: Instant::now(),
         };
-        let (locks, health) = (Arc::default(), Arc::clone(file.health()));
-        let mut store = FileStore::new(disk, layout, 1, locks, health);
+        let (written, health) = (Arc::clone(file.written()), Arc::clone(file.health()));
+        let mut store = FileStore::new(disk, layout, 1, Arc::default(), written, health);
         let mut run = |operation, bytes: &mut [u8]| {
             let mut step = store.begin(
                 0,

@@ -2,8 +2,8 @@
 //!
 //! An I/O goes through the staging buffer of its slot, in pieces if it is larger. A read is read from the disk and
 //! then transferred; a write is transferred and then written. A write that is not sector-aligned is a
-//! read-modify-write of whole sectors under their locks. The store is a state machine without threads and clocks; a
-//! [`Disk`] does the I/O.
+//! read-modify-write of whole file-system blocks under their locks, and so is the first write of a part of such a block
+//! ([`WrittenBlocks`]). The store is a state machine without threads and clocks; a [`Disk`] does the I/O.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::disk::{self, Completed, Disk, Range};
 use super::locks::{Held, Mode};
-use super::{Extent, Health, Io, Operation, SectorLocks, Step, Store};
+use super::{Extent, Health, Io, Operation, SectorLocks, Step, Store, WrittenBlocks};
 
 /// Maximum size of a worker's staging buffers in bytes, unless two sectors for each need more. They are pinned when a
 /// session begins, which takes time.
@@ -34,20 +34,30 @@ pub struct Layout {
     pub content_offset: u64,
     /// Alignment of reads and writes of the file in bytes; 1 if unaligned I/O is possible.
     pub sector: u64,
-    /// Size of each staging buffer in bytes: a multiple of the sector.
+    /// Unit of read-modify-writes in bytes: a multiple of the sector.
+    pub fs_block: u64,
+    /// Size of each staging buffer in bytes: a multiple of `fs_block`.
     pub buffer: usize,
 }
 
 impl Layout {
-    /// Computes the layout for this number of slots and this block size. `sector` is a power of 2 of at most 4096.
+    /// Computes the layout for this number of slots and this block size. `sector` and `fs_block` are powers of 2 of at
+    /// most 4096, the sector not the larger one.
     #[must_use]
-    pub fn new(content_offset: u64, sector: u64, block_size: u32, slots: usize) -> Self {
-        let wanted = (block_size as usize).max(USUAL_IO) + 2 * sector as usize;
+    pub fn new(
+        content_offset: u64,
+        sector: u64,
+        fs_block: u64,
+        block_size: u32,
+        slots: usize,
+    ) -> Self {
+        let wanted = (block_size as usize).max(USUAL_IO) + 2 * fs_block as usize;
         let most = (STAGING / slots.max(1)).max(2 * ALIGNMENT);
         let buffer = wanted.min(most).next_multiple_of(ALIGNMENT);
         Self {
             content_offset,
             sector,
+            fs_block,
             buffer,
         }
     }
@@ -62,6 +72,7 @@ pub struct FileStore<D: Disk> {
     /// Slots that wait for locks, in order.
     waiting: VecDeque<usize>,
     locks: Arc<SectorLocks>,
+    written: Arc<WrittenBlocks>,
     health: Arc<Health>,
     media_errors: u64,
 }
@@ -71,9 +82,9 @@ enum Stage {
     Idle,
     /// Reading a piece from the disk.
     Reading,
-    /// Waiting for the locks of partially written sectors.
+    /// Waiting for the locks of partially written blocks.
     WaitingToMerge,
-    /// Reading the sectors of a write for modification.
+    /// Reading the blocks of a write for modification.
     Merging,
     /// Transferring the piece.
     Transferring,
@@ -130,16 +141,27 @@ impl Slot {
     };
 
     /// Advances to the next piece, if there is one.
-    fn next_piece(&mut self, layout: Layout) -> bool {
-        let left = u64::from(self.io.size) - self.done;
-        if left == 0 {
+    fn next_piece(&mut self, layout: Layout, written: &WrittenBlocks) -> bool {
+        if u64::from(self.io.size) == self.done {
             return false;
         }
-        let sector = layout.sector;
+        self.take_piece(layout, layout.sector);
+        if self.io.operation != Operation::Read {
+            let Span { offset, len, .. } = self.span;
+            if !self.span.is_whole || !written.permit(offset, len as u64) {
+                self.take_piece(layout, layout.fs_block);
+            }
+        }
+        true
+    }
+
+    /// Takes as much as the buffer holds for the current piece, and whole units of the file for its span.
+    fn take_piece(&mut self, layout: Layout, unit: u64) {
+        let left = u64::from(self.io.size) - self.done;
         let begin = layout.content_offset + self.io.storage_offset + self.done;
-        let offset = begin - begin % sector;
+        let offset = begin - begin % unit;
         let end = (begin + left).min(offset + layout.buffer as u64);
-        let span_end = end.next_multiple_of(sector);
+        let span_end = end.next_multiple_of(unit);
         self.piece = end - begin;
         self.span = Span {
             offset,
@@ -148,7 +170,12 @@ impl Slot {
             is_whole: begin == offset && end == span_end,
         };
         self.moved = 0;
-        true
+    }
+
+    /// Returns `true` if the piece could be written without its surroundings.
+    fn is_sector_aligned(&self, layout: Layout) -> bool {
+        let begin = self.span.offset + self.span.skew as u64;
+        begin.is_multiple_of(layout.sector) && self.piece.is_multiple_of(layout.sector)
     }
 }
 
@@ -161,6 +188,7 @@ impl<D: Disk> FileStore<D> {
         layout: Layout,
         slots: usize,
         locks: Arc<SectorLocks>,
+        written: Arc<WrittenBlocks>,
         health: Arc<Health>,
     ) -> Self {
         Self {
@@ -169,6 +197,7 @@ impl<D: Disk> FileStore<D> {
             slots: vec![Slot::IDLE; slots].into(),
             waiting: VecDeque::with_capacity(slots),
             locks,
+            written,
             health,
             media_errors: 0,
         }
@@ -209,7 +238,7 @@ impl<D: Disk> FileStore<D> {
     #[inline]
     fn go_on(&mut self, slot: usize) -> Step {
         let it = &mut self.slots[slot];
-        if !it.next_piece(self.layout) {
+        if !it.next_piece(self.layout, &self.written) {
             return self.complete(slot, ErrorCode::SUCCESS);
         }
         if it.io.operation == Operation::Read {
@@ -235,7 +264,7 @@ impl<D: Disk> FileStore<D> {
         })
     }
 
-    /// Reads the sectors of an unaligned write.
+    /// Reads the blocks that a piece is a part of.
     fn merge(&mut self, slot: usize) -> Step {
         if self.lock(slot, Mode::Exclusive) {
             self.push(slot, Stage::Merging);
@@ -341,6 +370,9 @@ impl<D: Disk> FileStore<D> {
                 self.push(slot, stage);
                 return Step::Pending;
             }
+            Err(error) if it.stage == Stage::Merging && it.is_sector_aligned(self.layout) => {
+                return self.write_sectors(slot, error);
+            }
             Err(error) => return self.fail(slot, &error.into()),
         };
         let stage = it.stage;
@@ -353,6 +385,8 @@ impl<D: Disk> FileStore<D> {
         }
         match stage {
             Stage::Writing => {
+                let Span { offset, len, .. } = it.span;
+                self.written.record(offset, len as u64);
                 self.unlock(slot);
                 let it = &mut self.slots[slot];
                 it.done += it.piece;
@@ -360,6 +394,26 @@ impl<D: Disk> FileStore<D> {
             }
             _ => self.transfer(slot),
         }
+    }
+
+    /// Writes the piece alone, because its surroundings cannot be read: overwriting a bad sector is its repair.
+    #[cold]
+    fn write_sectors(&mut self, slot: usize, error: Errno) -> Step {
+        let it = &mut self.slots[slot];
+        let Span {
+            offset, len, skew, ..
+        } = it.span;
+        tracing::debug!(
+            "read of {len} bytes at offset {offset}: {error}; only the sectors of the write are written"
+        );
+        // Inside the range that is locked.
+        it.span = Span {
+            offset: offset + skew as u64,
+            len: it.piece as usize,
+            skew: 0,
+            is_whole: true,
+        };
+        self.transfer(slot)
     }
 
     /// Continues after a short read or write.

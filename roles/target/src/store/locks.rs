@@ -2,8 +2,8 @@
 //!
 //! A partial write of a sector reads it, modifies it and writes it: another write to the same sector in between would
 //! be lost. So such a write holds its sectors exclusively ([`Mode::Exclusive`]), and writes of whole sectors share
-//! them ([`Mode::Shared`]). A lock covers [`GRANULE`] bytes of the file. Nothing blocks here: a write that does not
-//! get its locks retries later.
+//! them ([`Mode::Shared`]). A lock covers [`GRANULE`] bytes of the file: a larger one would serialize small writes that
+//! are neighbours and not the same. Nothing blocks here: a write that does not get its locks retries later.
 //!
 //! Locks are per session. An abandoned worker keeps its locks; other sessions are protected from its writes by the
 //! quarantine.
@@ -11,11 +11,11 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of the file covered by a lock.
-const GRANULE: u64 = 64 << 10;
+/// Bytes of the file covered by a lock: the largest unit of a read-modify-write.
+const GRANULE: u64 = 4096;
 
 /// Number of locks. Granules at multiples of this distance share a lock.
-const LOCKS: u64 = 4096;
+const LOCKS: u64 = 8192;
 
 /// Maximum length of a locked range: it uses no lock twice.
 const LARGEST: u64 = GRANULE * (LOCKS - 1);
@@ -52,7 +52,7 @@ pub struct Held {
 }
 
 impl SectorLocks {
-    /// Locks a range of the file of at least one and at most `LARGEST` bytes (nearly 256 MiB). Returns `None` if a
+    /// Locks a range of the file of at least one and at most `LARGEST` bytes (nearly 32 MiB). Returns `None` if a
     /// part of it is locked.
     pub fn try_lock(&self, mode: Mode, offset: u64, len: u64) -> Option<Held> {
         debug_assert!((1..=LARGEST).contains(&len), "{len}");

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use wire::backing::CONTENT_OFFSET;
 
 use super::disk::{Completed, Disk, FileDisk, Operation as DiskOperation};
-use super::{FileStore, Io, Layout, Operation, Step, Store as _};
+use super::{FileStore, Io, Layout, Operation, Step, Store as _, WrittenBlocks};
 use crate::backing::{BackingFile, Options};
 use crate::content::{Content, Geometry};
 
@@ -24,6 +24,8 @@ struct Faulty {
     disk: FileDisk,
     fails: fn(DiskOperation) -> bool,
     pushed: Vec<u64>,
+    /// Number of reads so far.
+    reads: usize,
     failed: VecDeque<Completed>,
 }
 
@@ -39,6 +41,7 @@ impl Faulty {
 
 impl Disk for Faulty {
     fn push(&mut self, token: u64, operation: DiskOperation) {
+        self.reads += usize::from(is_read(operation));
         if (self.fails)(operation) {
             self.pushed.push(token);
         } else {
@@ -94,7 +97,8 @@ struct Medium {
 }
 
 impl Medium {
-    fn new() -> Self {
+    /// A file on a file system with blocks of this size.
+    fn new(fs_block: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let geometry = Geometry {
             block_size: BLOCK as u32,
@@ -105,17 +109,21 @@ impl Medium {
         let file = BackingFile::open(&path, content, Options::default()).expect("made");
         let file = Arc::new(file);
         let sector = file.sector().max(SECTOR);
-        let layout = Layout::new(CONTENT_OFFSET, sector, BLOCK as u32, 1);
+        let fs_block = fs_block.max(sector);
+        let layout = Layout::new(CONTENT_OFFSET, sector, fs_block, BLOCK as u32, 1);
+        let length = CONTENT_OFFSET + geometry.capacity();
+        let written = Arc::new(WrittenBlocks::new(length, sector, fs_block));
         let memory = MemoryRegion::new(layout.buffer).expect("memory");
         let disk = Faulty {
             disk: FileDisk::new(Arc::clone(&file), &memory, 1),
             fails: |_| false,
             pushed: Vec::new(),
+            reads: 0,
             failed: VecDeque::new(),
         };
         let health = Arc::clone(file.health());
         Self {
-            store: FileStore::new(disk, layout, 1, Arc::default(), health),
+            store: FileStore::new(disk, layout, 1, Arc::default(), written, health),
             memory,
             file,
             _directory: directory,
@@ -224,8 +232,11 @@ fn failed_disk_operation_fails_only_its_own_io() {
         ("write of sectors", write(false), 4096, is_write),
         ("durable write of sectors", write(true), 4096, is_write),
     ];
-    for (name, operation, size, fails) in cases {
-        let mut medium = Medium::new();
+    for ((name, operation, size, fails), fs_block) in cases
+        .into_iter()
+        .flat_map(|case| [(case, SECTOR), (case, 4096)])
+    {
+        let mut medium = Medium::new(fs_block);
         let before: Vec<u8> = (0..BLOCK * 16).map(|at| (at % 251) as u8).collect();
         let (first, second) = before.split_at(4096);
         for (offset, part) in [(0, first), (4096, second)] {
@@ -259,7 +270,7 @@ fn failed_disk_operation_fails_only_its_own_io() {
 /// The kernel reports a failed sync once, and treats the unwritten data as written.
 #[test]
 fn all_ios_fail_after_a_failed_sync() {
-    let mut medium = Medium::new();
+    let mut medium = Medium::new(SECTOR);
     let is_sync = |operation| operation == DiskOperation::Sync;
     let lines = errors_logged(|| {
         let flushed = medium.io(is_sync, Operation::Flush, 0, &mut []);
@@ -277,4 +288,46 @@ fn all_ios_fail_after_a_failed_sync() {
     assert_eq!(medium.store.media_errors(), 4);
     assert!(medium.file.sync().is_err());
     assert!(medium.file.check_health().is_err());
+}
+
+#[test]
+fn part_of_a_block_is_written_with_the_rest_of_it_once() {
+    let mut medium = Medium::new(4096);
+    let mut write = |medium: &mut Medium, offset, size, byte| {
+        let before = medium.store.disk().reads;
+        let write = Operation::Write { durable: false };
+        let code = medium.io(|_| false, write, offset, &mut vec![byte; size]);
+        assert_eq!(code, ErrorCode::SUCCESS);
+        medium.store.disk().reads - before
+    };
+    let is_sectored = medium.file.sector() <= SECTOR;
+    assert_eq!(write(&mut medium, 512, 1024, 1), usize::from(is_sectored));
+    assert_eq!(write(&mut medium, 0, 512, 2), usize::from(!is_sectored));
+    assert_eq!(write(&mut medium, 3072, 1024, 3), usize::from(!is_sectored));
+    let mut expected = vec![0; 4096];
+    expected[..512].fill(2);
+    expected[512..1536].fill(1);
+    expected[3072..].fill(3);
+    assert!(medium.read(0, 4096) == expected);
+}
+
+/// A disk replaces a sector that it cannot read when the sector is written.
+#[test]
+fn sectors_are_written_where_the_rest_of_their_block_cannot_be_read() {
+    let mut medium = Medium::new(4096);
+    if medium.file.sector() > SECTOR {
+        eprintln!("NOT RUN: a write of 512 bytes needs sectors of 512 bytes");
+        return;
+    }
+    let write = Operation::Write { durable: true };
+    let code = medium.io(is_read, write, 512, &mut [1; 1024]);
+    assert_eq!(code, ErrorCode::SUCCESS);
+    assert_eq!(medium.store.media_errors(), 0);
+    assert!(medium.file.check_health().is_ok());
+    let mut expected = vec![0; 4096];
+    expected[512..1536].fill(1);
+    assert!(medium.read(0, 4096) == expected);
+    // Not by halves: these bytes are no whole sectors.
+    let code = medium.io(is_read, write, 512, &mut [1; 1000]);
+    assert_eq!(code, ErrorCode::IO_FAILED);
 }

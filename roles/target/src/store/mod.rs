@@ -12,6 +12,7 @@ mod locks;
 mod media_errors;
 #[cfg(test)]
 mod power_failure;
+mod written;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -21,6 +22,7 @@ use doca::ErrorCode;
 
 pub use file::{FileStore, Layout};
 pub use locks::SectorLocks;
+pub use written::WrittenBlocks;
 
 /// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,9 @@ use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 use wire::control::RecordState;
 
 use super::disk::{Completed, Disk, Operation as DiskOperation};
-use super::{FileStore, Health, Io, Layout, Operation, SectorLocks, Step, Store as _};
+use super::{
+    FileStore, Health, Io, Layout, Operation, SectorLocks, Step, Store as _, WrittenBlocks,
+};
 use crate::backing::superblock::{Medium, Places};
 use crate::backing::{BackingFile, BackingIo, Identity, Options, StoredSuperblock, check, emit};
 use crate::content::{Content, Geometry};
@@ -297,7 +299,12 @@ fn stored(number: u64) -> StoredSuperblock {
 const IDENTITY: Identity = Identity([9; 16]);
 
 /// Runs a session, and returns the disk's events and the client's state.
-fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (Journal, Client) {
+fn session(
+    geometry: Geometry,
+    (sector, fs_block): (u64, u64),
+    omission: Omission,
+    seed: u64,
+) -> (Journal, Client) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let length = (CONTENT_OFFSET + geometry.capacity()).next_multiple_of(4096) as usize;
     let mut image = vec![0; length];
@@ -310,7 +317,7 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
         omission,
     }));
     let recorder = Recorder(Rc::clone(&journal));
-    let layout = Layout::new(CONTENT_OFFSET, sector, geometry.block_size, SLOTS);
+    let layout = Layout::new(CONTENT_OFFSET, sector, fs_block, geometry.block_size, SLOTS);
     let memory = MemoryRegion::new(layout.buffer * SLOTS).expect("memory");
     let queue = Queue {
         recorder: recorder.clone(),
@@ -322,7 +329,8 @@ fn session(geometry: Geometry, sector: u64, omission: Omission, seed: u64) -> (J
     };
     let health = Arc::new(Health::new("the recorder"));
     let locks = Arc::<SectorLocks>::default();
-    let mut store = FileStore::new(queue, layout, SLOTS, locks, health);
+    let written = Arc::new(WrittenBlocks::new(length as u64, sector, fs_block));
+    let mut store = FileStore::new(queue, layout, SLOTS, locks, written, health);
     let mut places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
 
     let block_count = geometry.block_count as usize;
@@ -693,21 +701,23 @@ const ODD_BLOCKS: Geometry = Geometry {
 #[test]
 fn every_crash_state_contains_the_flushed_data() {
     let mut all = 0;
-    for (geometry, sector) in [
-        (BLOCKS_OF_SECTORS, 1),
-        (BLOCKS_OF_SECTORS, 512),
-        (ODD_BLOCKS, 512),
-        (ODD_BLOCKS, 4096),
+    for (geometry, units) in [
+        (BLOCKS_OF_SECTORS, (1, 1)),
+        (BLOCKS_OF_SECTORS, (512, 512)),
+        (BLOCKS_OF_SECTORS, (512, 4096)),
+        (ODD_BLOCKS, (512, 512)),
+        (ODD_BLOCKS, (512, 4096)),
+        (ODD_BLOCKS, (4096, 4096)),
     ] {
-        let (journal, client) = session(geometry, sector, Omission::Nothing, 1);
+        let (journal, client) = session(geometry, units, Omission::Nothing, 1);
         let (states, violations) = explore(&journal, &client, 2);
         assert!(
             violations.is_empty(),
-            "{geometry:?} {sector}: {violations:?}"
+            "{geometry:?} {units:?}: {violations:?}"
         );
         assert!(states > 10_000, "only {states} states");
         println!(
-            "{} blocks of {} bytes, sectors of {sector}: {states} crash states at {} moments, 0 violations",
+            "{} blocks of {} bytes, sectors and file-system blocks of {units:?}: {states} crash states at {} moments, 0 violations",
             geometry.block_count, geometry.block_size, journal.now
         );
         all += states;
@@ -723,7 +733,7 @@ fn omitted_steps_are_detected() {
         Omission::RecordSync,
         Omission::OnePlace,
     ] {
-        let (journal, client) = session(BLOCKS_OF_SECTORS, 512, omission, 1);
+        let (journal, client) = session(BLOCKS_OF_SECTORS, (512, 512), omission, 1);
         let (states, violations) = explore(&journal, &client, 2);
         println!(
             "{omission:?}: {} of {states} states are wrong",

@@ -62,7 +62,7 @@ impl ZeroCopyDataPath {
             )?,
             producer: Producer::start_with::<ResultSent>(&pe, client, sends)?,
         };
-        let target = TargetEnds::start_with(&pe, &setup.device, transactions, |control| {
+        let target = TargetEnds::start(&pe, &setup.device, transactions, |control| {
             control
                 .receive_handler::<ResultReceived>()
                 .send_handler::<RequestSent>()

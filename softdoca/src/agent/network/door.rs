@@ -200,7 +200,7 @@ impl Door {
         }
     }
 
-    fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
+    pub(super) fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
         // Without a thread for each: there may be many.
         if self.connections.load(Ordering::Relaxed) >= self.limits.connections {
             return self.complain(format_args!("too many connections: one is closed"));

@@ -17,7 +17,7 @@ use super::authentication::{Handshake, MAGIC, Purpose, SERVER_ANSWER, SERVER_HEL
 use super::door::spawn;
 use super::offer::{NetworkOffer, not_configured};
 use super::settings::Settings;
-use super::stream::Stream;
+use super::stream::{Stream, Unreached};
 use super::tls;
 use crate::error::{Error, Result};
 use crate::log;
@@ -30,6 +30,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const MOST_UNANSWERED: u32 = 8;
 /// A process that has ended is given so long for what it sent before to come.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Time for a machine to answer, after which the attempt is repeated: the kernel would do so after 1 s, and 2 s or 3 s.
+const CONNECT: Duration = Duration::from_millis(500);
+/// Time between attempts at all addresses.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Time for which a closed connection is kept, so that its peer can read what was sent.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -49,7 +53,7 @@ impl Link {
     /// The link to the process of an offer, made if there is none.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has ended, [`Error::NotConnected`] or [`Error::TimeOut`] when its machine is not reached,
+    /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is not reached,
     /// [`Error::Authentication`] when it has another key, [`Error::NotSupported`] when this process does not use the network.
     pub(crate) fn to(offer: &NetworkOffer) -> Result<Arc<Link>> {
         if let Some(link) = Link::known(offer.process) {
@@ -164,40 +168,114 @@ fn ask(stream: &Stream) -> Result<bool> {
 /// As [`Link::to`].
 pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
     let settings = Settings::get()?.ok_or_else(not_configured)?;
-    let deadline = Deadline::after(Limits::get()?.request);
+    open_with(settings, Limits::get()?.request, offer, purpose)
+}
+
+/// As [`open`], within `limit`. Addresses of a machine that does not answer, or to which there is no route, are tried again until then: a link that is
+/// down for less is no error.
+pub(super) fn open_with(
+    settings: &Settings,
+    limit: Duration,
+    offer: &NetworkOffer,
+    purpose: Purpose,
+) -> Result<Stream> {
+    let deadline = Deadline::after(limit);
     let wish = Wish {
         purpose,
         process: offer.process,
         key: offer.key,
     };
     let mut addresses: Vec<_> = offer.addresses().collect();
-    let mut result = Err(Error::NotFound);
-    while !addresses.is_empty() {
-        let address = addresses.remove(0);
-        settings.check(address.ip())?;
-        let part = deadline.left() / (addresses.len() as u32 + 1);
-        result = Stream::connect(address, Deadline::after(part)).and_then(|stream| {
-            let deadline = Deadline::after(part);
-            if offer.tls && settings.tls.is_none() {
-                return Err(needs_tls(&stream));
-            }
-            let stream = encrypted(stream, settings, address.ip(), deadline)?;
-            introduce(&stream, settings, &wish, deadline).map(|()| stream)
-        });
-        match &result {
-            // Another process has the port by now, or another machine the address.
-            Err(
-                Error::NotFound | Error::NotConnected | Error::TimeOut | Error::ConnectionReset,
-            ) => {
-                log::info!("a peer is not reached at {address}: {result:?}");
-            }
-            _ => return result,
+    loop {
+        let mut round = Round::default();
+        let mut others = addresses.len() as u32;
+        for address in std::mem::take(&mut addresses) {
+            settings.check(address.ip())?;
+            let part = deadline.left() / others;
+            others -= 1;
+            let missed = match Stream::connect(address, Deadline::after(part.min(CONNECT))) {
+                Ok(stream) => {
+                    match shake_hands(stream, settings, address.ip(), offer, &wish, part) {
+                        // Another process has the port by now, or another machine the address.
+                        Err(
+                            error
+                            @ (Error::NotFound | Error::NotConnected | Error::ConnectionReset),
+                        ) => {
+                            round.is_refused = true;
+                            error
+                        }
+                        // It may have taken the request: it is not asked twice.
+                        Err(Error::TimeOut) => {
+                            round.has_timed_out = true;
+                            Error::TimeOut
+                        }
+                        done => return done,
+                    }
+                }
+                Err(Unreached::Failed(error)) => return Err(error),
+                Err(unreached) => {
+                    match unreached {
+                        Unreached::NoAnswer => round.is_lost = true,
+                        Unreached::NoRoute => round.is_unreachable = true,
+                        _ => round.is_refused = true,
+                    }
+                    addresses.push(address);
+                    unreached.into()
+                }
+            };
+            log::info!("a peer is not reached at {address}: {missed:?}");
+        }
+        if !round.is_worth_another() || deadline.left() <= PAUSE {
+            return Err(round.error());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Results of trying all addresses of a process once.
+#[derive(Default)]
+struct Round {
+    /// A machine says that the process is not there.
+    is_refused: bool,
+    /// A machine has not answered.
+    is_lost: bool,
+    /// There is no route to a machine.
+    is_unreachable: bool,
+    /// A machine was connected to, and said nothing more in time.
+    has_timed_out: bool,
+}
+
+impl Round {
+    /// Addresses without a route are usual where a process offers several: if it has ended according to another one, it has.
+    fn is_worth_another(&self) -> bool {
+        self.is_lost || self.is_unreachable && !self.is_refused
+    }
+
+    fn error(&self) -> Error {
+        if self.has_timed_out || self.is_worth_another() {
+            Error::TimeOut
+        } else {
+            Error::NotFound
         }
     }
-    result.map_err(|error| match error {
-        Error::NotConnected | Error::ConnectionReset => Error::NotFound,
-        error => error,
-    })
+}
+
+/// Encrypts a connection where the settings say so, and proves to the peer that this process belongs to the deployment.
+fn shake_hands(
+    stream: Stream,
+    settings: &Settings,
+    address: IpAddr,
+    offer: &NetworkOffer,
+    wish: &Wish,
+    limit: Duration,
+) -> Result<Stream> {
+    if offer.tls && settings.tls.is_none() {
+        return Err(needs_tls(&stream));
+    }
+    let deadline = Deadline::after(limit);
+    let stream = encrypted(stream, settings, address, deadline)?;
+    introduce(&stream, settings, wish, deadline)?;
+    Ok(stream)
 }
 
 /// The connection to a server at this address, with TLS if the settings say so.

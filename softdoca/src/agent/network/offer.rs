@@ -94,6 +94,24 @@ impl NetworkOffer {
         }
     }
 
+    /// The offer of a process at these addresses.
+    #[cfg(test)]
+    pub(super) fn at(process: Key, addresses: &[SocketAddr]) -> NetworkOffer {
+        let mut offer = NetworkOffer {
+            process,
+            places: [None; MOST_ADDRESSES],
+            ..NetworkOffer::example()
+        };
+        for (place, address) in offer.places.iter_mut().zip(addresses) {
+            let ip = match address.ip() {
+                std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                std::net::IpAddr::V6(ip) => ip,
+            };
+            *place = Some((ip.octets(), address.port()));
+        }
+        offer
+    }
+
     /// Returns `true` if it is this process's offer.
     pub(crate) fn is_of(&self, process: Key) -> bool {
         self.process == process

@@ -4,7 +4,7 @@
 //! and encrypted there, and what has come is decrypted there and scattered to its places. A system call moves several records.
 //!
 //! Sending changes the keys long before a cipher's limit. A peer sends data, key updates, and a last alert: everything else ends the
-//! connection.
+//! connection, and so do key updates and empty records without end, which would keep this process in [`Records::receive`].
 
 use std::os::fd::BorrowedFd;
 
@@ -44,6 +44,9 @@ const CLOSE: [u8; 2] = [1, 0];
 
 /// Records after which a sender changes its key: less than a third of the 2^23.5 that RFC 8446 allows with AES-GCM.
 const UPDATE_AFTER: u64 = 1 << 21;
+
+/// Key updates and empty records that a peer may send without data between them. BoringSSL has the same limit.
+const MOST_WITHOUT_DATA: u32 = 32;
 
 /// Next keys of a connection.
 pub(super) trait Keys: Send {
@@ -125,6 +128,8 @@ pub(super) struct Records {
     sealed: std::ops::Range<usize>,
     /// Data in [`Self::input`] that has not been taken.
     data: std::ops::Range<usize>,
+    /// Key updates and empty records received since the last data.
+    without_data: u32,
     /// The peer has said that it sends nothing more.
     has_ended: bool,
     /// No record is opened any more.
@@ -151,6 +156,7 @@ impl Records {
             input: buffer(),
             sealed: 0..0,
             data: 0..0,
+            without_data: 0,
             has_ended: false,
             failed: None,
         })
@@ -356,12 +362,17 @@ impl Records {
         let from = self.sealed.start + HEADER;
         self.sealed.start = from + len;
         match (kind, text) {
-            (DATA, text) if text.len() <= MOST => self.data = from..from + text.len(),
+            (DATA, []) => self.count_without_data()?,
+            (DATA, text) if text.len() <= MOST => {
+                self.without_data = 0;
+                self.data = from..from + text.len();
+            }
             (HANDSHAKE, text) if *text == KEY_UPDATE || *text == KEY_UPDATES => {
                 self.update_requested |= *text == KEY_UPDATES;
                 let secrets = self.keys.next_to_receive();
                 let secrets = secrets.map_err(|_| Error::ConnectionReset)?;
                 self.receiving = Cipher::new(0, &secrets)?;
+                self.count_without_data()?;
             }
             (ALERT, text) if *text == CLOSE => {
                 self.has_ended = true;
@@ -371,6 +382,33 @@ impl Records {
             _ => return Err(broken("a record of another kind")),
         }
         Ok(Record::Opened)
+    }
+
+    /// Counts a record without data.
+    fn count_without_data(&mut self) -> Result<()> {
+        self.without_data += 1;
+        if self.without_data > MOST_WITHOUT_DATA {
+            return Err(broken("too many key updates or empty records in a row"));
+        }
+        Ok(())
+    }
+
+    /// Sends a key update that the peer has to answer.
+    #[cfg(test)]
+    pub(super) fn send_key_update(&mut self, socket: BorrowedFd<'_>) -> Result<()> {
+        let from = self.unsent.end + HEADER;
+        self.output[from..from + KEY_UPDATES.len()].copy_from_slice(&KEY_UPDATES);
+        self.seal(HANDSHAKE, KEY_UPDATES.len())?;
+        let secrets = self.keys.next_to_send().expect("keys");
+        self.sending = Cipher::new(0, &secrets)?;
+        self.flush(socket).map(|_| ())
+    }
+
+    /// Sends a record of no bytes.
+    #[cfg(test)]
+    pub(super) fn send_empty(&mut self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.seal(DATA, 0)?;
+        self.flush(socket).map(|_| ())
     }
 }
 

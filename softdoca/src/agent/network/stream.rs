@@ -87,14 +87,18 @@ impl Stream {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// [`Error::TimeOut`], [`Error::NotConnected`] when nothing listens there, and what the operating system says.
-    pub(super) fn connect(address: SocketAddr, deadline: Deadline) -> Result<Stream> {
+    /// As [`Unreached`].
+    pub(super) fn connect(
+        address: SocketAddr,
+        deadline: Deadline,
+    ) -> std::result::Result<Stream, Unreached> {
         let stream = Stream::of(socket_for(address)?);
         match rustix::net::connect(&stream.fd, &address) {
             Ok(()) => {}
             Err(Errno::INPROGRESS) => {
                 stream.wait(PollFlags::OUT, deadline)?;
-                sockopt::socket_error(&stream.fd)?.map_err(unreached)?;
+                let connected = sockopt::socket_error(&stream.fd).map_err(Error::from)?;
+                connected.map_err(unreached)?;
             }
             Err(errno) => return Err(unreached(errno)),
         }
@@ -389,12 +393,46 @@ fn socket_for(address: SocketAddr) -> Result<OwnedFd> {
     )?)
 }
 
-/// Errors of a connection that is not made.
-fn unreached(errno: Errno) -> Error {
+/// Reason for which a connection is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreached {
+    /// Nothing listens at the address.
+    Refused,
+    /// The machine did not answer in time: packets may have been lost.
+    NoAnswer,
+    /// The network is down, or there is no route to the machine.
+    NoRoute,
+    /// This process cannot make a connection.
+    Failed(Error),
+}
+
+impl From<Error> for Unreached {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::TimeOut => Unreached::NoAnswer,
+            error => Unreached::Failed(error),
+        }
+    }
+}
+
+impl From<Unreached> for Error {
+    fn from(unreached: Unreached) -> Self {
+        match unreached {
+            Unreached::Refused | Unreached::NoRoute => Error::NotConnected,
+            Unreached::NoAnswer => Error::TimeOut,
+            Unreached::Failed(error) => error,
+        }
+    }
+}
+
+fn unreached(errno: Errno) -> Unreached {
     match errno {
-        Errno::TIMEDOUT => Error::TimeOut,
-        Errno::NOMEM | Errno::NOBUFS => Error::NoMemory,
-        _ => Error::NotConnected,
+        Errno::TIMEDOUT => Unreached::NoAnswer,
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::HOSTDOWN => {
+            Unreached::NoRoute
+        }
+        Errno::NOMEM | Errno::NOBUFS => Unreached::Failed(Error::NoMemory),
+        _ => Unreached::Refused,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -15,7 +16,8 @@ use super::authentication::{CLIENT_HELLO, Purpose, SERVER_ANSWER, SERVER_HELLO, 
 use super::door::{Door, NetworkGuard};
 use super::exposed::Exposed;
 use super::lane::Lane;
-use super::link::{Link, encrypted, introduce};
+use super::link::{Link, encrypted, introduce, open_with};
+use super::offer::NetworkOffer;
 use super::settings::{Settings, Transport};
 use super::stream::{Piece, Stream};
 use super::tls::Tls;
@@ -358,6 +360,89 @@ fn strangers_get_random_bytes_and_the_end(door: Arc<Door>) {
     assert!(begin.elapsed() >= Duration::from_secs(1));
     let good = connect(&door, 1, Purpose::Memory);
     assert!(good.is_ok(), "{good:?}");
+}
+
+/// A listener that drops what comes, as a link that is down does: its queue is full.
+struct Cut {
+    listener: std::os::fd::OwnedFd,
+    address: SocketAddr,
+    queued: Vec<TcpStream>,
+}
+
+impl Cut {
+    fn new() -> Cut {
+        let (listener, address) = super::stream::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            queued.push(stream);
+        }
+        Cut {
+            listener,
+            address,
+            queued,
+        }
+    }
+
+    /// From now on, connections go to the door, until `is_done`.
+    fn mend(self, door: &Arc<Door>, is_done: &AtomicBool) {
+        rustix::net::listen(&self.listener, 128).unwrap();
+        drop(self.queued);
+        while !is_done.load(Ordering::Relaxed) {
+            match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::NONBLOCK) {
+                Ok(fd) => door.admit(fd, self.address.ip()),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_survives_a_link_that_is_down_for_a_part_of_the_limit() {
+    let door = door(8);
+    // The kernel repeats the first packet after 1 s and after 2 s or 3 s.
+    let (cut, down) = (Cut::new(), Duration::from_millis(1_100));
+    let limit = Duration::from_millis(1_900);
+    let offer = NetworkOffer::at(door.process(), &[cut.address]);
+    let settings = settings(1, None);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(down);
+            cut.mend(&door, &is_done);
+        });
+        let opened = open_with(&settings, limit, &offer, Purpose::Liveness);
+        is_done.store(true, Ordering::Relaxed);
+        assert!(opened.is_ok(), "{opened:?}");
+    });
+}
+
+#[test]
+fn a_machine_that_does_not_answer_is_a_timeout_and_a_process_that_has_ended_is_not_waited_for() {
+    let settings = settings(1, None);
+    let limit = Duration::from_millis(700);
+    let cut = Cut::new();
+    let closed = super::stream::listen((Ipv4Addr::LOCALHOST, 0).into())
+        .unwrap()
+        .1;
+    // Never routed: TEST-NET-1 is not, and neither is the class E network.
+    let nowhere: SocketAddr = "240.0.0.1:1".parse().unwrap();
+    let open = |addresses: &[SocketAddr]| {
+        let offer = NetworkOffer::at(Key::from_bytes([7; 16]), addresses);
+        let begin = Instant::now();
+        let opened = open_with(&settings, limit, &offer, Purpose::Liveness);
+        (opened.err(), begin.elapsed())
+    };
+    let (error, time) = open(&[cut.address]);
+    assert_eq!(error, Some(Error::TimeOut));
+    assert!(time >= limit / 2, "{time:?}");
+    let (error, _) = open(&[cut.address, closed]);
+    assert_eq!(error, Some(Error::TimeOut));
+    let (error, time) = open(&[closed]);
+    assert_eq!(error, Some(Error::NotFound));
+    assert!(time < limit, "{time:?}");
+    let (error, _) = open(&[nowhere]);
+    assert_eq!(error, Some(Error::TimeOut));
 }
 
 /// With TLS on one side only, connections are refused at once, in both directions.

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -106,6 +106,35 @@ fn keys_change_without_a_pause() {
     for _ in 0..3 {
         assert!(pass(&client, &server, &bytes, (4096, 4096)) == bytes);
         assert!(pass(&server, &client, &bytes, (4096, 4096)) == bytes);
+    }
+}
+
+#[test]
+fn key_updates_and_empty_records_are_limited_between_data() {
+    let send: [(&str, fn(&mut Records, BorrowedFd<'_>) -> Result<()>); 2] = [
+        ("key updates", Records::send_key_update),
+        ("empty records", Records::send_empty),
+    ];
+    for (name, send) in send {
+        let (client, server) = connected();
+        let records = client.records.as_ref().expect("TLS");
+        let send = |count| {
+            for _ in 0..count {
+                send(&mut records.borrow_mut(), client.as_fd()).expect("sent");
+            }
+        };
+        for _ in 0..3 {
+            send(32);
+            assert_eq!(pass(&client, &server, b"data", (4, 4)), b"data", "{name}");
+            // The peer answers an update with its own, once.
+            assert_eq!(pass(&server, &client, b"data", (4, 4)), b"data", "{name}");
+        }
+        send(33);
+        assert_eq!(
+            server.receive_all(&mut [0], Deadline::after(PATIENCE)),
+            Err(Error::ConnectionReset),
+            "{name}"
+        );
     }
 }
 

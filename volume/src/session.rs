@@ -13,24 +13,269 @@
 //! an error and then waits for the one after it, forever): once storage is initialised it is started and stopped at once.
 //! A peer that does not answer is not asked again.
 
-mod error;
-mod exchange;
-mod peers;
-mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use role_common::text_of_peer;
-use wire::control::{FeatureQuery, Message, MessageType, Payload, StorageDetails};
+use doca::ErrorCode;
+use role_common::control::ChannelEvent;
+use role_common::{Failure, text_of_peer};
+use thiserror::Error;
+use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
 use wire::release::Release;
 
-pub use error::SessionError;
-pub use exchange::{Action, Event};
-use peers::Peers;
-use state::State;
+/// Something that happened to a session.
+#[derive(Debug)]
+pub enum Event {
+    /// The control channel to the service is established.
+    Connected,
+    /// The control channel is gone.
+    Disconnected,
+    /// A control message arrived.
+    Message(Message),
+    /// The service has a consumer with this id.
+    ConsumerAdded(u32),
+    /// The service's consumer with this id is gone.
+    ConsumerExpired(u32),
+    /// [`Action::OpenStorage`] is done.
+    Opened(InitStorage),
+    /// [`Action::CreateWorkers`] is done: all local contexts run.
+    WorkersReady,
+    /// [`Action::PrepareWorkers`] is done.
+    WorkersPrepared,
+    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
+    WorkersFinished,
+    /// [`Action::DestroyWorkers`] is done.
+    WorkersDestroyed,
+    /// Something failed on this side, or on the control channel.
+    Failed(Failure),
+    /// The user asked the program to end.
+    Interrupted,
+    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have come.
+    Timeout,
+}
+
+impl From<ChannelEvent> for Event {
+    fn from(event: ChannelEvent) -> Self {
+        match event {
+            ChannelEvent::Connected => Self::Connected,
+            ChannelEvent::Message(message) => Self::Message(message),
+            ChannelEvent::ConsumerAdded(id) => Self::ConsumerAdded(id),
+            ChannelEvent::ConsumerExpired(id) => Self::ConsumerExpired(id),
+            ChannelEvent::Closed => Self::Disconnected,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message to the service.
+    Send(Message),
+    /// Allocate and export memory for this storage; answer with [`Event::Opened`].
+    OpenStorage(StorageDetails),
+    /// Create the workers with their contexts; answer with [`Event::WorkersReady`].
+    CreateWorkers,
+    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Event::WorkersPrepared`].
+    PrepareWorkers(Vec<u32>),
+    /// Start the data path; [`Event::WorkersFinished`] follows some time.
+    StartDataPath,
+    /// Make the data path come to rest; [`Event::WorkersFinished`] must follow.
+    HaltDataPath {
+        /// `true` if operations in flight may still be answered, and are waited for.
+        drain: bool,
+    },
+    /// Destroy the workers' contexts; answer with [`Event::WorkersDestroyed`].
+    DestroyWorkers,
+    /// Nothing more to do; [`Session::result`](Session::result) is final.
+    Finish,
+}
+
+/// What the session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Querying,
+    Opening,
+    Initialising,
+    Gathering,
+    Preparing,
+    Starting,
+    Running,
+    Halting,
+    Stopping,
+    /// Whether shutdown follows, or the session just ends.
+    Destroying {
+        shutdown: bool,
+    },
+    ShuttingDown,
+    Expiring,
+    Finished,
+}
+
+impl State {
+    /// What is waited for in this state, as timeouts and disconnections report it.
+    const fn waits_for(self) -> &'static str {
+        match self {
+            Self::Connecting => "the connection to the service",
+            Self::Querying => "query_storage_response",
+            Self::Opening => "local memory",
+            Self::Initialising => "init_storage_response",
+            Self::Gathering => "the service's consumers and the local contexts",
+            Self::Preparing => "the workers to prepare their tasks",
+            Self::Starting => "start_storage_response",
+            Self::Running => "the operations to complete",
+            Self::Halting => "the operations in flight",
+            Self::Stopping => "stop_storage_response",
+            Self::Destroying { .. } => "the local contexts to stop",
+            Self::ShuttingDown => "shutdown_response",
+            Self::Expiring => "the service's consumers to expire",
+            Self::Finished => "nothing",
+        }
+    }
+}
+
+/// Ids of the service's consumers, in the order in which they were announced: the n-th belongs to the n-th worker.
+#[derive(Debug, Default)]
+struct Peers {
+    ids: Vec<u32>,
+}
+
+impl Peers {
+    /// Adds a consumer; `false` when it is known already.
+    fn add(&mut self, id: u32) -> bool {
+        let new = !self.ids.contains(&id);
+        if new {
+            self.ids.push(id);
+        }
+        new
+    }
+
+    /// Removes a consumer; `false` when it is not known.
+    fn remove(&mut self, id: u32) -> bool {
+        let position = self.ids.iter().position(|known| *known == id);
+        position.map(|at| self.ids.remove(at)).is_some()
+    }
+
+    fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Why a session failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SessionError {
+    /// The service answered a request with an error response.
+    #[error("the service refused {request} (message id {id}): {}: {text}", ErrorCode(*.code).name())]
+    Refused {
+        /// The request.
+        request: MessageType,
+        /// Its message id.
+        id: u32,
+        /// `doca_error_t` in the response.
+        code: u32,
+        /// Text in the response.
+        text: String,
+    },
+    /// The service reported an error that answers no request.
+    #[error("the service reported an error: {}: {text}", ErrorCode(*.code).name())]
+    Unsolicited {
+        /// `doca_error_t` in the response.
+        code: u32,
+        /// Text in the response.
+        text: String,
+    },
+    /// The service sent something else than what the protocol allows now.
+    #[error("the service sent {came} with message id {id}; expected {expected}")]
+    Unexpected {
+        /// What came.
+        came: MessageType,
+        /// Its message id.
+        id: u32,
+        /// What may come.
+        expected: String,
+    },
+    /// A step took too long.
+    #[error("no end of waiting for {waiting_for} after {} s", .after.as_secs_f64())]
+    Timeout {
+        /// What was waited for.
+        waiting_for: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// The control channel closed.
+    #[error("the service closed the connection while the initiator waited for {waiting_for}")]
+    Disconnected {
+        /// What was waited for.
+        waiting_for: &'static str,
+    },
+    /// The service offers more consumers than there are workers.
+    #[error(
+        "the service has more consumers than the {expected} that were asked for, one for each worker"
+    )]
+    TooManyConsumers {
+        /// Number of workers.
+        expected: u32,
+    },
+    /// A consumer of the service vanished while it was needed.
+    #[error("the service's consumer {id} expired before the storage was stopped")]
+    ConsumerLost {
+        /// Its id.
+        id: u32,
+    },
+    /// Something on this side failed, or what arrived on the control channel is no message.
+    #[error("{}", .0.message)]
+    Local(Failure),
+    /// The user interrupted the program.
+    #[error("interrupted by the user")]
+    Interrupted,
+}
+
+impl SessionError {
+    /// Returns `true` if the service is there and not ready, because it is still closing the session of an earlier client, or has just lost a
+    /// target.
+    pub(crate) fn is_temporary(&self) -> bool {
+        const CODES: [ErrorCode; 3] = [
+            ErrorCode::CONNECTION_RESET,
+            ErrorCode::CONNECTION_ABORTED,
+            ErrorCode::NOT_CONNECTED,
+        ];
+        match self {
+            Self::Disconnected { .. } => true,
+            Self::Refused { code, .. } => CODES.contains(&ErrorCode(*code)),
+            _ => false,
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let code = match &error {
+            SessionError::Local(failure) => return failure.clone(),
+            SessionError::Refused { code, .. } | SessionError::Unsolicited { code, .. } => {
+                ErrorCode(*code)
+            }
+            SessionError::Unexpected { .. } | SessionError::TooManyConsumers { .. } => {
+                ErrorCode::UNEXPECTED
+            }
+            SessionError::Timeout { .. } => ErrorCode::TIME_OUT,
+            SessionError::Disconnected { .. }
+            | SessionError::ConsumerLost { .. }
+            | SessionError::Interrupted => ErrorCode::CONNECTION_ABORTED,
+        };
+        Self::new(code, error.to_string())
+    }
+}
 
 /// What a session needs to know from the beginning.
 #[derive(Clone, Copy, Debug)]
