@@ -137,6 +137,11 @@ struct Side {
     tasks: RefCell<Vec<*mut doca_task>>,
 }
 
+/// Connections go by an RDMA device: see `over_network`.
+fn by_verbs() -> bool {
+    std::env::var_os("SOFTDOCA_TRANSPORT").is_some_and(|transport| transport == "verbs")
+}
+
 fn ok(code: u32) {
     assert_eq!(code, 0, "{:?}", Error::from_code(code));
 }
