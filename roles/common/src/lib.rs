@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod protocol;
 pub mod rdma;
 pub mod readiness;
+pub mod run_loop;
 pub mod service;
 pub mod session;
 pub mod sessions;
@@ -31,7 +32,6 @@ pub mod statistics;
 pub mod stored_block;
 pub mod superblock;
 pub mod tls;
-pub mod turns;
 pub mod unix_server;
 pub mod worker;
 

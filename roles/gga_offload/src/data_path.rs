@@ -19,11 +19,11 @@ use doca::{
 };
 use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
+use role_common::run_loop::run_to_end;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::superblock::SetId;
-use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
 use wire::control::RdmaConnectionRole;

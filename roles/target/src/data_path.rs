@@ -22,8 +22,8 @@ use role_common::messages::Messages;
 use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::rdma::RdmaEndpoint;
 use role_common::readiness::wait_until_running;
+use role_common::run_loop::{Limits, PollDriven, run_to_end};
 use role_common::statistics::CoreStatistics;
-use role_common::turns::{Limits, Turns, run_to_end};
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
@@ -264,9 +264,9 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
     }
 }
 
-impl<S: Store + 'static, L: IoLayout> Turns for Worker<S, L> {
+impl<S: Store + 'static, L: IoLayout> PollDriven for Worker<S, L> {
     #[inline]
-    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+    fn poll_once(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let hits = if S::WAITS { self.pe.stats().hits } else { 0 };
         let others = self.pe.progress(&mut self.executor);
         self.executor.outcome()?;

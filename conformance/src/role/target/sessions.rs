@@ -11,7 +11,7 @@ use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer
 use deployment::process::Signal;
 
 /// Time in which an incorrect target would serve a second client.
-const GLANCE: Duration = Duration::from_millis(150);
+const SERVICE_WINDOW: Duration = Duration::from_millis(150);
 /// Delay of a slow service before each step.
 const SLOW: Duration = Duration::from_millis(150);
 
@@ -196,7 +196,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     // A client that is rejected at once may be unable to send.
     let sent = second.send(&query);
     if sent.is_ok()
-        && let Ok(Polled::Message(message)) = second.next(GLANCE)
+        && let Ok(Polled::Message(message)) = second.next(SERVICE_WINDOW)
     {
         let came = message.payload.message_type();
         let refused = matches!(message.payload, Payload::ErrorResponse(_));

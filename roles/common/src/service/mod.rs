@@ -22,9 +22,9 @@ use crate::budget::InitLimits;
 use crate::flags::{Patience, channel_name, cpu, duration, patience};
 use crate::metrics::WorkerMetrics;
 use crate::protocol::ProtocolFlags;
+use crate::run_loop::Limits;
 use crate::sessions::SessionFlags;
 use crate::tls::ClientTlsFlags;
-use crate::turns::Limits;
 
 pub use app::{Service, run};
 pub use survival::Survival;

@@ -11,9 +11,9 @@ use doca::{
     completion_handler,
 };
 use role_common::metrics::{Counts, WorkerMetrics};
+use role_common::run_loop::{Limits, PollDriven};
 use role_common::service::endpoints::TargetEnds;
 use role_common::stored_block::{Encoder, Place, decodes, inspect};
-use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
@@ -134,9 +134,9 @@ completion_handler! {
     |code| driver.decompression_failed(slot, code)
 }
 
-impl<L: IoLayout> Turns for GgaDataPath<L> {
+impl<L: IoLayout> PollDriven for GgaDataPath<L> {
     #[inline]
-    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+    fn poll_once(&mut self, run: &RunFlag) -> Result<(), Failure> {
         self.progress(|path| path.other_event(run))?;
         if !self.retired.is_empty() && self.driver.engine.is_settled() {
             self.retired.clear();

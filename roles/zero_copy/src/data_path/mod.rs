@@ -9,14 +9,14 @@ mod contexts;
 mod forward;
 pub mod message;
 mod refusals;
-mod turns;
+mod run_loop;
 
 use doca::{BufInventory, Mmap, WorkerPe};
 use role_common::Failure;
+use role_common::run_loop::run_to_end;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
-use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 
 use forward::Forwarder;

@@ -12,13 +12,13 @@ use crate::worker::RunFlag;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// One data path, as seen by the run loop.
-pub trait Turns {
+pub trait PollDriven {
     /// Does one poll iteration.
     ///
     /// # Errors
     ///
     /// The data path cannot continue.
-    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure>;
+    fn poll_once(&mut self, run: &RunFlag) -> Result<(), Failure>;
 
     /// Number of requests received whose results have not been sent.
     fn in_flight(&self) -> usize;
@@ -55,12 +55,12 @@ pub trait Turns {
     }
 }
 
-/// Poll iterations between clock reads. An iteration may sleep for 50 ms when idle: together less than [`GLANCE`].
-const TURNS_PER_LOOK: u32 = 32;
+/// Poll iterations between clock reads. An iteration may sleep for 50 ms when idle: together less than [`LONGEST_INTERVAL`].
+const POLLS_PER_CLOCK_READ: u32 = 32;
 
 /// Maximum time counted between two clock reads. If more time has passed, this worker itself was stopped, which is not the
 /// peer's fault: events received meanwhile are handled in the next iterations.
-const GLANCE: Duration = Duration::from_secs(2);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time without progress after which a session is given up; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct Limits {
 /// Detects lack of progress.
 #[derive(Debug, Default)]
 struct Watch {
-    turns: u32,
+    polls: u32,
     seen: Option<Seen>,
 }
 
@@ -84,40 +84,47 @@ struct Seen {
     is_busy: bool,
     finished: u64,
     /// Time of the last clock read, and time counted without progress.
-    looked: Instant,
+    read_at: Instant,
     unchanged: Duration,
 }
 
 impl Watch {
     #[inline]
-    fn turn(&mut self, path: &impl Turns) -> Result<(), Failure> {
-        self.turns += 1;
-        if self.turns < TURNS_PER_LOOK {
+    fn polled(&mut self, path: &impl PollDriven) -> Result<(), Failure> {
+        self.polls += 1;
+        if self.polls < POLLS_PER_CLOCK_READ {
             return Ok(());
         }
-        self.turns = 0;
+        self.polls = 0;
         publish(path);
         let limits = path.limits();
         if limits == Limits::default() {
             return Ok(());
         }
-        self.look(path, limits, Instant::now())
+        self.check(path, limits, Instant::now())
     }
 
-    fn look(&mut self, path: &impl Turns, limits: Limits, now: Instant) -> Result<(), Failure> {
+    fn check(
+        &mut self,
+        path: &impl PollDriven,
+        limits: Limits,
+        now: Instant,
+    ) -> Result<(), Failure> {
         let (in_flight, finished) = (path.in_flight(), path.finished());
         let is_busy = in_flight != 0;
         let since = match &mut self.seen {
             Some(seen) if (seen.is_busy, seen.finished) == (is_busy, finished) => {
-                seen.unchanged += now.saturating_duration_since(seen.looked).min(GLANCE);
-                seen.looked = now;
+                seen.unchanged += now
+                    .saturating_duration_since(seen.read_at)
+                    .min(LONGEST_INTERVAL);
+                seen.read_at = now;
                 seen.unchanged
             }
             _ => {
                 self.seen = Some(Seen {
                     is_busy,
                     finished,
-                    looked: now,
+                    read_at: now,
                     unchanged: Duration::ZERO,
                 });
                 return Ok(());
@@ -130,10 +137,7 @@ impl Watch {
                     io: Some(limit), ..
                 },
             ) if since >= limit => Err(Failure::timed_out(
-                format_args!(
-                    "any of {in_flight} I/Os to come to its end: {}",
-                    path.suspect()
-                ),
+                format_args!("any of {in_flight} I/Os to complete: {}", path.suspect()),
                 limit,
             )),
             (
@@ -155,15 +159,15 @@ impl Watch {
 ///
 /// # Errors
 ///
-/// As [`Turns::turn`].
-pub fn run_to_end(path: &mut impl Turns, run: &RunFlag) -> Result<PeStats, Failure> {
+/// As [`PollDriven::poll_once`].
+pub fn run_to_end(path: &mut impl PollDriven, run: &RunFlag) -> Result<PeStats, Failure> {
     let result = run_until_drained(path, run);
     publish(path);
     result
 }
 
 /// Publishes the counts, with `--metrics`.
-fn publish(path: &impl Turns) {
+fn publish(path: &impl PollDriven) {
     if let Some(metrics) = path.metrics() {
         let calls = path.pe_stats();
         let counts = path
@@ -175,16 +179,16 @@ fn publish(path: &impl Turns) {
     }
 }
 
-fn run_until_drained(path: &mut impl Turns, run: &RunFlag) -> Result<PeStats, Failure> {
+fn run_until_drained(path: &mut impl PollDriven, run: &RunFlag) -> Result<PeStats, Failure> {
     let before = path.pe_stats();
     let mut watch = Watch::default();
     while run.is_set() {
-        path.turn(run)?;
-        watch.turn(path)?;
+        path.poll_once(run)?;
+        watch.polled(path)?;
     }
     let deadline = Instant::now() + DRAIN;
     while path.in_flight() != 0 && !run.is_abandoned() && Instant::now() < deadline {
-        path.turn(run)?;
+        path.poll_once(run)?;
     }
     if path.in_flight() != 0 && !run.is_abandoned() {
         tracing::warn!(
@@ -209,8 +213,8 @@ mod tests {
         finished: u64,
     }
 
-    impl Turns for Path {
-        fn turn(&mut self, _: &RunFlag) -> Result<(), Failure> {
+    impl PollDriven for Path {
+        fn poll_once(&mut self, _: &RunFlag) -> Result<(), Failure> {
             Ok(())
         }
 
@@ -235,27 +239,27 @@ mod tests {
         };
         let (mut watch, mut path) = (Watch::default(), Path::default());
         let start = Instant::now();
-        let mut look =
-            |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
+        let mut check =
+            |path: &Path, seconds| watch.check(path, limits, start + Duration::from_secs(seconds));
         // Idle for a long time, then slow but not stalled.
         for seconds in 0..20 {
-            look(&path, seconds).expect("nothing is in flight");
+            check(&path, seconds).expect("nothing is in flight");
         }
         path.in_flight = 2;
         for seconds in 20..40 {
             path.finished += seconds % 2;
-            look(&path, seconds).expect("one comes to its end every other second");
+            check(&path, seconds).expect("one completes every other second");
         }
         path.in_flight = 0;
-        look(&path, 41).expect("nothing is in flight");
+        check(&path, 41).expect("nothing is in flight");
         path.in_flight = 1;
-        look(&path, 50).expect("it has just begun");
-        look(&path, 52).expect("not yet");
-        let failure = look(&path, 53).expect_err("stuck");
+        check(&path, 50).expect("it has just begun");
+        check(&path, 52).expect("not yet");
+        let failure = check(&path, 53).expect_err("stuck");
         path.finished += 1;
-        look(&path, 60).expect("another one");
-        look(&path, 1000).expect("it is this worker that was stopped");
-        look(&path, 1001).expect_err("stuck");
+        check(&path, 60).expect("another one");
+        check(&path, 1000).expect("it is this worker that was stopped");
+        check(&path, 1001).expect_err("stuck");
         assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
         assert!(failure.message.contains("any of 1 I/Os"), "{failure}");
     }
@@ -268,19 +272,19 @@ mod tests {
         };
         let (mut watch, mut path) = (Watch::default(), Path::default());
         let start = Instant::now();
-        let mut look =
-            |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
+        let mut check =
+            |path: &Path, seconds| watch.check(path, limits, start + Duration::from_secs(seconds));
         for seconds in 0..20 {
             path.finished += seconds % 2;
-            look(&path, seconds).expect("there was one in between");
+            check(&path, seconds).expect("there was one in between");
         }
         path.in_flight = 1;
-        look(&path, 30).expect("the target is slow");
+        check(&path, 30).expect("the target is slow");
         path.in_flight = 0;
         path.finished += 1;
-        look(&path, 40).expect("just answered");
-        look(&path, 42).expect("not yet");
-        let failure = look(&path, 43).expect_err("silent");
+        check(&path, 40).expect("just answered");
+        check(&path, 42).expect("not yet");
+        let failure = check(&path, 43).expect_err("silent");
         assert!(
             failure.message.contains("an I/O of the initiator"),
             "{failure}"
@@ -301,8 +305,8 @@ mod tests {
         assert!(first.is_some(), "it never sleeps");
         let longest = polls.skip(4).take(4).min().expect("four of them");
         assert!(
-            longest * TURNS_PER_LOOK < GLANCE,
-            "{TURNS_PER_LOOK} turns of {longest:?}: of a silence, only {GLANCE:?} would be counted"
+            longest * POLLS_PER_CLOCK_READ < LONGEST_INTERVAL,
+            "{POLLS_PER_CLOCK_READ} polls of {longest:?}: of a silence, only {LONGEST_INTERVAL:?} would be counted"
         );
     }
 
@@ -315,7 +319,7 @@ mod tests {
         let ended = RunFlag::default();
         let start = Instant::now();
         run_to_end(&mut stuck, &ended).expect("no failure");
-        assert!(start.elapsed() >= DRAIN, "it may still come to its end");
+        assert!(start.elapsed() >= DRAIN, "it may still complete");
         let abandoned = RunFlag::default();
         abandoned.abandon();
         let start = Instant::now();

@@ -4,14 +4,14 @@ use doca::PeStats;
 use role_common::Failure;
 use role_common::ends;
 use role_common::metrics::{Counts, WorkerMetrics};
-use role_common::turns::{Limits, Turns};
+use role_common::run_loop::{Limits, PollDriven};
 use role_common::worker::RunFlag;
 
 use super::ZeroCopyDataPath;
 
-impl Turns for ZeroCopyDataPath {
+impl PollDriven for ZeroCopyDataPath {
     #[inline]
-    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+    fn poll_once(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let others = self.pe.progress(&mut self.forwarder);
         self.forwarder.outcome()?;
         if others {
