@@ -124,14 +124,11 @@ pub fn bars(results: &Results) -> Vec<Bar> {
                   of: &dyn Fn(&Figures) -> Option<f64>,
                   unit: f64,
                   name: &str| {
-        let text = |value: Option<f64>| {
-            value.map_or_else(|| "-".to_owned(), |v| format!("{:.1}", v / unit))
-        };
-        format!(
-            "{} of {} {name}",
-            text(figure(own, of)),
-            text(figure(to, of))
-        )
+        match (figure(own, of), figure(to, of)) {
+            (Some(own), Some(to)) => format!("{:.1} of {:.1} {name}", own / unit, to / unit),
+            // Not measured.
+            _ => String::new(),
+        }
     };
     let at_least = |name: &str, value, bar, detail| Bar {
         name: name.to_owned(),
