@@ -6,7 +6,6 @@ use std::rc::{Rc, Weak};
 
 use doca_sys as sys;
 
-use crate::context::TaskCell;
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
@@ -117,7 +116,7 @@ impl BufInventory {
         let inner = BufInner {
             buf: non_null(operation, buf)?,
             area: Cell::new((offset, len)),
-            tasks: Users::default(),
+            in_flight: Cell::new(0),
             before: OnceCell::new(),
             mmap: mmap.clone(),
             inventory: Rc::clone(&self.inner),
@@ -142,16 +141,13 @@ pub struct Buf {
     inner: Rc<BufInner>,
 }
 
-/// Fields in the order of use: those of every task share one cache line.
 #[derive(Debug)]
-#[repr(C, align(64))]
 struct BufInner {
     buf: NonNull<sys::doca_buf>,
     /// Offset in the map and length of the range.
     area: Cell<(u64, usize)>,
-    /// Tasks that use the buf. They know if they are in flight: a count here would be another write, on another cache
-    /// line, twice per run of each task.
-    tasks: Users,
+    /// Number of tasks with the buf that were submitted and not reaped yet.
+    in_flight: Cell<usize>,
     /// The previous buf with a handle in the list. The first one returns the list to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
@@ -339,7 +335,7 @@ impl Buf {
 
     #[inline]
     fn check_idle(&self, operation: &'static str) -> Result<()> {
-        if self.is_in_flight() {
+        if self.inner.in_flight.get() != 0 {
             return Err(Error::with_detail(
                 operation,
                 ErrorCode::IN_USE,
@@ -357,26 +353,14 @@ impl Buf {
         self.inner.buf.as_ptr()
     }
 
-    /// `true` if a task with the buf was submitted and its completion was not reaped yet.
-    #[inline]
-    fn is_in_flight(&self) -> bool {
-        let tasks = &self.inner.tasks;
-        // SAFETY: a cell is added when its address is final, and removed before it is dropped.
-        tasks.any(|task| unsafe { task.as_ref() }.is_in_flight())
+    /// A task with the buf was submitted: the buf cannot be changed before that is [reaped](Self::reaped).
+    pub(crate) fn submitted(&self) {
+        self.inner.in_flight.set(self.inner.in_flight.get() + 1);
     }
 
-    /// Adds a task that uses the buf.
-    ///
-    /// # Safety
-    ///
-    /// The cell is not moved, and not gone before it [parts](Self::part) from the buf.
-    pub(crate) unsafe fn join(&self, task: NonNull<TaskCell>) {
-        self.inner.tasks.add(task);
-    }
-
-    /// Removes a task that is about to be dropped.
-    pub(crate) fn part(&self, task: NonNull<TaskCell>) {
-        self.inner.tasks.remove(task);
+    /// The completion of a task with the buf was reaped.
+    pub(crate) fn reaped(&self) {
+        self.inner.in_flight.set(self.inner.in_flight.get() - 1);
     }
 }
 
@@ -454,76 +438,6 @@ impl Buf {
         match self.inner.before.get() {
             Some(before) => before.head(),
             None => self.clone(),
-        }
-    }
-}
-
-/// Pointers to the cells of tasks. The first two are stored inline, because few bufs have more and all are checked
-/// whenever the range of the buf is set.
-#[derive(Debug, Default)]
-struct Users {
-    first: [Cell<Option<NonNull<TaskCell>>>; 2],
-    more: OnceCell<Box<RefCell<Vec<NonNull<TaskCell>>>>>,
-}
-
-impl Users {
-    fn add(&self, task: NonNull<TaskCell>) {
-        match self.first.iter().find(|place| place.get().is_none()) {
-            Some(place) => place.set(Some(task)),
-            None => self.more.get_or_init(Box::default).borrow_mut().push(task),
-        }
-    }
-
-    fn remove(&self, task: NonNull<TaskCell>) {
-        for place in &self.first {
-            if place.get() == Some(task) {
-                place.set(None);
-            }
-        }
-        if let Some(more) = self.more.get() {
-            more.borrow_mut().retain(|other| *other != task);
-        }
-    }
-
-    /// `true` if `test` holds for any of the tasks.
-    #[inline(always)]
-    fn any(&self, test: impl Fn(NonNull<TaskCell>) -> bool) -> bool {
-        let [first, second] = &self.first;
-        first.get().is_some_and(&test)
-            || second.get().is_some_and(&test)
-            || self
-                .more
-                .get()
-                .is_some_and(|more| more.borrow().iter().any(|task| test(*task)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An address that is never dereferenced.
-    fn task(number: usize) -> NonNull<TaskCell> {
-        NonNull::new(std::ptr::without_provenance_mut(number)).expect("not 0")
-    }
-
-    #[test]
-    fn tasks_are_there_between_add_and_remove_however_many() {
-        for count in [1, 2, 3, 7] {
-            let users = Users::default();
-            let is_there = |number| users.any(|other| other == task(number));
-            for round in 0..2 {
-                (1..=count).for_each(|number| users.add(task(number)));
-                for removed in 1..=count {
-                    assert!(
-                        (1..removed).all(|number| !is_there(number)),
-                        "{count}, {round}"
-                    );
-                    assert!((removed..=count).all(is_there), "{count}, {round}");
-                    users.remove(task(removed));
-                }
-                assert!(!users.any(|_| true), "{count}, {round}");
-            }
         }
     }
 }

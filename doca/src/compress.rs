@@ -3,9 +3,10 @@
 use std::ops::Deref;
 use std::{fmt, ptr};
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, completion_callbacks};
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
 use crate::{Buf, Device, Pe, Result, Task};
 
 /// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
@@ -17,7 +18,10 @@ pub struct CompressBuilder {
     decompress_deflate_tasks: u32,
     decompress_lz4_stream_tasks: u32,
     decompress_lz4_block_tasks: u32,
+    decompress_lz4_stream_handler: Option<Lz4StreamHandler>,
 }
+
+type Lz4StreamHandler = HandlerConf<sys::doca_compress_task_decompress_lz4_stream>;
 
 impl CompressBuilder {
     fn new(device: &Device) -> Self {
@@ -27,6 +31,7 @@ impl CompressBuilder {
             decompress_deflate_tasks: 0,
             decompress_lz4_stream_tasks: 0,
             decompress_lz4_block_tasks: 0,
+            decompress_lz4_stream_handler: None,
         }
     }
 
@@ -48,6 +53,16 @@ impl CompressBuilder {
         self
     }
 
+    /// Sets the handler of LZ4 stream decompression tasks, which are those of
+    /// [slots](Compress::decompress_lz4_stream_in) then. The engine must be that of a [`WorkerPe`](crate::WorkerPe) with
+    /// the handler's type of workers.
+    pub fn decompress_lz4_stream_handler<H: CompletionHandler<Buffers = TwoBuffers>>(
+        mut self,
+    ) -> Self {
+        self.decompress_lz4_stream_handler = Some(HandlerConf::of::<H>());
+        self
+    }
+
     /// Sets the number of LZ4 block decompression tasks.
     pub fn decompress_lz4_block_tasks(mut self, count: u32) -> Self {
         self.decompress_lz4_block_tasks = count;
@@ -58,7 +73,8 @@ impl CompressBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    /// Those of `doca_ctx_start` and of the functions that create the instance;
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for a handler of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<Compress> {
         Compress::create(pe, &self)
     }
@@ -86,6 +102,7 @@ use doca_sys as sys;
 #[derive(Debug)]
 pub struct Compress {
     context: Context<sys::doca_compress>,
+    decompress_lz4_stream_handler: Option<Lz4StreamHandler>,
 }
 
 /// Block format declared by the header of an LZ4 frame.
@@ -155,6 +172,10 @@ impl Compress {
     }
 
     fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
+        let lz4_stream = settings.decompress_lz4_stream_handler;
+        if let Some(handler) = lz4_stream {
+            handler.check_worker("doca_compress_task_decompress_lz4_stream_set_conf", pe)?;
+        }
         let mut compress = ptr::null_mut();
         // SAFETY: the device is open, the out-parameter is valid.
         unsafe {
@@ -176,9 +197,9 @@ impl Compress {
         // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
         macro_rules! configure {
-            ($set_conf:ident, $count:expr) => {
+            ($set_conf:ident, $count:expr $(, $handler:expr)?) => {
                 if $count != 0 {
-                    let (completed, failed) = completion_callbacks();
+                    let (completed, failed) = slots::callbacks([$($handler)?]);
                     // SAFETY: the instance is live and not started; the callbacks have the declared types.
                     unsafe { call!($set_conf(compress, completed, failed, $count)) }?;
                 }
@@ -194,14 +215,62 @@ impl Compress {
         );
         configure!(
             doca_compress_task_decompress_lz4_stream_set_conf,
-            settings.decompress_lz4_stream_tasks
+            settings.decompress_lz4_stream_tasks,
+            lz4_stream
         );
         configure!(
             doca_compress_task_decompress_lz4_block_set_conf,
             settings.decompress_lz4_block_tasks
         );
         context.start()?;
-        Ok(Self { context })
+        Ok(Self {
+            context,
+            decompress_lz4_stream_handler: lz4_stream,
+        })
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that decompresses the data of the slot's
+    /// [source](TwoBuffers::SOURCE), and appends the result to the data of its
+    /// [destination](TwoBuffers::DESTINATION), as that of
+    /// [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task).
+    ///
+    /// # Errors
+    ///
+    /// As for [`compress_deflate_task`](Self::compress_deflate_task), and
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless the instance was started with this
+    /// [handler](CompressBuilder::decompress_lz4_stream_handler), on the engine of the slots.
+    pub fn decompress_lz4_stream_in<
+        const TASK: usize,
+        H: CompletionHandler<Buffers = TwoBuffers>,
+    >(
+        &self,
+        slots: &Slots<H::State, TwoBuffers>,
+        stream: Lz4Stream,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_compress_task_decompress_lz4_stream_alloc_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.decompress_lz4_stream_handler)?;
+        let allocate = |bufs: &[*mut sys::doca_buf; 2]| {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance and bufs are live, the out-parameter is valid. The slot's pool keeps the bufs.
+            unsafe {
+                call!(doca_compress_task_decompress_lz4_stream_alloc_init(
+                    self.context.object(),
+                    stream.block_checksums.into(),
+                    stream.independent_blocks.into(),
+                    bufs[TwoBuffers::SOURCE],
+                    bufs[TwoBuffers::DESTINATION],
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_compress_task_decompress_lz4_stream_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
     }
 
     deflate_task! {
@@ -246,6 +315,7 @@ impl Compress {
         token: u64,
     ) -> Result<CompressTask<Lz4Checksums>> {
         const OPERATION: &str = "doca_compress_task_decompress_lz4_stream_alloc_init";
+        slots::check_queued(OPERATION, &self.decompress_lz4_stream_handler)?;
         let mut typed = ptr::null_mut();
         // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
         let task = unsafe {

@@ -61,6 +61,14 @@ pub(crate) struct Shared<E> {
     pub(crate) id: ContextId,
     pub(crate) queue: Rc<EventQueue>,
     pub(crate) events: E,
+    /// Events that the queue has space for.
+    reserved: usize,
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.queue.remove_events(self.reserved);
+    }
 }
 
 /// Slots with tasks of a context, and the number of those tasks.
@@ -93,11 +101,13 @@ impl<T: Object> Context<T> {
         keep: impl Any,
     ) -> Result<Self> {
         let pe = Rc::clone(pe.inner());
-        pe.queue().reserve(max_tasks.saturating_add(STATE_EVENTS));
+        let reserved = max_tasks.saturating_add(STATE_EVENTS);
+        pe.queue().add_events(reserved);
         let shared = Rc::new(Shared {
             id: ContextId::next(),
             queue: Rc::clone(pe.queue()),
             events,
+            reserved,
         });
         let context = Self {
             object,

@@ -7,6 +7,7 @@ use doca_sys as sys;
 use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
 use crate::{Buf, Device, Pe, Result};
 
 /// A DMA instance.
@@ -32,6 +33,7 @@ use crate::{Buf, Device, Pe, Result};
 #[derive(Debug)]
 pub struct Dma {
     context: Context<sys::doca_dma>,
+    handler: Option<HandlerConf<sys::doca_dma_task_memcpy>>,
 }
 
 // SAFETY: both functions are those of this type.
@@ -57,13 +59,39 @@ impl Dma {
     ///
     /// Those of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(pe: &Pe, device: &Device, max_tasks: u32) -> Result<Self> {
+        Self::create(pe, device, max_tasks, None)
+    }
+
+    /// As [`start`](Self::start), for [slots](Self::copy_in): `H` handles the completions. The engine is that of a
+    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for another
+    /// engine.
+    pub fn start_with<H: CompletionHandler<Buffers = TwoBuffers>>(
+        pe: &Pe,
+        device: &Device,
+        max_tasks: u32,
+    ) -> Result<Self> {
+        let handler = HandlerConf::of::<H>();
+        handler.check_worker("doca_dma_task_memcpy_set_conf", pe)?;
+        Self::create(pe, device, max_tasks, Some(handler))
+    }
+
+    fn create(
+        pe: &Pe,
+        device: &Device,
+        max_tasks: u32,
+        handler: Option<HandlerConf<sys::doca_dma_task_memcpy>>,
+    ) -> Result<Self> {
         let mut dma = ptr::null_mut();
         // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_dma_create(device.as_ptr(), &mut dma)) }?;
         let object = non_null("doca_dma_create", dma)?;
         // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks as usize, device.clone()) }?;
-        let (completed, failed) = completion_callbacks();
+        let (completed, failed) = handler.map_or_else(completion_callbacks, HandlerConf::callbacks);
         // SAFETY: the instance is live and not started; the callbacks have the declared types.
         unsafe {
             call!(doca_dma_task_memcpy_set_conf(
@@ -71,7 +99,42 @@ impl Dma {
             ))
         }?;
         context.start()?;
-        Ok(Self { context })
+        Ok(Self { context, handler })
+    }
+
+    /// Gives each of the slots a task with the number `TASK` that appends a copy of the data of the slot's
+    /// [source](TwoBuffers::SOURCE) to the data of its [destination](TwoBuffers::DESTINATION).
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_task`](Self::copy_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) unless
+    /// the instance was started with this handler, on the engine of the slots.
+    pub fn copy_in<const TASK: usize, H: CompletionHandler<Buffers = TwoBuffers>>(
+        &self,
+        slots: &Slots<H::State, TwoBuffers>,
+    ) -> Result<()> {
+        const OPERATION: &str = "doca_dma_task_memcpy_alloc_init";
+        const { assert!(TASK < slots::TASKS_PER_SLOT) };
+        slots::check_handler::<_, H>(OPERATION, self.handler)?;
+        let allocate = |bufs: &[*mut sys::doca_buf; 2]| {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance and bufs are live, the out-parameter is valid. The slot's pool keeps the bufs.
+            unsafe {
+                call!(doca_dma_task_memcpy_alloc_init(
+                    self.context.object(),
+                    bufs[TwoBuffers::SOURCE],
+                    bufs[TwoBuffers::DESTINATION],
+                    NO_DATA,
+                    &mut task
+                ))?;
+                Ok(sys::doca_dma_task_memcpy_as_task(task))
+            }
+        };
+        // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+        unsafe {
+            self.context
+                .adopt_slots::<H>(OPERATION, slots, TASK, allocate)
+        }
     }
 
     /// Creates a task that appends a copy of the data of `source` to the data of `destination`. Both may be memory of
@@ -83,6 +146,7 @@ impl Dma {
     /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks exist.
     pub fn copy_task(&self, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_dma_task_memcpy_alloc_init";
+        slots::check_queued(OPERATION, &self.handler)?;
         let mut task = ptr::null_mut();
         // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
         unsafe {

@@ -4,9 +4,10 @@ use std::ptr;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task};
 use crate::device::non_null;
 use crate::error::call;
+use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers, callbacks};
 use crate::{Buf, Device, ErrorCode, Pe, Result};
 
 /// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
@@ -17,6 +18,14 @@ pub struct ErasureCodingBuilder {
     create_tasks: u32,
     update_tasks: u32,
     recover_tasks: u32,
+    handlers: Handlers,
+}
+
+/// The handlers of the kinds of tasks that slots can have.
+#[derive(Debug, Clone, Copy, Default)]
+struct Handlers {
+    create: Option<HandlerConf<sys::doca_ec_task_create>>,
+    recover: Option<HandlerConf<sys::doca_ec_task_recover>>,
 }
 
 impl ErasureCodingBuilder {
@@ -26,6 +35,7 @@ impl ErasureCodingBuilder {
             create_tasks: 0,
             update_tasks: 0,
             recover_tasks: 0,
+            handlers: Handlers::default(),
         }
     }
 
@@ -47,11 +57,26 @@ impl ErasureCodingBuilder {
         self
     }
 
+    /// Sets the handler of create tasks, which are those of [slots](ErasureCoding::create_in) then. The engine must be
+    /// that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn create_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
+        self.handlers.create = Some(HandlerConf::of::<H>());
+        self
+    }
+
+    /// Sets the handler of recover tasks, which are those of [slots](ErasureCoding::recover_in) then. The engine must be
+    /// that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    pub fn recover_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
+        self.handlers.recover = Some(HandlerConf::of::<H>());
+        self
+    }
+
     /// Starts the instance on `pe`.
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    /// Those of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
+    /// of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
         ErasureCoding::create(pe, &self)
     }
@@ -83,6 +108,7 @@ use doca_sys as sys;
 pub struct ErasureCoding {
     /// Shared with the matrices, which the object must outlive.
     context: Rc<Context<sys::doca_ec>>,
+    handlers: Handlers,
 }
 
 // SAFETY: both functions are those of this type.
@@ -103,9 +129,10 @@ unsafe impl Object for sys::doca_ec {
 
 /// Defines a method that creates a task.
 macro_rules! task {
-    ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident) => {
+    ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident $(, $handler:ident)?) => {
         $(#[$doc])*
         pub fn $name(&self, matrix: &EcMatrix, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
+            $(slots::check_queued(stringify!($allocate_init), &self.handlers.$handler)?;)?
             let mut task = ptr::null_mut();
             // SAFETY: instance, matrix and bufs are live, the out-parameter is valid. The task's cell keeps the bufs
             // alive; the matrix may be dropped.
@@ -125,6 +152,40 @@ macro_rules! task {
     };
 }
 
+/// Defines a method that gives slots a task.
+macro_rules! slot_task {
+    ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident, $handler:ident) => {
+        $(#[$doc])*
+        pub fn $name<const TASK: usize, H: CompletionHandler<Buffers = TwoBuffers>>(
+            &self,
+            slots: &Slots<H::State, TwoBuffers>,
+            matrix: &EcMatrix,
+        ) -> Result<()> {
+            const OPERATION: &str = stringify!($allocate_init);
+            const { assert!(TASK < slots::TASKS_PER_SLOT) };
+            slots::check_handler::<_, H>(OPERATION, self.handlers.$handler)?;
+            let allocate = |bufs: &[*mut sys::doca_buf; 2]| {
+                let mut task = ptr::null_mut();
+                // SAFETY: instance, matrix and bufs are live, the out-parameter is valid. The slot's pool keeps the bufs;
+                // the matrix may be dropped.
+                unsafe {
+                    call!($allocate_init(
+                        self.context.object(),
+                        matrix.as_ptr(),
+                        bufs[TwoBuffers::SOURCE],
+                        bufs[TwoBuffers::DESTINATION],
+                        NO_DATA,
+                        &mut task
+                    ))?;
+                    Ok(sys::$as_task(task))
+                }
+            };
+            // SAFETY: new tasks of this context, whose callbacks are those of the handler, as checked.
+            unsafe { self.context.adopt_slots::<H>(OPERATION, slots, TASK, allocate) }
+        }
+    };
+}
+
 impl ErasureCoding {
     /// Returns the settings of an instance, to be changed before it is started.
     pub fn builder(device: &Device) -> ErasureCodingBuilder {
@@ -132,6 +193,13 @@ impl ErasureCoding {
     }
 
     fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
+        let handlers = settings.handlers;
+        if let Some(handler) = handlers.create {
+            handler.check_worker("doca_ec_task_create_set_conf", pe)?;
+        }
+        if let Some(handler) = handlers.recover {
+            handler.check_worker("doca_ec_task_recover_set_conf", pe)?;
+        }
         let mut ec = ptr::null_mut();
         // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_ec_create(settings.device.as_ptr(), &mut ec)) }?;
@@ -147,20 +215,26 @@ impl ErasureCoding {
         // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
         macro_rules! configure {
-            ($set_conf:ident, $count:expr) => {
+            ($set_conf:ident, $count:expr $(, $handler:expr)?) => {
                 if $count != 0 {
-                    let (completed, failed) = completion_callbacks();
+                    let (completed, failed) = callbacks([$($handler)?]);
                     // SAFETY: the instance is live and not started; the callbacks have the declared types.
                     unsafe { call!($set_conf(ec, completed, failed, $count)) }?;
                 }
             };
         }
-        configure!(doca_ec_task_create_set_conf, settings.create_tasks);
+        let Handlers { create, recover } = handlers;
+        configure!(doca_ec_task_create_set_conf, settings.create_tasks, create);
         configure!(doca_ec_task_update_set_conf, settings.update_tasks);
-        configure!(doca_ec_task_recover_set_conf, settings.recover_tasks);
+        configure!(
+            doca_ec_task_recover_set_conf,
+            settings.recover_tasks,
+            recover
+        );
         context.start()?;
         Ok(Self {
             context: Rc::new(context),
+            handlers,
         })
     }
 
@@ -244,7 +318,7 @@ impl ErasureCoding {
         ///
         /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
         /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
-        create_task: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task
+        create_task: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task, create
     }
 
     task! {
@@ -265,7 +339,29 @@ impl ErasureCoding {
         /// # Errors
         ///
         /// As for [`create_task`](Self::create_task).
-        recover_task: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task
+        recover_task: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task, recover
+    }
+
+    slot_task! {
+        /// Gives each of the slots a task with the number `TASK` that computes all redundancy blocks from the data blocks
+        /// in the slot's [source](TwoBuffers::SOURCE), and appends them to its [destination](TwoBuffers::DESTINATION).
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_task`](Self::create_task), and [`ErrorCode::INVALID_VALUE`] unless the instance was started
+        /// with this [handler](ErasureCodingBuilder::create_handler), on the engine of the slots.
+        create_in: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task, create
+    }
+
+    slot_task! {
+        /// Gives each of the slots a task with the number `TASK` that recovers missing blocks from the blocks in the slot's
+        /// [source](TwoBuffers::SOURCE), often a [list](Slots::append_data), as that of
+        /// [`recover_task`](Self::recover_task), and appends them to its [destination](TwoBuffers::DESTINATION).
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_in`](Self::create_in), with this [handler](ErasureCodingBuilder::recover_handler).
+        recover_in: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task, recover
     }
 
     /// Identifies the instance in [`Event::State`](crate::Event::State).

@@ -6,8 +6,8 @@
 //! # Completions are values
 //!
 //! The C API reports everything through callbacks. In this crate the callbacks only fill a queue, and [`Pe::poll`]
-//! returns its entries: worker code is a loop over [`Event`]s. Where every nanosecond counts, [`Pe::progress_each`]
-//! passes completions to a closure without a queue.
+//! returns its entries: code is a loop over [`Event`]s. Where every nanosecond counts, tasks and buffers are
+//! [slots](Slot), and [`WorkerPe::progress`] passes their completions to handlers, without a queue.
 //!
 //! ```
 //! use doca::{Access, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe};
@@ -100,7 +100,7 @@ pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBui
 pub use error::{Error, ErrorCode, Result, StopError};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
-pub use pe::{Completion, Event, Pe, PeStats, Polled};
+pub use pe::{Completion, Event, Pe, PeStats};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
 pub use slots::{
     Buffers, CompletionHandler, OneBuffer, Refused, Slot, SlotIter, Slots, TASKS_PER_SLOT,

@@ -9,12 +9,10 @@ pub use connection::{RdmaAddress, RdmaConnection, RdmaEvent};
 pub use tasks::{ReceiveTask, Received};
 
 use self::connection::{Address, Connections};
-use crate::context::{
-    CompletionCallback, Context, ContextId, CtxState, Object, completion_callbacks,
-};
+use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::non_null;
 use crate::error::call;
-use crate::slots::{CompletionHandler, HandlerConf, OneBuffer, TwoBuffers};
+use crate::slots::{CompletionHandler, HandlerConf, OneBuffer, TwoBuffers, callbacks};
 use crate::{Access, Device, Error, ErrorCode, Pe, Result};
 
 /// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
@@ -490,12 +488,4 @@ impl Rdma {
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
-}
-
-/// The callbacks of a kind of tasks: of its handler, or those that queue.
-fn callbacks<T, const N: usize>(
-    handler: [Option<HandlerConf<T>>; N],
-) -> (Option<CompletionCallback<T>>, Option<CompletionCallback<T>>) {
-    let handler = handler.into_iter().next().flatten();
-    handler.map_or_else(completion_callbacks, HandlerConf::callbacks)
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use doca_sys as sys;
 
-use crate::context::CompletionCallback;
+use crate::context::{CompletionCallback, completion_callbacks};
 use crate::memory::{load_shared, store_shared};
 use crate::pe::{DeferredCompletion, EventQueue};
 use crate::{Buf, BufInventory, Error, ErrorCode, Mmap, Pe, Result};
@@ -163,7 +163,7 @@ impl<W: 'static> WorkerPe<W> {
     /// queued; then [`Pe::poll`] must be called before this makes further progress.
     ///
     /// Completions behind another event are passed after it was taken. A handler can submit and drop slots; a context
-    /// that is stopped or dropped in there is stopped when this returns, as in [`Pe::progress_each`].
+    /// that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in there is stopped when this returns.
     // One call site per program.
     #[inline(always)]
     pub fn progress(&mut self, worker: &mut W) -> bool {
@@ -227,8 +227,11 @@ pub(crate) use sealed::OneOfSlot;
 #[derive(Debug)]
 pub enum OneBuffer {}
 
-/// Each slot has two buffers, whose ranges are set before a task is submitted: for transfers between the memory maps
-/// with the numbers [`LOCAL`](Self::LOCAL) and [`REMOTE`](Self::REMOTE).
+/// Each slot has two buffers in two memory maps, whose ranges are set before a task is submitted.
+///
+/// RDMA transfers data between [`LOCAL`](Self::LOCAL) and [`REMOTE`](Self::REMOTE), in the direction of the task;
+/// accelerators append their result for the data of [`SOURCE`](Self::SOURCE) to that of
+/// [`DESTINATION`](Self::DESTINATION).
 #[derive(Debug)]
 pub enum TwoBuffers {}
 
@@ -237,6 +240,10 @@ impl TwoBuffers {
     pub const LOCAL: usize = 0;
     /// Number of the buffer in the peer's memory.
     pub const REMOTE: usize = 1;
+    /// Number of the buffer that a task of an accelerator reads.
+    pub const SOURCE: usize = 0;
+    /// Number of the buffer that a task of an accelerator writes.
+    pub const DESTINATION: usize = 1;
 }
 
 impl Buffers for OneBuffer {}
@@ -308,6 +315,12 @@ pub(crate) trait SlotTasks {
     fn free_idle(&self, task: usize);
 }
 
+impl<U, B: Buffers> Drop for Pool<U, B> {
+    fn drop(&mut self) {
+        self.queue.remove_slots(self.cells.len());
+    }
+}
+
 impl<U, B: Buffers> SlotTasks for Pool<U, B> {
     fn free_idle(&self, task: usize) {
         for cell in &self.cells {
@@ -352,6 +365,15 @@ impl<U, B: Buffers> SlotTasks for Pool<U, B> {
 /// }
 /// ```
 ///
+/// ```compile_fail,E0382
+/// use doca::TwoBuffers;
+///
+/// fn emptied_in_flight(mut slot: doca::Slot<(), TwoBuffers>) {
+///     let _ = slot.submit::<0>();
+///     slot.reset_data::<{ TwoBuffers::DESTINATION }>();
+/// }
+/// ```
+///
 /// A buffer for messages stays where it is, and transfers have no bytes to look at:
 ///
 /// ```compile_fail,E0599
@@ -386,6 +408,13 @@ impl<U, B: Buffers> SlotTasks for Pool<U, B> {
 ///     let _ = slot.set_data::<2>(0, 64);
 /// }
 /// # fn main() { let _ = third_buffer_of_two as fn(_); }
+/// ```
+///
+/// ```compile_fail,E0080
+/// fn result_in_a_third_buffer(slot: doca::Slot<(), doca::TwoBuffers>) -> usize {
+///     slot.data_len::<2>()
+/// }
+/// # fn main() { let _ = result_in_a_third_buffer as fn(_) -> _; }
 /// ```
 ///
 /// A slot that is dropped drops its state and is not used any more; its tasks are freed with their contexts. A slot that
@@ -572,6 +601,25 @@ impl<U> Slot<U, TwoBuffers> {
         ErrorCode(unsafe { sys::doca_buf_inventory_buf_reuse_by_addr(buf, address, len) }).ok()
     }
 
+    /// Empties a buffer: the next task that writes to it begins at the start of its range.
+    #[inline(always)]
+    pub fn reset_data<const BUFFER: usize>(&mut self) {
+        const { assert!(BUFFER < 2) };
+        // SAFETY: the pool has the buf, and it is not in flight, as the slot is idle. Fails only for null.
+        let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buffers[BUFFER]) };
+    }
+
+    /// Length in bytes of a buffer's data: for a destination, of what was written to it. That of the first buffer of a
+    /// [list](Slots::append_data).
+    #[inline(always)]
+    pub fn data_len<const BUFFER: usize>(&self) -> usize {
+        const { assert!(BUFFER < 2) };
+        let mut len = 0;
+        // SAFETY: the pool has the buf, the out-parameter is valid. Fails only for null.
+        let _ = unsafe { sys::doca_buf_get_data_len(self.cell().buffers[BUFFER], &mut len) };
+        len
+    }
+
     #[inline(always)]
     fn place<const BUFFER: usize>(
         &self,
@@ -609,10 +657,13 @@ impl<U, B: Buffers> fmt::Debug for Slot<U, B> {
 
 /// New slots with their buffers, which contexts give tasks to before they are [used](Self::into_iter).
 ///
-/// [`Consumer::receive_into`](crate::Consumer::receive_into), [`Producer::send_from`](crate::Producer::send_from),
-/// [`Rdma::receive_into`](crate::Rdma::receive_into) and [`Rdma::send_from`](crate::Rdma::send_from) add tasks;
-/// [`Rdma::read_into`](crate::Rdma::read_into) and [`Rdma::write_from`](crate::Rdma::write_from) to those with two
-/// buffers.
+/// Tasks for messages are added by [`Consumer::receive_into`](crate::Consumer::receive_into),
+/// [`Producer::send_from`](crate::Producer::send_from), [`Rdma::receive_into`](crate::Rdma::receive_into) and
+/// [`Rdma::send_from`](crate::Rdma::send_from). Slots with two buffers get tasks from
+/// [`Rdma::read_into`](crate::Rdma::read_into), [`Rdma::write_from`](crate::Rdma::write_from),
+/// [`Dma::copy_in`](crate::Dma::copy_in), [`Compress::decompress_lz4_stream_in`](crate::Compress::decompress_lz4_stream_in),
+/// [`ErasureCoding::create_in`](crate::ErasureCoding::create_in) and
+/// [`ErasureCoding::recover_in`](crate::ErasureCoding::recover_in).
 pub struct Slots<U, B: Buffers = OneBuffer> {
     slots: SlotIter<U, B>,
 }
@@ -698,6 +749,27 @@ impl<U: 'static> Slots<U, TwoBuffers> {
             state,
         ))
     }
+
+    /// Makes a buffer of each slot a list: behind its data, a task uses the bytes of `mmap` at the offset and of the
+    /// length in bytes that `place` returns for the slot with a number. [`Slot::set_data`] and [`Slot::set_range`] change
+    /// the first buffer of the list.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BufInventory::buf`].
+    pub fn append_data<const BUFFER: usize>(
+        &self,
+        inventory: &BufInventory,
+        mmap: &Mmap,
+        place: impl Fn(usize) -> (u64, usize),
+    ) -> Result<()> {
+        const { assert!(BUFFER < 2) };
+        let slots = self.slots.pool.bufs.as_chunks::<2>().0;
+        slots.iter().enumerate().try_for_each(|(index, bufs)| {
+            let (offset, len) = place(index);
+            bufs[BUFFER].append(&inventory.buf_with_data(mmap, offset, len)?)
+        })
+    }
 }
 
 impl<U: 'static, B: Buffers> Slots<U, B> {
@@ -710,7 +782,7 @@ impl<U: 'static, B: Buffers> Slots<U, B> {
         mut state: impl FnMut(usize) -> U,
     ) -> Self {
         let queue = Rc::clone(pe.pe.inner().queue());
-        queue.reserve_deferred(of_slots.len());
+        queue.add_slots(of_slots.len());
         let pool = Rc::new_cyclic(|pool| Pool {
             cells: of_slots
                 .into_iter()
@@ -888,6 +960,14 @@ impl<T> HandlerConf<T> {
             "expected the `WorkerPe` of the handler's worker, got another progress engine",
         ))
     }
+}
+
+/// The callbacks of a kind of tasks: of its handler, or those that queue.
+pub(crate) fn callbacks<T, const N: usize>(
+    handler: [Option<HandlerConf<T>>; N],
+) -> (Option<CompletionCallback<T>>, Option<CompletionCallback<T>>) {
+    let handler = handler.into_iter().next().flatten();
+    handler.map_or_else(completion_callbacks, HandlerConf::callbacks)
 }
 
 /// Refuses slots with other handlers than the context was started with.

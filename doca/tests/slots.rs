@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use doca::{
-    Access, BufInventory, CompletionHandler, Device, ErrorCode, Event, Mmap, OneBuffer, Pe, Rdma,
-    RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
+    Access, BufInventory, CompletionHandler, Compress, ContextId, CtxState, Device, Dma,
+    EcMatrixType, ErasureCoding, ErrorCode, Event, Lz4Stream, MemoryRegion, Mmap, OneBuffer, Pe,
+    Rdma, RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
 };
 use support::{PATIENCE, devices, isolated, memory, pattern};
 
@@ -36,8 +37,8 @@ struct Collector {
     sent: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
     received: Vec<(Slot<Tag>, Result<(), ErrorCode>)>,
     transferred: Vec<(TransferSlot, Result<(), ErrorCode>)>,
-    /// Taken and dropped by the first completion.
-    victim: Option<Rdma>,
+    /// Called by the first completion of a send.
+    first: Option<Box<dyn FnOnce()>>,
 }
 
 struct Sent;
@@ -48,7 +49,9 @@ impl CompletionHandler for Sent {
     type Buffers = OneBuffer;
 
     fn completed(collector: &mut Collector, slot: Slot<Tag>, result: Result<(), ErrorCode>) {
-        drop(collector.victim.take());
+        if let Some(first) = collector.first.take() {
+            first();
+        }
         collector.sent.push((slot, result));
     }
 }
@@ -340,13 +343,6 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
             let sleep = || world.pe.sleep_until_readable(never.as_fd(), 2 * PATIENCE);
             sleep().unwrap();
             assert!(start.elapsed() < PATIENCE, "slept beside completed slots");
-            let mut waits = 0;
-            let event = world.pe.next_event(async || {
-                waits += 1;
-                Ok(())
-            });
-            let error = async_io::block_on(event).unwrap_err();
-            assert_eq!((error.code, waits), (ErrorCode::AGAIN, 0));
             world.until(&mut collector, |collector| {
                 collector.sent.len() == 2 && collector.received.len() == 2
             });
@@ -356,27 +352,85 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
     );
 }
 
+/// Runs `stop` in a handler, and returns the states that a context has then.
+fn states_after(
+    mut world: World,
+    context: ContextId,
+    stop: impl FnOnce() + 'static,
+) -> Vec<CtxState> {
+    submit::<RECEIVE>(world.receives(0, 2));
+    submit::<SEND>(world.sends(2, 2));
+    let mut collector = Collector {
+        first: Some(Box::new(stop)),
+        ..Collector::default()
+    };
+    let mut states = Vec::new();
+    let start = Instant::now();
+    while states.last() != Some(&CtxState::Idle) || collector.sent.len() < 2 {
+        assert!(start.elapsed() < PATIENCE, "{states:?} within {PATIENCE:?}");
+        if world.pe.progress(&mut collector)
+            && let Some(Event::State {
+                context: id, next, ..
+            }) = world.pe.poll()
+            && id == context
+        {
+            assert!(collector.first.is_none(), "stopped before");
+            states.push(next);
+        }
+    }
+    states
+}
+
 #[test]
-fn a_context_dropped_in_a_handler_is_stopped_when_progress_returns() {
+fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns() {
     isolated(
-        "a_context_dropped_in_a_handler_is_stopped_when_progress_returns",
+        "a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns",
         || {
-            let mut world = world(&devices().dpu);
-            submit::<RECEIVE>(world.receives(0, 2));
-            submit::<SEND>(world.sends(2, 2));
-            let mut collector = Collector {
-                victim: Some(world.receiver),
-                ..Collector::default()
-            };
-            let start = Instant::now();
-            while !world.pe.progress(&mut collector) {
-                assert!(start.elapsed() < PATIENCE, "no event within {PATIENCE:?}");
+            let device = devices().dpu;
+            for is_stopped in [true, false] {
+                let world = world(&device);
+                let other = Rdma::builder(&device)
+                    .receive_tasks(1)
+                    .start(&world.pe)
+                    .unwrap();
+                // A task that is flushed.
+                let buf = world.inventory.buf(&world.mmap, 1024, 64).unwrap();
+                let receive = other.receive_task(&buf, 7).unwrap();
+                receive.submit().unwrap();
+                while world.pe.poll().is_some() {}
+                let states = states_after(world, other.id(), move || {
+                    match is_stopped {
+                        true => {
+                            let stopped = other.stop().unwrap_err();
+                            assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+                        }
+                        false => drop(other),
+                    }
+                    assert!(receive.is_in_flight(), "not before progress returns");
+                });
+                assert_eq!(states, [CtxState::Stopping, CtxState::Idle]);
             }
-            assert!(collector.victim.is_none());
-            while world.pe.poll().is_some() || collector.received.len() < 2 {
-                assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
-                world.pe.progress(&mut collector);
-            }
+        },
+    );
+}
+
+/// An erasure-coding instance is not destroyed while it has a matrix, and takes another way to its stop.
+#[test]
+fn an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_returns() {
+    isolated(
+        "an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_returns",
+        || {
+            let device = devices().dpu;
+            let world = world(&device);
+            let builder = ErasureCoding::builder(&device).create_tasks(1);
+            let coding = builder.start(&world.pe).unwrap();
+            let _matrix = coding.matrix(EcMatrixType::Vandermonde, 2, 1).unwrap();
+            while world.pe.poll().is_some() {}
+            let states = states_after(world, coding.id(), move || {
+                let stopped = coding.stop().unwrap_err();
+                assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+            });
+            assert_eq!(states, [CtxState::Idle]);
         },
     );
 }
@@ -546,6 +600,158 @@ fn slots_that_own_each_other_are_dropped_with_their_contexts() {
     );
 }
 
+/// The slots of an accelerator, whose source and destination are in these maps.
+fn steps(world: &World, source: &Mmap, destination: &Mmap) -> Slots<Tag, TwoBuffers> {
+    let (pe, inventory) = (&world.pe, &world.inventory);
+    let tag = |number| world.tag(number);
+    Slots::with_two_buffers(pe, inventory, source, destination, 1, tag).unwrap()
+}
+
+/// Runs the one slot's task with data at `from`, and returns the bytes that it has written to `to`, of at most `room`.
+fn step(
+    world: &mut World,
+    slot: TransferSlot,
+    from: (u64, usize),
+    to: u64,
+    room: usize,
+) -> (TransferSlot, Result<Vec<u8>, ErrorCode>) {
+    let mut slot = slot;
+    // Of the start of the context.
+    while world.pe.poll().is_some() {}
+    slot.set_data::<{ TwoBuffers::SOURCE }>(from.0, from.1)
+        .unwrap();
+    slot.set_range::<{ TwoBuffers::DESTINATION }>(to, room)
+        .unwrap();
+    assert!(slot.submit::<0>().is_ok());
+    let mut collector = Collector::default();
+    world.until(&mut collector, |collector| collector.transferred.len() == 1);
+    let (mut slot, result) = collector.transferred.pop().unwrap();
+    let mut written = vec![0; slot.data_len::<{ TwoBuffers::DESTINATION }>()];
+    let region = world.mmap.region().unwrap();
+    region.read(to as usize, &mut written).unwrap();
+    slot.reset_data::<{ TwoBuffers::DESTINATION }>();
+    assert_eq!(slot.data_len::<{ TwoBuffers::DESTINATION }>(), 0);
+    (slot, result.map(|()| written))
+}
+
+fn only(slots: Slots<Tag, TwoBuffers>) -> TransferSlot {
+    slots.into_iter().next().unwrap()
+}
+
+#[test]
+fn accelerators_append_their_results_to_the_destinations_of_slots() {
+    isolated(
+        "accelerators_append_their_results_to_the_destinations_of_slots",
+        || {
+            let device = devices().dpu;
+            let mut world = world(&device);
+            let map = world.mmap.clone();
+            let blocks = pattern(7, 256);
+            map.region().unwrap().write(0, &blocks).unwrap();
+
+            let dma = Dma::start_with::<Transferred>(&world.pe, &device, 1).unwrap();
+            let copies = steps(&world, &map, &map);
+            dma.copy_in::<0, Transferred>(&copies).unwrap();
+            let (_, copied) = step(&mut world, only(copies), (0, 256), 512, 1024);
+            assert_eq!(copied.unwrap(), blocks);
+
+            let coding = ErasureCoding::builder(&device)
+                .create_tasks(1)
+                .create_handler::<Transferred>()
+                .recover_tasks(1)
+                .recover_handler::<Transferred>()
+                .start(&world.pe)
+                .unwrap();
+            let matrix = coding.matrix(EcMatrixType::Cauchy, 2, 1).unwrap();
+            let creates = steps(&world, &map, &map);
+            coding
+                .create_in::<0, Transferred>(&creates, &matrix)
+                .unwrap();
+            let (create, parity) = step(&mut world, only(creates), (0, 256), 1024, 128);
+            assert_eq!(parity.unwrap().len(), 128);
+
+            // The second block, from the first one and the redundancy, which are in two places.
+            let recoveries = steps(&world, &map, &map);
+            recoveries
+                .append_data::<{ TwoBuffers::SOURCE }>(&world.inventory, &map, |_| (1024, 128))
+                .unwrap();
+            let lost = coding.recover_matrix(&matrix, &[1]).unwrap();
+            coding
+                .recover_in::<0, Transferred>(&recoveries, &lost)
+                .unwrap();
+            let mut recovery = only(recoveries);
+            for _ in 0..2 {
+                let recovered;
+                (recovery, recovered) = step(&mut world, recovery, (0, 128), 2048, 128);
+                assert_eq!(recovered.unwrap(), blocks[128..]);
+            }
+
+            let compress = Compress::builder(&device)
+                .decompress_lz4_stream_tasks(1)
+                .decompress_lz4_stream_handler::<Transferred>()
+                .start(&world.pe)
+                .unwrap();
+            let decompressions = steps(&world, &map, &map);
+            compress
+                .decompress_lz4_stream_in::<0, Transferred>(&decompressions, Lz4Stream::default())
+                .unwrap();
+            // An LZ4 block of four literals and a match of 12 bytes at distance 4.
+            let block = [9, 0, 0, 0, 0x48, b'a', b'b', b'c', b'd', 4, 0, 0x10, b'!'];
+            map.region().unwrap().write(3072, &block).unwrap();
+            let decompress = only(decompressions);
+            let from = (3072, block.len());
+            let (decompress, plain) = step(&mut world, decompress, from, 3328, 64);
+            assert_eq!(plain.unwrap(), b"abcdabcdabcdabcd!");
+            let (_, failed) = step(&mut world, decompress, from, 3328, 16);
+            assert!(failed.is_err(), "17 bytes into 16");
+            drop(create);
+        },
+    );
+}
+
+#[test]
+fn a_new_context_gets_new_slots_from_the_same_inventory() {
+    isolated(
+        "a_new_context_gets_new_slots_from_the_same_inventory",
+        || {
+            let device = devices().dpu;
+            let mut world = world(&device);
+            world.inventory = BufInventory::new(2).unwrap();
+            let map = world.mmap.clone();
+            let read_only = Mmap::register(
+                &device,
+                MemoryRegion::new(64).unwrap(),
+                Access::LOCAL_READ_ONLY,
+            );
+            let read_only = read_only.unwrap();
+            for _ in 0..3 {
+                let dma = Dma::start_with::<Transferred>(&world.pe, &device, 1).unwrap();
+                let copies = steps(&world, &map, &read_only);
+                dma.copy_in::<0, Transferred>(&copies).unwrap();
+                let mut copy = only(copies);
+                copy.set_data::<{ TwoBuffers::SOURCE }>(0, 64).unwrap();
+                assert!(copy.submit::<0>().is_ok());
+                let mut collector = Collector::default();
+                let start = Instant::now();
+                while collector.transferred.is_empty() {
+                    assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+                    if world.pe.progress(&mut collector) {
+                        // The failure stops the context.
+                        world.pe.poll();
+                    }
+                }
+                let (copy, result) = collector.transferred.pop().unwrap();
+                assert_eq!(result, Err(ErrorCode::NOT_PERMITTED));
+                let refused = copy.submit::<0>().unwrap_err();
+                assert_eq!(refused.code, ErrorCode::BAD_STATE);
+                drop(refused);
+                dma.stop().unwrap();
+                assert_eq!(world.alive(), 0);
+            }
+        },
+    );
+}
+
 /// Another handler of the same worker, and one of another worker.
 struct Other;
 
@@ -623,6 +829,52 @@ fn what_does_not_belong_together_is_refused() {
         let (_, connection) = queued.export().unwrap();
         invalid(queued.read_into::<READ, Transferred>(&transfers, &connection));
         invalid(queued.write_from::<WRITE, Transferred>(&transfers, &connection));
+        // The same for accelerators.
+        invalid(Dma::start_with::<Transferred>(&plain, &device, 1).map(drop));
+        let dma = Dma::start_with::<Transferred>(&world.pe, &device, 1).unwrap();
+        invalid(dma.copy_task(&buf, &buf, 0).map(drop));
+        let unhandled = Dma::start(&world.pe, &device, 1).unwrap();
+        invalid(unhandled.copy_in::<READ, Transferred>(&transfers));
+        let coding = || {
+            ErasureCoding::builder(&device)
+                .create_tasks(1)
+                .recover_tasks(1)
+        };
+        invalid(
+            coding()
+                .create_handler::<Transferred>()
+                .start(&plain)
+                .map(drop),
+        );
+        invalid(
+            coding()
+                .recover_handler::<Transferred>()
+                .start(&plain)
+                .map(drop),
+        );
+        let unhandled = coding().start(&world.pe).unwrap();
+        let matrix = unhandled.matrix(EcMatrixType::Cauchy, 2, 1).unwrap();
+        let lost = unhandled.recover_matrix(&matrix, &[0]).unwrap();
+        invalid(unhandled.create_in::<READ, Transferred>(&transfers, &matrix));
+        invalid(unhandled.recover_in::<READ, Transferred>(&transfers, &lost));
+        let handled = coding()
+            .create_handler::<Transferred>()
+            .recover_handler::<Transferred>();
+        let handled = handled.start(&world.pe).unwrap();
+        invalid(handled.create_task(&matrix, &buf, &buf, 0).map(drop));
+        invalid(handled.recover_task(&lost, &buf, &buf, 0).map(drop));
+        let lz4 = || Compress::builder(&device).decompress_lz4_stream_tasks(1);
+        let handled = || lz4().decompress_lz4_stream_handler::<Transferred>();
+        invalid(handled().start(&plain).map(drop));
+        let stream = Lz4Stream::default();
+        let unhandled = lz4().start(&world.pe).unwrap();
+        invalid(unhandled.decompress_lz4_stream_in::<READ, Transferred>(&transfers, stream));
+        let handled = handled().start(&world.pe).unwrap();
+        invalid(
+            handled
+                .decompress_lz4_stream_task(&buf, &buf, stream, 0)
+                .map(drop),
+        );
         let task = queued.receive_task(&buf, 7).unwrap();
         task.submit().unwrap();
         drop(queued);

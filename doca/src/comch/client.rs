@@ -175,7 +175,7 @@ impl ComchClient {
     ///
     /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread: the client is
     /// returned, but no further ones can be created. [`ErrorCode::TIME_OUT`] if it does not become idle; it is leaked
-    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
+    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`WorkerPe::progress`](crate::WorkerPe::progress).
     pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
         if let Err(error) = self.context.check_unused() {
             return Err(StopError::new(error, Some(self)));

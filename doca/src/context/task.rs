@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 use doca_sys as sys;
 
 use crate::device::non_null;
-use crate::pe::{EventQueue, Handler};
-use crate::{Buf, ErrorCode, Result};
+use crate::pe::EventQueue;
+use crate::{Buf, Completion, ErrorCode, Result};
 
 /// A task: created once, submitted as often as needed, one submission at a time.
 ///
@@ -27,7 +27,6 @@ impl Task {
     /// * [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted; submit it again later.
     /// * [`ErrorCode::IN_USE`]: it was submitted and its completion was not reaped yet.
     /// * [`ErrorCode::BAD_STATE`]: the context is not running or was destroyed.
-    #[inline(always)]
     pub fn submit(&self) -> std::result::Result<(), ErrorCode> {
         self.cell.submit()
     }
@@ -51,14 +50,12 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         self.cell.has_handle.set(false);
-        self.cell.is_ordinary.set(false);
-        // SAFETY: the handle's own reference is dropped after this.
-        unsafe { TaskCell::free_if_unused(NonNull::from(&*self.cell)) };
+        self.cell.free_if_unused();
     }
 }
 
 /// State of a task, by its owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Owned by the user.
     Idle,
@@ -66,16 +63,12 @@ enum Phase {
     Freed,
     /// Owned by DOCA.
     Submitted,
-    /// Completed, not yet reaped.
+    /// In the queue: completed, not yet reaped.
     Completed,
 }
 
 /// Target of a task's user data, for the completion callback.
-///
-/// Fields in the order of use: those of every run share one cache line. Runs do not change reference counts: the queue
-/// holds a pointer, and an owner that drops a queued cell passes it to [`EventQueue::keep`].
 #[derive(Debug)]
-#[repr(C, align(64))]
 pub(crate) struct TaskCell {
     /// Null after it was freed: the phase is `Freed` then, or will be when the completion is reaped.
     task: Cell<*mut sys::doca_task>,
@@ -85,8 +78,6 @@ pub(crate) struct TaskCell {
     phase: Cell<Phase>,
     /// Result of the last completed run; an error before the first.
     code: Cell<ErrorCode>,
-    /// The user has the handle and the context has the C object, so a completion needs no further work.
-    is_ordinary: Cell<bool>,
     has_handle: Cell<bool>,
     slot: Cell<usize>,
     table: Weak<TaskTable>,
@@ -95,96 +86,50 @@ pub(crate) struct TaskCell {
 }
 
 impl TaskCell {
-    #[inline(always)]
     fn submit(&self) -> std::result::Result<(), ErrorCode> {
-        if self.phase.get() != Phase::Idle {
-            return Err(self.not_idle());
+        match self.phase.get() {
+            Phase::Idle => {}
+            Phase::Freed => return Err(ErrorCode::BAD_STATE),
+            Phase::Submitted | Phase::Completed => return Err(ErrorCode::IN_USE),
         }
         self.phase.set(Phase::Submitted);
+        self.bufs.iter().flatten().for_each(Buf::submitted);
         // SAFETY: the task is allocated (it is idle and not freed), not in flight, and its bufs are live; the context's
         // progress engine belongs to this thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(self.task.get()) }).ok();
         if result.is_err() {
             self.phase.set(Phase::Idle);
+            self.bufs.iter().flatten().for_each(Buf::reaped);
         }
         result
     }
 
-    /// Reason why a task that is not idle cannot be submitted.
-    #[cold]
-    fn not_idle(&self) -> ErrorCode {
-        match self.phase.get() {
-            Phase::Freed => ErrorCode::BAD_STATE,
-            _ => ErrorCode::IN_USE,
-        }
-    }
-
     /// `true` if it was submitted and its completion was not reaped yet.
-    #[inline(always)]
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.phase.get() >= Phase::Submitted
+    fn is_in_flight(&self) -> bool {
+        matches!(self.phase.get(), Phase::Submitted | Phase::Completed)
     }
 
-    /// Returns a completed task to the user: its token and result.
-    ///
-    /// # Safety
-    ///
-    /// The cell lives; it may be gone afterwards.
-    #[inline(always)]
-    pub(crate) unsafe fn return_to_user(pointer: NonNull<Self>) -> (u64, ErrorCode) {
-        let (is_ordinary, ended) = {
-            // SAFETY: guaranteed by the caller.
-            let cell = unsafe { pointer.as_ref() };
-            cell.phase.set(Phase::Idle);
-            (cell.is_ordinary.get(), (cell.token, cell.code.get()))
-        };
-        if !is_ordinary {
-            // SAFETY: as above; it is not used afterwards.
-            unsafe { Self::settle(pointer) };
-        }
-        ended
-    }
-
-    /// Completes a run of a task whose handle or C object was dropped in the meantime.
-    ///
-    /// # Safety
-    ///
-    /// The cell lives; it may be gone afterwards.
-    #[cold]
-    unsafe fn settle(pointer: NonNull<Self>) {
-        // SAFETY: guaranteed by the caller.
-        let cell = unsafe { pointer.as_ref() };
-        if cell.task.get().is_null() {
-            cell.phase.set(Phase::Freed);
-        } else {
-            // SAFETY: guaranteed by the caller; it is not used afterwards.
-            unsafe { Self::free_if_unused(pointer) };
+    /// Returns a completed task to the user.
+    pub(crate) fn reap(&self) -> Completion {
+        let is_freed = self.task.get().is_null();
+        self.phase
+            .set(if is_freed { Phase::Freed } else { Phase::Idle });
+        self.bufs.iter().flatten().for_each(Buf::reaped);
+        self.free_if_unused();
+        Completion {
+            token: self.token,
+            result: self.code.get().ok(),
         }
     }
 
     /// Frees a task that is owned by neither the user nor DOCA nor the queue.
-    ///
-    /// # Safety
-    ///
-    /// The cell lives; it may be gone afterwards.
-    #[cold]
-    pub(crate) unsafe fn free_if_unused(pointer: NonNull<Self>) {
-        // SAFETY: guaranteed by the caller; the reference is not used after the table drops the cell.
-        let cell = unsafe { pointer.as_ref() };
-        if !cell.has_handle.get()
-            && cell.phase.get() == Phase::Idle
-            && let Some(table) = cell.table.upgrade()
-            && table.holds(cell)
+    fn free_if_unused(&self) {
+        if !self.has_handle.get()
+            && self.phase.get() == Phase::Idle
+            && let Some(table) = self.table.upgrade()
+            && table.holds(self)
         {
-            table.free(cell.slot.get());
-        }
-    }
-
-    /// Drops a cell, unless the queue points to it because its completion was not reaped.
-    fn let_go(cell: Rc<Self>) {
-        if cell.phase.get() == Phase::Completed {
-            let queue = Rc::clone(&cell.queue);
-            queue.keep(cell);
+            table.free(self.slot.get());
         }
     }
 
@@ -194,7 +139,6 @@ impl TaskCell {
             return false;
         }
         let task = self.task.replace(ptr::null_mut());
-        self.is_ordinary.set(false);
         if self.phase.get() == Phase::Idle {
             self.phase.set(Phase::Freed);
         }
@@ -208,8 +152,10 @@ impl TaskCell {
 
 impl Drop for TaskCell {
     fn drop(&mut self) {
-        let own = NonNull::from(&*self);
-        self.bufs.iter().flatten().for_each(|buf| buf.part(own));
+        // Its completion was not reaped.
+        if self.is_in_flight() {
+            self.bufs.iter().flatten().for_each(Buf::reaped);
+        }
     }
 }
 
@@ -249,7 +195,6 @@ impl TaskTable {
             token,
             phase: Cell::new(Phase::Idle),
             code: Cell::new(ErrorCode::UNKNOWN),
-            is_ordinary: Cell::new(true),
             has_handle: Cell::new(true),
             bufs: bufs.map(|buf| buf.cloned()),
             _keep: keep,
@@ -257,10 +202,6 @@ impl TaskTable {
             table: Rc::downgrade(self),
             slot: Cell::new(0),
         });
-        for buf in cell.bufs.iter().flatten() {
-            // SAFETY: the cell's address is fixed by its `Rc`, and it removes itself from its bufs when it is dropped.
-            unsafe { buf.join(NonNull::from(&*cell)) };
-        }
         let user_data = sys::doca_data {
             ptr: Rc::as_ptr(&cell).cast_mut().cast(),
         };
@@ -296,7 +237,6 @@ impl TaskTable {
         let Some(cell) = cell else { return };
         if cell.free_object() {
             self.vacant.borrow_mut().push(slot);
-            TaskCell::let_go(cell);
         } else {
             self.slots.borrow_mut()[slot] = Some(cell);
         }
@@ -306,14 +246,6 @@ impl TaskTable {
     pub(crate) fn free_idle(&self) {
         let count = self.slots.borrow().len();
         (0..count).for_each(|slot| self.free(slot));
-    }
-}
-
-impl Drop for TaskTable {
-    fn drop(&mut self) {
-        for cell in self.slots.get_mut().drain(..).flatten() {
-            TaskCell::let_go(cell);
-        }
     }
 }
 
@@ -357,41 +289,21 @@ unsafe extern "C" fn failed<T>(
     }
 }
 
-/// Passes a completion to the handler of this progress call, or queues it.
+/// Queues a completion.
 ///
 /// # Safety
 ///
-/// The user data is that of an allocated task of this crate that has ended; DOCA does not use it any more.
-#[inline(always)]
+/// The user data is that of an allocated task of this crate that has completed; DOCA does not use it any more.
 unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> ErrorCode) {
-    // SAFETY: `adopt` set this member to the address of a cell before the task could be submitted.
-    let pointer = unsafe { NonNull::new_unchecked(user_data.ptr.cast::<TaskCell>()) };
-    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, which is longer than this block.
-    let cell = unsafe { pointer.as_ref() };
-    cell.code.set(code(cell));
-    let Some(handler) = cell.queue.handler() else {
-        cell.phase.set(Phase::Completed);
-        // SAFETY: from here on the cell is completed: when the table frees it or is dropped, it passes it to the queue.
-        return unsafe { cell.queue.push_task(pointer) };
+    // SAFETY: `adopt` set this member to the address of a cell before the task could be submitted. The table has a
+    // reference to the cell while the task is allocated; this is another one.
+    let cell = unsafe {
+        let pointer = user_data.ptr.cast::<TaskCell>();
+        Rc::increment_strong_count(pointer);
+        Rc::from_raw(pointer)
     };
-    if !cell.is_ordinary.get() {
-        // SAFETY: as below, and neither pointer nor reference is used afterwards.
-        return unsafe { hand_over_unusual(pointer, handler) };
-    }
-    cell.phase.set(Phase::Idle);
-    // SAFETY: DOCA calls back only from its progress, so the progress call of the handler has not returned.
-    unsafe { handler.call(cell.token, cell.code.get()) };
-}
-
-/// Passes a completion to a handler for a task whose handle or C object was dropped in the meantime.
-///
-/// # Safety
-///
-/// The cell lives, it may be gone afterwards; the rest is as for [`Handler::call`].
-#[cold]
-unsafe fn hand_over_unusual(pointer: NonNull<TaskCell>, handler: Handler) {
-    // SAFETY: guaranteed by the caller.
-    let (token, code) = unsafe { TaskCell::return_to_user(pointer) };
-    // SAFETY: guaranteed by the caller.
-    unsafe { handler.call(token, code) };
+    cell.code.set(code(&cell));
+    cell.phase.set(Phase::Completed);
+    let queue = Rc::clone(&cell.queue);
+    queue.push_task(cell);
 }

@@ -9,7 +9,6 @@ mod comch_fast_path;
 mod memory;
 mod notification;
 mod peer_death;
-mod progress_each;
 mod rdma;
 mod rdma_addresses;
 mod sync_event;

@@ -1,11 +1,9 @@
-//! Waiting for events without polling: the engine's descriptor, and async runtimes.
+//! Waiting for events without polling: the engine's descriptor.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use crate::support::{connected_pair, devices, isolated, settle};
-use async_io::{Async, Timer};
-use doca::{ComchEvent, CtxState, Device, ErrorCode, Event, Pe};
+use doca::{ComchEvent, Device, Event, Pe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// `true` if the engine's descriptor becomes readable within `milliseconds`.
@@ -48,68 +46,6 @@ fn an_armed_engine_is_readable_when_something_has_happened() {
             assert_eq!(pe.arm(), Ok(false));
         },
     );
-}
-
-#[test]
-fn events_are_awaited_without_polling() {
-    isolated("events_are_awaited_without_polling", || {
-        let devices = devices();
-        let pair = connected_pair(&devices, "awaited");
-        settle(&[&pair.client_pe, &pair.server_pe]);
-        let (pe, server_pe) = (&pair.client_pe, &pair.server_pe);
-        let fd = Async::new_nonblocking(pe.as_fd()).unwrap();
-        let mut received = Vec::new();
-        let before = pe.stats();
-        async_io::block_on(async {
-            // Dropping the future loses no event.
-            for _ in 0..3 {
-                let event = pe.next_event(async || fd.readable().await);
-                let late = async {
-                    Timer::after(Duration::from_millis(20)).await;
-                    None
-                };
-                let first = first_of(async { Some(event.await) }, late).await;
-                assert!(first.is_none(), "{first:?}");
-            }
-            for number in 0..10_u8 {
-                let sent = async {
-                    Timer::after(Duration::from_millis(10)).await;
-                    pair.server.send(&pair.server_end, &[number]).unwrap();
-                    server_pe.progress_until(Duration::from_millis(1), || false);
-                    std::future::pending::<()>().await;
-                    unreachable!("it waits for ever")
-                };
-                let event = pe.next_event(async || fd.readable().await);
-                match first_of(event, sent).await.unwrap() {
-                    Event::Comch(ComchEvent::Message { bytes, .. }) => received.extend(bytes),
-                    event => panic!("unexpected {event:?}"),
-                }
-            }
-        });
-        assert_eq!(received, (0..10).collect::<Vec<_>>());
-        let after = pe.stats();
-        let calls = after.hits + after.misses - before.hits - before.misses;
-        assert!(calls < 200, "{calls} calls of progress for ten messages");
-        // A failed wait is reported.
-        let failed = async_io::block_on(
-            pe.next_event(async || Err(std::io::Error::other("the runtime has ended"))),
-        );
-        assert_eq!(failed.unwrap_err().code, ErrorCode::OPERATING_SYSTEM);
-        assert_eq!(pair.client.state(), CtxState::Running);
-    });
-}
-
-/// The result of the future that completes first; the other one is dropped.
-async fn first_of<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
-    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
-    std::future::poll_fn(|context| {
-        let first = a.as_mut().poll(context);
-        if first.is_ready() {
-            return first;
-        }
-        b.as_mut().poll(context)
-    })
-    .await
 }
 
 #[test]

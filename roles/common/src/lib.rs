@@ -29,7 +29,6 @@ pub mod sessions;
 pub mod shutdown;
 pub mod statistics;
 pub mod stored_block;
-pub mod submit;
 pub mod superblock;
 pub mod tls;
 pub mod turns;

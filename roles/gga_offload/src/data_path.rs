@@ -1,28 +1,31 @@
 //! One worker thread of the gga_offload service: drives a [`StripeEngine`] with DOCA's contexts and tasks.
 //!
-//! [`driver`] reports completions to the engine and carries out its actions, with the tasks of [`tasks`] and the memory of [`memory`].
+//! [`driver`] reports completions to the engine and carries out its actions, with the buffers and tasks of [`slots`] and the memory of
+//! [`memory`]. Here, contexts start and stop, and get their slots.
 //! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
 
 mod driver;
 pub(crate) mod memory;
-mod tasks;
+mod slots;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use doca::{Access, BufInventory, Compress, ContextId, ErasureCoding, ErrorCode, Mmap, Pe};
-use role_common::Failure;
+use doca::{
+    Access, BufInventory, Compress, Consumer, ContextId, EcMatrix, ErasureCoding, ErrorCode,
+    Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
+};
 use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
-use role_common::submit::DeferredTasks;
 use role_common::superblock::SetId;
 use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
+use role_common::{Failure, FirstFailure};
 use wire::control::RdmaConnectionRole;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
@@ -33,11 +36,17 @@ use super::engine::set::Set;
 use super::engine::stripe_lock::StripeLocks;
 use super::engine::{Action, BACKGROUND_SLOTS, Event, StripeEngine};
 use super::statistics::GgaCoreStatistics;
-use super::target::Target;
-use memory::{PrivateMemory, StripeMemory};
-use tasks::{Fetcher, Kind, Maker, Tasks};
+use super::target::{Target, Targets};
+use driver::{
+    AnswerSent, ChunkRequestSent, Decompressed, Driver, Fetched, ParityCreated, Recovered,
+    RequestReceived, ResultReceived,
+};
+use memory::{PrivateMemory, StripeBuffer, StripeMemory};
+use slots::{
+    ANSWER, FetchMemory, Fetcher, IdleSlots, MessagePlaces, RECEIVE, SlotTask, TASK, idle,
+};
 
-/// Tasks of each slot that can be deferred at once: at most one per target and one more, and the receives of results.
+/// Slots of each transaction that can be deferred at once: at most one per target and one more, and the receives of results.
 const DEFERRED: usize = 3 + 1 + 3;
 
 /// Returns `true` if stripes that were never written read as zeros. With blocks of the reference's sizes they are I/O errors, as the
@@ -72,6 +81,28 @@ pub(crate) struct Setup {
     pub(crate) stall_timeout: Duration,
     /// The moment that the engine's time is counted from.
     pub(crate) began: Instant,
+}
+
+impl Setup {
+    /// Returns `true` if parity is made of the stored block in private memory: a target that was detached while it was not scheduled may
+    /// still write to its chunk of the stripe buffer.
+    fn has_private_parity(&self) -> bool {
+        self.is_degradable
+    }
+}
+
+/// The memory that content is fetched from and to.
+fn fetch_memory<'a>(
+    inventory: &'a BufInventory,
+    setup: &'a Setup,
+    private: &'a PrivateMemory,
+) -> FetchMemory<'a> {
+    FetchMemory {
+        inventory,
+        initiator: &setup.initiator,
+        private,
+        geometry: setup.volume.geometry,
+    }
 }
 
 /// The data path of one worker, whatever its I/O messages.
@@ -113,10 +144,7 @@ pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct GgaDataPath<L: IoLayout> {
-    /// Layouts of the messages of the initiator and of the targets.
-    layouts: Layouts<L>,
-    tasks: Tasks,
-    fetcher: Fetcher,
+    driver: Driver<L>,
     /// `None` once the service has left it.
     comch: Option<ComchEnds>,
     /// `None` while the target is detached.
@@ -125,22 +153,10 @@ pub(crate) struct GgaDataPath<L: IoLayout> {
     decompressor: Compress,
     inventory: BufInventory,
     message_map: Mmap,
-    messages: Messages,
-    private: PrivateMemory,
-    pe: Pe,
-    engine: StripeEngine,
-    deferred: DeferredTasks,
-    encoder: Encoder,
-    /// Private copies of device memory: content to compress, a stored block to judge, and a recovered chunk of it.
-    content: Vec<u8>,
-    stored: Vec<u8>,
-    recovered: Vec<u8>,
-    /// The slot whose block is in `stored`, and how many bytes of LZ4 data it has.
-    judged: Option<(u32, usize)>,
-    /// Contexts of detached targets, whose last events may not have been reaped yet.
+    places: MessagePlaces,
+    pe: WorkerPe<Driver<L>>,
+    /// Contexts of detached targets, whose last events may not have been taken yet.
     retired: Vec<ContextId>,
-    clock: Clock,
-    setup: Setup,
 }
 
 /// The engine's time. It is read when the worker is idle, and once every few poll iterations.
@@ -175,21 +191,35 @@ impl Clock {
 impl<L: IoLayout> GgaDataPath<L> {
     fn create(setup: Setup, layouts: Layouts<L>) -> Result<Self, Failure> {
         let (worker, geometry) = (&setup.worker, setup.volume.geometry);
-        let count = all_slots(worker.transaction_count);
+        let requests = worker.transaction_count;
+        let count = all_slots(requests);
         let slots = count as usize;
-        let messages = Messages::new(tasks::messages(slots))?;
+        let places = MessagePlaces {
+            requests: requests as usize,
+            slots,
+        };
+        let messages = Messages::new(places.messages())?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
         let message_map = Mmap::register(&worker.device, Arc::clone(messages.region()), access)?;
         let private = PrivateMemory::allocate(&worker.device, geometry, slots)?;
-        let inventory = BufInventory::new(tasks::bufs(slots))?;
-        let pe = Pe::new()?;
-        let comch = ComchEnds::start(&pe, &worker.client, &message_map, count, count)?;
+        let inventory = BufInventory::new(places.bufs())?;
+        let pe = WorkerPe::new()?;
+        let client = &worker.client;
+        let comch = ComchEnds {
+            consumer: Consumer::start_with::<RequestReceived<L>>(
+                &pe,
+                client,
+                &message_map,
+                requests,
+            )?,
+            producer: Producer::start_with::<AnswerSent<L>>(&pe, client, requests)?,
+        };
         let offline = setup.set.view().offline;
         let ends = |target: Target| -> Result<Option<TargetEnds>, Failure> {
             if offline.contains(target) {
                 return Ok(None);
             }
-            TargetEnds::start(&pe, &worker.device, count).map(Some)
+            target_ends(&pe, &setup.worker, count).map(Some)
         };
         let targets = [
             ends(Target::Data1)?,
@@ -198,15 +228,18 @@ impl<L: IoLayout> GgaDataPath<L> {
         ];
         let coding = ErasureCoding::builder(&worker.device)
             .create_tasks(count)
+            .create_handler::<ParityCreated<L>>()
             .recover_tasks(count.saturating_mul(2))
+            .recover_handler::<Recovered<L>>()
             .start(&pe)?;
         let decompressor = Compress::builder(&worker.device)
             .decompress_lz4_stream_tasks(count)
+            .decompress_lz4_stream_handler::<Decompressed<L>>()
             .start(&pe)?;
-        let fetcher = Fetcher::start(&pe, &worker.device, count)?;
+        let fetcher = Fetcher::start::<Fetched<L>>(&pe, &worker.device, count)?;
         let engine = StripeEngine::new(engine::Setup {
             worker: worker.index,
-            requests: worker.transaction_count,
+            requests,
             recover_every: setup.recover_every,
             requires_checksums: setup.checksum == ChecksumPolicy::Require,
             is_writable: setup.volume.placement.is_writable(),
@@ -216,29 +249,36 @@ impl<L: IoLayout> GgaDataPath<L> {
             set: Arc::clone(&setup.set),
             locks: Arc::clone(&setup.locks),
         });
-        Ok(Self {
+        let driver = Driver {
             layouts,
-            tasks: Tasks::default(),
+            idle: IdleSlots::default(),
             fetcher,
+            deferred: VecDeque::with_capacity(slots * DEFERRED),
+            private,
+            engine,
+            leaving: Targets::NONE,
+            encoder: Encoder::new(geometry, setup.checksum.written()),
+            content: vec![0; geometry.logical_block_size as usize],
+            stored: vec![0; geometry.stored_block_size as usize],
+            recovered: vec![0; geometry.half_block_size() as usize],
+            judged: None,
+            clock: Clock::new(setup.began),
+            failure: FirstFailure::default(),
+            run: RunFlag::default(),
+            is_ending: false,
+            setup,
+        };
+        Ok(Self {
+            driver,
             comch: Some(comch),
             targets,
             coding,
             decompressor,
             inventory,
             message_map,
-            messages,
-            private,
+            places,
             pe,
-            engine,
-            deferred: DeferredTasks::with_capacity(slots * DEFERRED),
-            encoder: Encoder::new(geometry, setup.checksum.written()),
-            content: vec![0; geometry.logical_block_size as usize],
-            stored: vec![0; geometry.stored_block_size as usize],
-            recovered: vec![0; geometry.half_block_size() as usize],
-            judged: None,
             retired: Vec::new(),
-            clock: Clock::new(setup.began),
-            setup,
         })
     }
 
@@ -249,7 +289,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             .ok_or_else(|| Failure::invalid(format!("there is no connection to target {target}")))
     }
 
-    /// Allocates the tasks when all contexts run, and posts the receives.
+    /// Allocates the slots when all contexts run, and posts the receives.
     fn prepare(&mut self, initiator_consumer: u32, within: Duration) -> Result<(), Failure> {
         let Some(comch) = &self.comch else {
             return Err(Failure::new(
@@ -264,65 +304,174 @@ impl<L: IoLayout> GgaDataPath<L> {
                 .states()
                 .into_iter()
                 .chain(targets.flat_map(TargetEnds::states))
-                .chain([self.fetcher.state()])
+                .chain([self.driver.fetcher.state()])
                 .chain(accelerators)
         };
         let what = "the Comch, RDMA and accelerator contexts";
         wait_until_running(&self.pe, within, what, states)?;
-        let setup = &self.setup;
-        let geometry = setup.volume.geometry;
-        let slots = self.engine.slots();
-        let encoding = self.coding.matrix(setup.matrix_type.into(), 2, 1)?;
-        let recovery = |missing: Target| {
-            self.coding
-                .recover_matrix(&encoding, &[missing.number() as u32])
-        };
-        let recoveries = [recovery(Target::Data1)?, recovery(Target::Data2)?];
-        let maker = Maker {
-            comch,
-            initiator_consumer,
-            targets: &self.targets,
-            coding: &self.coding,
-            encoding,
-            recoveries,
-            decompressor: &self.decompressor,
-            inventory: &self.inventory,
-            messages: &self.message_map,
-            memory: &setup.memory.mmap,
-            private: &self.private,
-            private_parity: self.has_private_parity(),
-            initiator: &setup.initiator,
-            geometry,
-            first: setup.memory.first,
-            first_buffer: u64::from(setup.worker.index) * slots as u64,
-        };
-        let what = format_args!("{slots} transactions");
-        self.tasks = Tasks::allocate(&maker, slots).map_err(|failure| failure.context(what))?;
-        self.fetcher
-            .prepare(&self.inventory, &setup.initiator, &self.private, geometry)?;
+        let transactions = self.places.slots;
+        let what = format_args!("{transactions} transactions");
+        let allocated = self.allocate(comch, initiator_consumer);
+        self.driver.idle = allocated.map_err(|failure| failure.context(what))?;
+        let driver = &mut self.driver;
+        let memory = fetch_memory(&self.inventory, &driver.setup, &driver.private);
+        driver.fetcher.prepare::<Fetched<L>>(&self.pe, &memory)?;
         for target in Target::ALL {
             if self.targets[target.number()].is_some() {
-                for lane in 0..slots {
-                    self.must_submit(lane, Kind::ReceiveResult(target))?;
-                }
+                self.exchange_messages(target)?;
             }
         }
-        for lane in 0..self.setup.worker.transaction_count as usize {
-            self.must_submit(lane, Kind::ReceiveRequest)?;
+        for lane in 0..self.driver.setup.worker.transaction_count {
+            self.driver.receive_request(lane)?;
         }
         Ok(())
     }
 
-    /// Returns `true` if parity is made of the stored block in private memory: a target that was detached while it was not scheduled may still
-    /// write to its chunk of the stripe buffer.
-    fn has_private_parity(&self) -> bool {
-        self.setup.is_degradable
+    /// Allocates the slots for the initiator's messages, and those of the accelerators for stored blocks.
+    fn allocate(&self, comch: &ComchEnds, initiator_consumer: u32) -> Result<IdleSlots, Failure> {
+        let (pe, inventory) = (&self.pe, &self.inventory);
+        let place = self.places.of_requests();
+        let messages = Slots::new(pe, inventory, &self.message_map, place, |_| 0)?;
+        comch
+            .consumer
+            .receive_into::<RECEIVE, RequestReceived<L>>(&messages)?;
+        comch
+            .producer
+            .send_from::<ANSWER, AnswerSent<L>>(&messages, initiator_consumer)?;
+
+        let setup = &self.driver.setup;
+        let (private, memory) = (self.driver.private.mmap(), &setup.memory.mmap);
+        let slots = self.places.slots;
+        let encoding = self.coding.matrix(setup.matrix_type.into(), 2, 1)?;
+        let from = if setup.has_private_parity() {
+            private
+        } else {
+            memory
+        };
+        let parities = Slots::with_two_buffers(pe, inventory, from, memory, slots, |_| ())?;
+        self.coding
+            .create_in::<TASK, ParityCreated<L>>(&parities, &encoding)?;
+        let recoveries = [
+            self.recoveries(&encoding, Target::Data1)?,
+            self.recoveries(&encoding, Target::Data2)?,
+        ];
+        let decompressions =
+            Slots::with_two_buffers(pe, inventory, private, &setup.initiator, slots, |_| ())?;
+        self.decompressor
+            .decompress_lz4_stream_in::<TASK, Decompressed<L>>(
+                &decompressions,
+                Lz4Stream::default(),
+            )?;
+
+        let mut idle_slots = IdleSlots {
+            messages: idle(messages),
+            parities: idle(parities),
+            recoveries: recoveries.map(idle),
+            decompressions: idle(decompressions),
+            ..IdleSlots::default()
+        };
+        self.set_ranges(&mut idle_slots)
+            .map_err(|code| Failure::new(code, "the range of a buffer cannot be set"))?;
+        Ok(idle_slots)
+    }
+
+    /// Slots that recover the chunk of a data target from the two others, in ascending order, as erasure coding requires.
+    fn recoveries(
+        &self,
+        encoding: &EcMatrix,
+        missing: Target,
+    ) -> doca::Result<Slots<Target, TwoBuffers>> {
+        let (pe, inventory) = (&self.pe, &self.inventory);
+        let memory = &self.driver.setup.memory.mmap;
+        let private = self.driver.private.mmap();
+        let slots = self.places.slots;
+        let recoveries =
+            Slots::with_two_buffers(pe, inventory, memory, private, slots, |_| missing)?;
+        let chunk = self.driver.setup.volume.geometry.half_block_size() as usize;
+        let parity = |slot| (self.driver.buffer(slot as u32).chunk(Target::DataP), chunk);
+        recoveries.append_data::<{ TwoBuffers::SOURCE }>(inventory, memory, parity)?;
+        let matrix = self
+            .coding
+            .recover_matrix(encoding, &[missing.number() as u32])?;
+        self.coding
+            .recover_in::<TASK, Recovered<L>>(&recoveries, &matrix)?;
+        Ok(recoveries)
+    }
+
+    /// Sets the ranges that stay as they are.
+    fn set_ranges(&self, idle: &mut IdleSlots) -> Result<(), ErrorCode> {
+        const SOURCE: usize = TwoBuffers::SOURCE;
+        const DESTINATION: usize = TwoBuffers::DESTINATION;
+        let driver = &self.driver;
+        let geometry = driver.setup.volume.geometry;
+        let chunk = geometry.half_block_size() as usize;
+        let private = |slot: usize| driver.private.offset(slot);
+        let buffer = |slot: usize| -> StripeBuffer { driver.buffer(slot as u32) };
+        for parity in idle.parities.iter_mut().flatten() {
+            let slot = parity.index();
+            let stored = if driver.setup.has_private_parity() {
+                private(slot)
+            } else {
+                buffer(slot).stored()
+            };
+            parity.set_data::<SOURCE>(stored, geometry.stored_block_size as usize)?;
+            parity.set_range::<DESTINATION>(buffer(slot).chunk(Target::DataP), chunk)?;
+        }
+        for recovery in idle.recoveries.iter_mut().flatten().flatten() {
+            let slot = recovery.index();
+            let other = match recovery.state() {
+                Target::Data1 => Target::Data2,
+                _ => Target::Data1,
+            };
+            recovery.set_data::<SOURCE>(buffer(slot).chunk(other), chunk)?;
+            recovery.set_range::<DESTINATION>(private(slot), chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Allocates the slots for messages to and from a target, and posts the receives of its results.
+    fn exchange_messages(&mut self, target: Target) -> Result<(), Failure> {
+        let ends = self.targets[target.number()].as_ref();
+        let ends = ends.ok_or_else(|| Failure::unexpected("there is no connection to attach"))?;
+        let connection = ends
+            .control
+            .connection()
+            .map_err(|failure| failure.context(format_args!("storage target {}", target.name())))?;
+        let rdma = ends.control.rdma();
+        let (pe, inventory, map) = (&self.pe, &self.inventory, &self.message_map);
+        let place = self.places.of_sends(target);
+        let sends = Slots::new(pe, inventory, map, place, |_| target)?;
+        rdma.send_from::<TASK, ChunkRequestSent<L>>(&sends, connection)?;
+        let place = self.places.of_results(target);
+        let results = Slots::new(pe, inventory, map, place, |_| target)?;
+        rdma.receive_into::<TASK, ResultReceived<L>>(&results)?;
+        self.driver.idle.sends[target.number()] = idle(sends);
+        for result in results {
+            self.driver
+                .submit(SlotTask::ReceiveResult(result))
+                .map_err(|code| Failure::new(code, "the receive of a result"))?;
+        }
+        Ok(())
     }
 
     fn leave_comch(&mut self) -> Result<(), Failure> {
-        self.tasks = Tasks::default();
+        self.driver.idle = IdleSlots::default();
+        self.driver.deferred.clear();
         self.comch.take().map_or(Ok(()), ComchEnds::stop)
     }
+}
+
+/// Starts the contexts of a target, for this many requests at once.
+fn target_ends<L: IoLayout>(
+    pe: &WorkerPe<Driver<L>>,
+    worker: &WorkerSetup,
+    messages: u32,
+) -> Result<TargetEnds, Failure> {
+    TargetEnds::start(pe, &worker.device, messages, |control| {
+        control
+            .receive_handler::<ResultReceived<L>>()
+            .send_handler::<ChunkRequestSent<L>>()
+    })
 }
 
 impl<L: IoLayout> DataPath for GgaDataPath<L> {
@@ -348,11 +497,12 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
+        self.driver.run = run.clone();
         let result = run_to_end(self, run);
         self.complete_stores();
         let calls = result?;
-        let core = self.setup.worker.core;
-        let statistics = self.engine.statistics_mut();
+        let core = self.driver.setup.worker.core;
+        let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;
         statistics.core.pe_hit_count = calls.hits;
         statistics.core.pe_miss_count = calls.misses;
@@ -439,7 +589,8 @@ impl<L: IoLayout> GgaDataPath<L> {
     /// Carries out the next command, if there is one and nothing of the last detachment may still come.
     #[inline]
     fn poll_commands(&mut self) -> Result<(), Failure> {
-        if self.setup.commands.has_any(self.setup.worker.index) && self.engine.is_settled() {
+        let Driver { setup, engine, .. } = &self.driver;
+        if setup.commands.has_any(setup.worker.index) && engine.is_settled() {
             self.next_command()
         } else {
             Ok(())
@@ -448,8 +599,9 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     #[cold]
     fn next_command(&mut self) -> Result<(), Failure> {
-        let worker = self.setup.worker.index;
-        let Some((attempt, command)) = self.setup.commands.next(worker) else {
+        let commands = Arc::clone(&self.driver.setup.commands);
+        let worker = self.driver.setup.worker.index;
+        let Some((attempt, command)) = commands.next(worker) else {
             return Ok(());
         };
         if let WorkerCommand::Attach { target } = command
@@ -457,11 +609,11 @@ impl<L: IoLayout> GgaDataPath<L> {
             && !ends.are_running()
         {
             // Later. The main thread bounds the time.
-            self.setup.commands.send(worker, attempt, command);
+            commands.send(worker, attempt, command);
             return Ok(());
         }
         let reply = self.carry_out(command);
-        self.setup.commands.reply(WorkerReply {
+        commands.reply(WorkerReply {
             worker,
             attempt,
             reply,
@@ -493,28 +645,25 @@ impl<L: IoLayout> GgaDataPath<L> {
     /// New contexts for a detached target; those of an earlier attempt go.
     fn renew_ends(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
-        self.execute_action(Action::Detach { target })?;
-        let messages = u32::try_from(self.engine.slots()).unwrap_or(u32::MAX);
-        let ends = TargetEnds::start(&self.pe, &self.setup.worker.device, messages)?;
+        self.driver.execute_action(Action::Detach { target })?;
+        self.let_go();
+        let messages = u32::try_from(self.places.slots).unwrap_or(u32::MAX);
+        let ends = target_ends(&self.pe, &self.driver.setup.worker, messages)?;
         self.targets[number] = Some(ends);
         Ok(())
     }
 
-    /// Allocates the tasks for messages to and from a target, and posts the receives of its results. Nothing is asked of it before all
+    /// Allocates the slots for messages to and from a target, and posts the receives of its results. Nothing is asked of it before all
     /// workers have done so.
     fn attach(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
-        let ends = self.targets[number].as_ref();
-        let ends = ends.ok_or_else(|| Failure::unexpected("there is no connection to attach"))?;
-        self.tasks.attach(target, ends)?;
-        let now = self.clock.now;
-        self.engine.handle(Event::TargetAttached { target }, now);
-        (0..self.engine.slots())
-            .try_for_each(|lane| self.must_submit(lane, Kind::ReceiveResult(target)))
+        self.exchange_messages(target)?;
+        self.driver.tell(Event::TargetAttached { target });
+        Ok(())
     }
 
     fn detached_target(&self, number: usize) -> Result<Target, Failure> {
-        let offline = self.setup.set.view().offline;
+        let offline = self.driver.setup.set.view().offline;
         let target = Target::ALL.get(number).copied();
         target
             .filter(|&target| offline.contains(target))

@@ -603,6 +603,13 @@ impl StripeEngine {
         &self.slots[slot as usize].request
     }
 
+    /// The receive that the request of a slot came with.
+    #[inline]
+    #[must_use]
+    pub fn lane(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].lane
+    }
+
     /// Requests that were received and whose answers have not left.
     #[inline]
     #[must_use]

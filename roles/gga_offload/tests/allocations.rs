@@ -1,8 +1,8 @@
-//! The steps of a block do not allocate once each task has run.
+//! The steps of a block do not allocate once each slot has been used.
 
 use doca::{
-    Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Event, Lz4Stream,
-    MemoryRegion, Mmap, Pe, Task,
+    Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Lz4Stream,
+    MemoryRegion, Mmap, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
 use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
 use role_common::superblock::SetId;
@@ -11,7 +11,7 @@ use wire::stored_block::Header;
 const BLOCK: usize = 4096;
 const HALF: usize = BLOCK / 2;
 
-/// Offsets in the one region that all tasks use.
+/// Offsets in the one region that all slots use.
 const CONTENT: u64 = 0;
 const FETCHED: u64 = 4096;
 const STORED: u64 = 2 * 4096;
@@ -20,12 +20,31 @@ const RECOVERED: u64 = 4 * 4096;
 const DECOMPRESSED: u64 = 5 * 4096;
 const SIZE: usize = 6 * 4096;
 
-/// Submits a task and waits until it has succeeded.
-fn run(pe: &Pe, task: &Task) {
-    task.submit().expect("submitted");
+const SOURCE: usize = TwoBuffers::SOURCE;
+const DESTINATION: usize = TwoBuffers::DESTINATION;
+const TASK: usize = 0;
+
+type Step = Slot<(), TwoBuffers>;
+
+/// The slot whose task has completed.
+type Worker = Option<Step>;
+
+completion_handler! {
+    struct Completed;
+    |worker: Worker, slot: Slot<(), TwoBuffers>| *worker = Some(slot),
+    |code| panic!("a step has failed: {code}")
+}
+
+/// Submits a slot and waits until its task has succeeded.
+fn run(pe: &mut WorkerPe<Worker>, step: Step) -> Step {
+    step.submit::<TASK>().expect("submitted");
+    let mut worker = None;
     loop {
-        if let Some(Event::Task(completion)) = pe.poll() {
-            return assert_eq!(completion.result, Ok(()));
+        if pe.progress(&mut worker) {
+            pe.poll();
+        }
+        if let Some(step) = worker.take() {
+            return step;
         }
     }
 }
@@ -33,44 +52,49 @@ fn run(pe: &Pe, task: &Task) {
 #[test]
 fn steps_of_a_block_do_not_allocate() {
     let device = Device::open("mlx5_0").expect("device");
-    let pe = Pe::new().expect("engine");
+    let mut pe = WorkerPe::new().expect("engine");
     let region = MemoryRegion::new(SIZE).expect("memory");
     let memory =
         Mmap::register(&device, region.clone(), Access::LOCAL_READ_WRITE).expect("registered");
-    let inventory = BufInventory::new(16).expect("bufs");
-    let with_data = |at, len| inventory.buf_with_data(&memory, at, len).expect("inside");
-    let room = |at, len| inventory.buf(&memory, at, len).expect("inside");
+    let inventory = BufInventory::new(9).expect("bufs");
+    let slots = || Slots::with_two_buffers(&pe, &inventory, &memory, &memory, 1, |_| ());
+    let [fetches, creates, recoveries, decompressions] =
+        [slots(), slots(), slots(), slots()].map(|slots| slots.expect("bufs"));
 
-    let dma = Dma::start(&pe, &device, 1).expect("DMA");
-    let fetched = room(FETCHED, BLOCK);
-    let fetch = dma.copy_task(&with_data(CONTENT, BLOCK), &fetched, 0);
+    let dma = Dma::start_with::<Completed>(&pe, &device, 1).expect("DMA");
+    dma.copy_in::<TASK, Completed>(&fetches).expect("a task");
     let coding = ErasureCoding::builder(&device)
         .create_tasks(1)
+        .create_handler::<Completed>()
         .recover_tasks(1)
+        .recover_handler::<Completed>()
         .start(&pe)
         .expect("erasure coding");
     let encoding = coding
         .matrix(EcMatrixType::Cauchy, 2, 1)
         .expect("a matrix for three blocks");
-    let recovery = coding.recover_matrix(&encoding, &[1]).expect("recoverable");
-    let parity = room(PARITY, HALF);
-    let create = coding.create_task(&encoding, &with_data(STORED, BLOCK), &parity, 0);
-    let survivors = with_data(STORED, HALF);
-    survivors
-        .append(&with_data(PARITY, HALF))
+    coding
+        .create_in::<TASK, Completed>(&creates, &encoding)
+        .expect("a task");
+    recoveries
+        .append_data::<SOURCE>(&inventory, &memory, |_| (PARITY, HALF))
         .expect("a list of two");
-    let recovered = room(RECOVERED, HALF);
-    let recover = coding.recover_task(&recovery, &survivors, &recovered, 0);
+    let recovery = coding.recover_matrix(&encoding, &[1]).expect("recoverable");
+    coding
+        .recover_in::<TASK, Completed>(&recoveries, &recovery)
+        .expect("a task");
     let decompressor = Compress::builder(&device)
         .decompress_lz4_stream_tasks(1)
+        .decompress_lz4_stream_handler::<Completed>()
         .start(&pe)
         .expect("decompression");
-    let (compressed, decompressed) = (room(STORED, BLOCK), room(DECOMPRESSED, BLOCK));
-    let decompress = decompressor
-        .decompress_lz4_stream_task(&compressed, &decompressed, Lz4Stream::default(), 0)
+    decompressor
+        .decompress_lz4_stream_in::<TASK, Completed>(&decompressions, Lz4Stream::default())
         .expect("a task");
-    let [fetch, create, recover] = [fetch, create, recover].map(|task| task.expect("a task"));
+    let [fetch, create, recover, decompress] = [fetches, creates, recoveries, decompressions]
+        .map(|slots| slots.into_iter().next().expect("one"));
 
+    let mut steps = Some((fetch, create, recover, decompress));
     let mut encoder = Encoder::new(Geometry::compatible(BLOCK as u32), Checksum::Crc32c);
     let mut content = vec![0; BLOCK];
     let place = Place {
@@ -83,25 +107,38 @@ fn steps_of_a_block_do_not_allocate() {
             *byte = (number + at / 16) as u8;
         }
         region.write(CONTENT as usize, &content).expect("inside");
-        for buf in [&fetched, &parity, &recovered] {
-            buf.reset_data().expect("idle");
-        }
-        run(&pe, &fetch);
+        let (mut fetch, mut create, mut recover, mut decompress) = steps.take().expect("idle");
+        fetch.set_data::<SOURCE>(CONTENT, BLOCK).expect("inside");
+        fetch
+            .set_range::<DESTINATION>(FETCHED, BLOCK)
+            .expect("inside");
+        let fetch = run(&mut pe, fetch);
         region.read(FETCHED as usize, &mut content).expect("inside");
         let stored = encoder.encode(&content, place).expect("it compresses");
         let header = Header::parse(&stored[..Header::SIZE]).expect("a header");
         region.write(STORED as usize, stored).expect("inside");
-        run(&pe, &create);
-        run(&pe, &recover);
-        compressed
-            .set_data(
-                STORED + Header::SIZE as u64,
-                header.compressed_size as usize,
-            )
+        create.set_data::<SOURCE>(STORED, BLOCK).expect("inside");
+        create
+            .set_range::<DESTINATION>(PARITY, HALF)
             .expect("inside");
-        decompressed.set_range(DECOMPRESSED, BLOCK).expect("inside");
-        run(&pe, &decompress);
-        decompressed.data_len().expect("idle")
+        let create = run(&mut pe, create);
+        recover.set_data::<SOURCE>(STORED, HALF).expect("inside");
+        recover
+            .set_range::<DESTINATION>(RECOVERED, HALF)
+            .expect("inside");
+        let recover = run(&mut pe, recover);
+        let (from, length) = (
+            STORED + Header::SIZE as u64,
+            header.compressed_size as usize,
+        );
+        decompress.set_data::<SOURCE>(from, length).expect("inside");
+        decompress
+            .set_range::<DESTINATION>(DECOMPRESSED, BLOCK)
+            .expect("inside");
+        let decompress = run(&mut pe, decompress);
+        let produced = decompress.data_len::<DESTINATION>();
+        steps = Some((fetch, create, recover, decompress));
+        produced
     };
     for number in 0..3 {
         assert_eq!(block(number), BLOCK);
@@ -112,9 +149,14 @@ fn steps_of_a_block_do_not_allocate() {
         }
     });
     assert_eq!(counted.count_total, 0, "{counted:?}");
-    let mut plain = vec![0; BLOCK];
-    region
-        .read(DECOMPRESSED as usize, &mut plain)
-        .expect("inside");
-    assert!(plain == content, "the steps did their work");
+    let read = |at: u64, length| {
+        let mut bytes = vec![0; length];
+        region.read(at as usize, &mut bytes).expect("inside");
+        bytes
+    };
+    assert!(
+        read(DECOMPRESSED, BLOCK) == content,
+        "the steps did their work"
+    );
+    assert!(read(RECOVERED, HALF) == read(STORED + HALF as u64, HALF));
 }

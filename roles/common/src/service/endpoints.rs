@@ -1,6 +1,6 @@
 //! Endpoints of a worker's data path: Comch towards the initiator, RDMA towards the targets.
 
-use doca::{Connection, Consumer, CtxState, Device, Mmap, Pe, Producer, Rdma, RdmaBuilder};
+use doca::{Consumer, CtxState, Device, Pe, Producer, Rdma, RdmaBuilder};
 use wire::control::RdmaConnectionRole;
 
 use crate::failure::Failure;
@@ -15,24 +15,6 @@ pub struct ComchEnds {
 }
 
 impl ComchEnds {
-    /// Starts a consumer for `receives` messages into `messages`, and a producer for `sends`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Consumer::start`] and [`Producer::start`].
-    pub fn start(
-        pe: &Pe,
-        client: &Connection,
-        messages: &Mmap,
-        receives: u32,
-        sends: u32,
-    ) -> Result<Self, Failure> {
-        Ok(Self {
-            consumer: Consumer::start(pe, client, messages, receives)?,
-            producer: Producer::start(pe, client, sends)?,
-        })
-    }
-
     /// States of both contexts.
     #[must_use]
     pub fn states(&self) -> [CtxState; 2] {
@@ -60,21 +42,13 @@ pub struct TargetEnds {
 }
 
 impl TargetEnds {
-    /// Starts both contexts. The control context has capacity for this many sends and as many receives.
+    /// Starts both contexts. The control context has capacity for this many sends and as many receives; `settings`
+    /// makes further settings of it, such as completion handlers.
     ///
     /// # Errors
     ///
     /// As the start of an [`Rdma`] context.
-    pub fn start(pe: &Pe, device: &Device, messages: u32) -> Result<Self, Failure> {
-        Self::start_with(pe, device, messages, |control| control)
-    }
-
-    /// As [`start`](Self::start), with further settings of the control context.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    pub fn start_with(
+    pub fn start(
         pe: &Pe,
         device: &Device,
         messages: u32,

@@ -1,67 +1,159 @@
 //! Reports completions to the engine, and carries out its actions.
+//!
+//! Completions come to the handlers below, inside of calls of `progress`: seven for each read of a block. Contexts are not started or stopped
+//! there, but by the loop between these calls.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use doca::{Completion, ContextId, CtxState, ErrorCode, Event as PeEvent, PeStats, Polled};
-use role_common::Failure;
+use doca::{
+    ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
+    completion_handler,
+};
 use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::service::endpoints::TargetEnds;
-use role_common::stored_block::{Place, decodes, inspect};
+use role_common::stored_block::{Encoder, Place, decodes, inspect};
 use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
+use role_common::{Failure, FirstFailure};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
 
-use super::tasks::{Kind, Token};
-use super::{GgaDataPath, zeroes_unwritten};
+use super::memory::{PrivateMemory, StripeBuffer};
+use super::slots::{
+    FetchSlot, Fetcher, IdleSlots, MessageSlot, RecoverySlot, SlotTask, StepSlot, TargetSlot,
+    put_back, take,
+};
+use super::{Clock, GgaDataPath, Layouts, Setup, zeroes_unwritten};
 use crate::engine::request::{Request, Volume};
-use crate::engine::{Action, Comparison, Decompression, Event, Flaw, Quality, Status};
+use crate::engine::{
+    Action, Comparison, Decompression, Event, Flaw, Quality, Status, StripeEngine,
+};
 use crate::target::{Target, Targets};
 
-/// Events per poll iteration while more are pending: the cost of an iteration is shared.
-const EVENTS_PER_ITERATION: u32 = 32;
+/// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
+const CALLS_PER_ITERATION: u32 = 8;
 
 /// Time that chunk stores in flight have to complete when a session has ended. It is within the time that the main thread gives a worker.
 const COMPLETION_OF_STORES: Duration = Duration::from_secs(3);
 
+/// A worker without its contexts: gets completions, and submits slots. Fields are in the order in which they must be dropped.
+pub(super) struct Driver<L: IoLayout> {
+    /// Layouts of the messages of the initiator and of the targets.
+    pub(super) layouts: Layouts<L>,
+    pub(super) idle: IdleSlots,
+    pub(super) fetcher: Fetcher,
+    /// Slots whose submission was answered with `AGAIN`, in order.
+    pub(super) deferred: VecDeque<SlotTask>,
+    pub(super) private: PrivateMemory,
+    pub(super) engine: StripeEngine,
+    /// Detached targets whose contexts are to be stopped.
+    pub(super) leaving: Targets,
+    pub(super) encoder: Encoder,
+    /// Private copies of device memory: content to compress, a stored block to judge, and a recovered chunk of it.
+    pub(super) content: Vec<u8>,
+    pub(super) stored: Vec<u8>,
+    pub(super) recovered: Vec<u8>,
+    /// The slot whose block is in `stored`, and how many bytes of LZ4 data it has.
+    pub(super) judged: Option<(u32, usize)>,
+    pub(super) clock: Clock,
+    /// Why the worker cannot go on.
+    pub(super) failure: FirstFailure,
+    /// Failures of messages are the worker's as long as it is set.
+    pub(super) run: RunFlag,
+    /// `true` after the end of the session, while stores in flight complete: only messages to and from targets count, and no other action is
+    /// carried out.
+    pub(super) is_ending: bool,
+    pub(super) setup: Setup,
+}
+
+completion_handler! {
+    /// Handles requests received from the initiator.
+    pub(super) struct RequestReceived<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<u32, OneBuffer>| driver.request_received(slot),
+    |code| {
+        driver.idle.put(SlotTask::ReceiveRequest(slot));
+        driver.initiator_failed("receiving a request", code);
+    }
+}
+
+completion_handler! {
+    /// Handles answers sent to the initiator.
+    pub(super) struct AnswerSent<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<u32, OneBuffer>| driver.answer_sent(slot),
+    |code| {
+        driver.idle.put(SlotTask::Answer(slot));
+        driver.answer_failed(code);
+    }
+}
+
+completion_handler! {
+    /// Handles requests sent to a target.
+    pub(super) struct ChunkRequestSent<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<Target, OneBuffer>| driver.chunk_request_sent(slot),
+    |code| {
+        let target = *slot.state();
+        driver.idle.put(SlotTask::Send(slot));
+        driver.target_failed(target, code);
+    }
+}
+
+completion_handler! {
+    /// Handles results received from a target.
+    pub(super) struct ResultReceived<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<Target, OneBuffer>| driver.result_received(slot),
+    |code| driver.target_failed(*slot.state(), code)
+}
+
+completion_handler! {
+    /// Handles copies of content.
+    pub(super) struct Fetched<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<u64, TwoBuffers>| driver.fetched(slot),
+    |code| driver.fetch_failed(slot, code)
+}
+
+completion_handler! {
+    /// Handles calculations of parity.
+    pub(super) struct ParityCreated<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<(), TwoBuffers>| driver.parity_created(slot, ErrorCode::SUCCESS),
+    |code| driver.parity_created(slot, code)
+}
+
+completion_handler! {
+    /// Handles recoveries of chunks.
+    pub(super) struct Recovered<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<Target, TwoBuffers>| driver.recovered(slot, ErrorCode::SUCCESS),
+    |code| driver.recovered(slot, code)
+}
+
+completion_handler! {
+    /// Handles decompressions.
+    pub(super) struct Decompressed<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<(), TwoBuffers>| driver.decompressed(slot),
+    |code| driver.decompression_failed(slot, code)
+}
+
 impl<L: IoLayout> Turns for GgaDataPath<L> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        let mut is_idle = false;
-        for _ in 0..EVENTS_PER_ITERATION {
-            match self.pe.poll_completion() {
-                Polled::Completion(Completion { token, result }) => {
-                    let (index, kind) = Token(token).parts();
-                    match result {
-                        Ok(()) => self.completed(index, kind)?,
-                        Err(code) => self.failed(index, kind, code, run)?,
-                    }
-                    self.carry_out_actions()?;
-                }
-                Polled::Other => self.other_event(run)?,
-                Polled::Nothing => {
-                    is_idle = true;
-                    break;
-                }
-            }
-        }
-        self.clock.poll_iteration(is_idle);
-        self.tell(Event::Tick { is_idle });
-        self.carry_out_actions()?;
-        if !self.retired.is_empty() && self.engine.is_settled() {
+        self.progress(|path| path.other_event(run))?;
+        if !self.retired.is_empty() && self.driver.engine.is_settled() {
             self.retired.clear();
         }
+        if self.driver.fetcher.is_broken() {
+            self.restart_fetcher()?;
+        }
         self.poll_commands()?;
-        self.retry_deferred()
+        self.driver.retry_deferred()
     }
 
     fn in_flight(&self) -> usize {
-        self.engine.in_flight()
+        self.driver.engine.in_flight()
     }
 
     fn finished(&self) -> u64 {
-        self.engine.statistics().core.operation_count
+        self.driver.engine.statistics().core.operation_count
     }
 
     fn pe_stats(&self) -> PeStats {
@@ -69,16 +161,16 @@ impl<L: IoLayout> Turns for GgaDataPath<L> {
     }
 
     fn limits(&self) -> Limits {
-        self.setup.worker.limits
+        self.driver.setup.worker.limits
     }
 
     fn metrics(&self) -> Option<&WorkerMetrics> {
-        self.setup.worker.metrics.as_deref()
+        self.driver.setup.worker.metrics.as_deref()
     }
 
     fn counts(&self) -> Counts {
-        let block_size = self.setup.volume.geometry.logical_block_size;
-        self.engine.statistics().counts(block_size)
+        let block_size = self.driver.setup.volume.geometry.logical_block_size;
+        self.driver.engine.statistics().counts(block_size)
     }
 
     fn suspect(&self) -> &'static str {
@@ -86,91 +178,33 @@ impl<L: IoLayout> Turns for GgaDataPath<L> {
     }
 }
 
-/// The status that a task completed with.
-fn status_of(result: Result<(), ErrorCode>) -> Status {
-    result.map_or_else(|code| Status(code.0), |()| Status::SUCCESS)
-}
-
-fn code_of(error: doca::Error) -> ErrorCode {
-    error.code
-}
+// Contexts: between calls of `progress`.
 
 impl<L: IoLayout> GgaDataPath<L> {
+    /// Handles completions, other events by `other`, and the passage of time.
     #[inline(always)]
-    fn tell(&mut self, event: Event) {
-        self.engine.handle(event, self.clock.now);
-    }
-
-    // Completions.
-
-    #[inline]
-    fn completed(&mut self, index: usize, kind: Kind) -> Result<(), Failure> {
-        let slot = index as u32;
-        let status = Status::SUCCESS;
-        match kind {
-            Kind::ReceiveRequest => return self.request_received(index),
-            Kind::ReceiveResult(target) => return self.result_received(index, target),
-            Kind::Answer => self.tell(Event::Answered { slot }),
-            Kind::Send(target) => self.tell(Event::ChunkRequestSent { slot, target }),
-            Kind::Fetch => {
-                if self.fetcher.is_broken() {
-                    // It may have been the last outstanding one of the failed context.
-                    self.restart_fetcher()?;
-                }
-                self.tell(Event::Fetched { slot, status });
-            }
-            Kind::CreateParity => self.tell(Event::ParityCreated { slot, status }),
-            Kind::Recover(_) => self.tell(Event::Recovered { slot, status }),
-            Kind::Decompress => {
-                let produced = self.tasks.of(index).decompressed.data_len()?;
-                let expected = self.setup.volume.geometry.logical_block_size as usize;
-                let outcome = if produced == expected {
-                    Decompression::Done
-                } else {
-                    Decompression::Corrupt
-                };
-                self.tell(Event::Decompressed { slot, outcome });
-            }
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn failed(
+    fn progress(
         &mut self,
-        index: usize,
-        kind: Kind,
-        code: ErrorCode,
-        run: &RunFlag,
+        mut other: impl FnMut(&mut Self) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let (slot, status) = (index as u32, Status(code.0));
-        match kind {
-            Kind::Fetch => return self.fetch_failed(index, code),
-            Kind::CreateParity => self.tell(Event::ParityCreated { slot, status }),
-            Kind::Recover(_) => self.tell(Event::Recovered { slot, status }),
-            Kind::Decompress => {
-                let outcome = match code {
-                    ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
-                        Decompression::Corrupt
-                    }
-                    // An error of the initiator's memory, or of the device.
-                    _ => Decompression::Failed(status),
-                };
-                self.tell(Event::Decompressed { slot, outcome });
+        let mut is_idle = false;
+        for _ in 0..CALLS_PER_ITERATION {
+            let misses = self.pe.stats().misses;
+            let others = self.pe.progress(&mut self.driver);
+            self.driver.failure.outcome()?;
+            if self.let_go() {
+                // The completions of the stopped contexts come next.
+                continue;
             }
-            // When the run ends, receives are flushed.
-            Kind::Answer if !run.is_set() => self.engine.answer_was_flushed(),
-            _ if !run.is_set() => {}
-            Kind::ReceiveRequest | Kind::Answer => {
-                return Err(Failure::new(
-                    code,
-                    format!("{kind:?} failed: the initiator or its connection is broken"),
-                ));
-            }
-            Kind::Send(target) | Kind::ReceiveResult(target) => {
-                self.tell(Event::TargetLost { target, status });
+            if others {
+                other(self)?;
+            } else if self.pe.stats().misses != misses {
+                is_idle = true;
+                break;
             }
         }
+        self.driver.tick(is_idle)?;
+        self.let_go();
         Ok(())
     }
 
@@ -180,24 +214,25 @@ impl<L: IoLayout> GgaDataPath<L> {
         let Some(PeEvent::State { context, next, .. }) = self.pe.poll() else {
             return Ok(());
         };
-        if self.fetcher.has_replaced(context) || self.retired.contains(&context) {
+        let fetcher = &mut self.driver.fetcher;
+        if fetcher.has_replaced(context) || self.retired.contains(&context) {
             return Ok(());
         }
         if !matches!(next, CtxState::Stopping | CtxState::Idle) {
             return Ok(());
         }
-        if self.fetcher.owns(context) {
-            self.fetcher.failed();
-            return self.restart_fetcher();
+        if fetcher.owns(context) {
+            fetcher.failed();
+            return Ok(());
         }
         if !run.is_set() {
             return Ok(());
         }
         match self.target_of(context) {
-            Some(target) if self.setup.is_degradable => {
+            Some(target) if self.driver.setup.is_degradable => {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
-                self.tell(Event::TargetLost { target, status });
-                self.carry_out_actions()
+                self.driver.tell(Event::TargetLost { target, status });
+                self.driver.carry_out_actions()
             }
             _ => Err(Failure::new(
                 ErrorCode::CONNECTION_RESET,
@@ -218,93 +253,18 @@ impl<L: IoLayout> GgaDataPath<L> {
         })
     }
 
-    #[inline]
-    fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
-        let message = self.tasks.request(lane);
-        let mut bytes = [0; io_message::SIZE];
-        let length = self
-            .messages
-            .received(message.place, &message.buf, &mut bytes)?;
-        message.buf.reset_data()?;
-        let memory = self.setup.initiator.len();
-        let (volume, flush) = (self.setup.volume, self.setup.flush);
-        let initiator = self.layouts.initiator;
-        let event = match Request::read(initiator, &bytes, length, volume, memory, flush) {
-            Ok(request) => Event::Request {
-                lane: lane as u32,
-                request,
-            },
-            Err((request, refusal)) => {
-                let refused = &mut self.engine.statistics_mut().refused;
-                if refused.count() {
-                    tracing::warn!("refused a request ({refused} so far): {refusal}");
-                }
-                Event::Refused {
-                    lane: lane as u32,
-                    request,
-                }
-            }
-        };
-        self.tell(event);
-        Ok(())
-    }
-
-    #[inline]
-    fn result_received(&mut self, lane: usize, target: Target) -> Result<(), Failure> {
-        if self.engine.is_detached(target) {
-            return Ok(());
-        }
-        let message = self.tasks.result(target, lane);
-        let mut bytes = [0; io_message::SIZE];
-        let length = self
-            .messages
-            .received(message.place, &message.buf, &mut bytes)?;
-        message.buf.reset_data()?;
-        if let Err(code) = self.submit(lane, Kind::ReceiveResult(target)) {
-            let status = Status(code.0);
-            self.tell(Event::TargetLost { target, status });
-        }
-        let message = IoMessage::new_unchecked_len(&bytes);
-        let slot = L::CorrelationId::transaction(&bytes);
-        if length != io_message::SIZE || message.message_type() != Ok(IoMessageType::Result) {
-            let message = format_args!("{length} bytes that are no result");
-            self.engine.unasked(target, message);
-            return Ok(());
-        }
-        let Volume {
-            geometry,
-            placement,
-            ..
-        } = self.setup.volume;
-        let offset = self.layouts.targets.answer_to(&bytes).storage_offset;
-        let stripe = placement.stripe(target, offset, geometry.half_block_size());
-        self.tell(Event::ChunkDone {
-            slot,
-            // An offset at which no chunk is belongs to no request.
-            stripe: stripe.unwrap_or(u64::MAX),
-            target,
-            status: Status(message.result()),
-        });
-        Ok(())
-    }
-
-    // The end of a session.
-
     /// Lets chunk stores in flight complete, whatever has ended the session. A stripe of which one target has the new chunk and another the
     /// old one has neither content if the third target is offline: its block would be lost, although an earlier write of it was acknowledged.
     #[cold]
     pub(super) fn complete_stores(&mut self) {
-        if !self.engine.is_storing() {
+        if !self.driver.engine.is_storing() {
             return;
         }
-        self.deferred.retain(|token| {
-            let (_, kind) = Token(token).parts();
-            matches!(kind, Kind::Send(_) | Kind::ReceiveResult(_))
-        });
+        self.driver.is_ending = true;
+        self.driver.deferred.retain(|task| task.target().is_some());
         let deadline = Instant::now() + COMPLETION_OF_STORES;
-        while self.engine.is_storing() {
-            let progress = self.progress_stores();
-            if let Err(failure) = progress {
+        while self.driver.engine.is_storing() {
+            if let Err(failure) = self.progress_stores() {
                 return tracing::warn!("chunks may be stored on some targets only: {failure}");
             }
             if Instant::now() >= deadline {
@@ -315,77 +275,270 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// A poll iteration in which only messages of stores count, and no other action is carried out.
+    /// A poll iteration of [`complete_stores`](Self::complete_stores).
     fn progress_stores(&mut self) -> Result<(), Failure> {
         // Requests for chunks to store that are still to be sent.
-        self.carry_out_stores()?;
-        let mut is_idle = false;
-        for _ in 0..EVENTS_PER_ITERATION {
-            match self.pe.poll_completion() {
-                Polled::Completion(Completion { token, result }) => {
-                    let (index, kind) = Token(token).parts();
-                    let slot = index as u32;
-                    match (kind, result) {
-                        (Kind::Send(target), Ok(())) => {
-                            self.tell(Event::ChunkRequestSent { slot, target });
-                        }
-                        (Kind::ReceiveResult(target), Ok(())) => {
-                            self.result_received(index, target)?;
-                        }
-                        (Kind::Send(target) | Kind::ReceiveResult(target), Err(code)) => {
-                            let status = Status(code.0);
-                            self.tell(Event::TargetLost { target, status });
-                        }
-                        _ => {}
-                    }
-                }
-                Polled::Other => {
-                    if let Some(target) = self.disconnected_target() {
-                        let status = Status(ErrorCode::CONNECTION_RESET.0);
-                        self.tell(Event::TargetLost { target, status });
-                    }
-                }
-                Polled::Nothing => {
-                    is_idle = true;
-                    break;
-                }
-            }
-            self.carry_out_stores()?;
-        }
-        self.clock.poll_iteration(is_idle);
-        self.tell(Event::Tick { is_idle });
-        self.carry_out_stores()?;
-        self.retry_deferred()
-    }
-
-    fn carry_out_stores(&mut self) -> Result<(), Failure> {
-        while let Some(action) = self.engine.poll_action() {
-            if matches!(
-                action,
-                Action::WriteChunks { .. } | Action::Detach { .. } | Action::GiveUp { .. }
-            ) {
-                self.execute_action(action)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The target whose connection the next event reports as lost.
-    fn disconnected_target(&mut self) -> Option<Target> {
-        match self.pe.poll() {
-            Some(PeEvent::State {
+        self.driver.carry_out_actions()?;
+        self.progress(|path| {
+            if let Some(PeEvent::State {
                 context,
                 next: CtxState::Stopping | CtxState::Idle,
                 ..
-            }) => self.target_of(context),
-            _ => None,
+            }) = path.pe.poll()
+                && let Some(target) = path.target_of(context)
+            {
+                let status = Status(ErrorCode::CONNECTION_RESET.0);
+                path.driver.tell(Event::TargetLost { target, status });
+                path.driver.carry_out_actions()?;
+            }
+            Ok(())
+        })?;
+        self.driver.retry_deferred()
+    }
+
+    /// Stops the contexts of detached targets. Returns `true` if there were any.
+    #[inline]
+    pub(super) fn let_go(&mut self) -> bool {
+        !self.driver.leaving.is_empty() && self.stop_contexts()
+    }
+
+    #[cold]
+    fn stop_contexts(&mut self) -> bool {
+        for target in std::mem::take(&mut self.driver.leaving).iter() {
+            if let Some(ends) = self.targets[target.number()].take() {
+                let ids = [ends.control.rdma().id(), ends.data.rdma().id()];
+                self.retired.extend(ids);
+                // Slots in flight go to their handlers in the next call of progress.
+                drop(ends);
+            }
         }
+        true
+    }
+
+    /// Starts a new context when the old one has failed and drained, and copies again what that did not.
+    #[cold]
+    fn restart_fetcher(&mut self) -> Result<(), Failure> {
+        let driver = &mut self.driver;
+        let memory = super::fetch_memory(&self.inventory, &driver.setup, &driver.private);
+        let deferred = &mut driver.deferred;
+        let postponed = driver
+            .fetcher
+            .restart::<Fetched<L>>(&self.pe, &memory, deferred)?;
+        for (slot, offset) in postponed {
+            driver.fetch_from(slot, offset);
+        }
+        driver.carry_out_actions()
+    }
+}
+
+fn status_of(code: ErrorCode) -> Status {
+    Status(code.0)
+}
+
+impl<L: IoLayout> Driver<L> {
+    #[inline(always)]
+    pub(super) fn tell(&mut self, event: Event) {
+        self.engine.handle(event, self.clock.now);
+    }
+
+    /// Reports a step, unless the session has ended, and carries out what the engine decides.
+    #[inline(always)]
+    fn report(&mut self, event: Event) {
+        if !self.is_ending {
+            self.tell(event);
+            self.follow();
+        }
+    }
+
+    /// Ends the handling of a completion: carries out what the engine has decided.
+    #[inline(always)]
+    fn follow(&mut self) {
+        if let Err(failure) = self.carry_out_actions() {
+            self.failure.keep(failure);
+        }
+    }
+
+    /// Ends a poll iteration. `is_idle`: every completion that there was has been reported.
+    #[inline]
+    fn tick(&mut self, is_idle: bool) -> Result<(), Failure> {
+        self.clock.poll_iteration(is_idle);
+        self.tell(Event::Tick { is_idle });
+        self.carry_out_actions()
+    }
+
+    // Completions.
+
+    #[inline]
+    fn request_received(&mut self, slot: MessageSlot) {
+        let mut bytes = [0; io_message::SIZE];
+        let length = read(&slot, &mut bytes);
+        let lane = put_back(&mut self.idle.messages, slot);
+        let memory = self.setup.initiator.len();
+        let (volume, flush) = (self.setup.volume, self.setup.flush);
+        let initiator = self.layouts.initiator;
+        let event = match Request::read(initiator, &bytes, length, volume, memory, flush) {
+            Ok(request) => Event::Request { lane, request },
+            Err((request, refusal)) => {
+                let refused = &mut self.engine.statistics_mut().refused;
+                if refused.count() {
+                    tracing::warn!("refused a request ({refused} so far): {refusal}");
+                }
+                Event::Refused { lane, request }
+            }
+        };
+        self.report(event);
+    }
+
+    #[inline]
+    fn answer_sent(&mut self, slot: MessageSlot) {
+        let answered = *slot.state();
+        put_back(&mut self.idle.messages, slot);
+        self.report(Event::Answered { slot: answered });
+    }
+
+    #[cold]
+    fn answer_failed(&mut self, code: ErrorCode) {
+        // When the run ends, messages are flushed.
+        if !self.run.is_set() && !self.is_ending {
+            return self.engine.answer_was_flushed();
+        }
+        self.initiator_failed("sending an answer", code);
+    }
+
+    #[cold]
+    fn initiator_failed(&mut self, what: &str, code: ErrorCode) {
+        if self.run.is_set() && !self.is_ending {
+            self.failure.keep(Failure::new(
+                code,
+                format!("{what} failed: the initiator or its connection is broken"),
+            ));
+        }
+    }
+
+    #[inline]
+    fn chunk_request_sent(&mut self, slot: TargetSlot) {
+        let target = *slot.state();
+        let slot = put_back(&mut self.idle.sends[target.number()], slot);
+        self.tell(Event::ChunkRequestSent { slot, target });
+        self.follow();
+    }
+
+    #[cold]
+    fn target_failed(&mut self, target: Target, code: ErrorCode) {
+        if self.run.is_set() || self.is_ending {
+            let status = status_of(code);
+            self.tell(Event::TargetLost { target, status });
+            self.follow();
+        }
+    }
+
+    #[inline]
+    fn result_received(&mut self, mut slot: TargetSlot) {
+        let target = *slot.state();
+        if self.engine.is_detached(target) {
+            return;
+        }
+        let mut bytes = [0; io_message::SIZE];
+        let length = read(&slot, &mut bytes);
+        slot.reset_data();
+        if let Err(code) = self.submit(SlotTask::ReceiveResult(slot)) {
+            let status = status_of(code);
+            self.tell(Event::TargetLost { target, status });
+        }
+        let message = IoMessage::new_unchecked_len(&bytes);
+        if length != io_message::SIZE || message.message_type() != Ok(IoMessageType::Result) {
+            let message = format_args!("{length} bytes that are no result");
+            self.engine.unasked(target, message);
+            return self.follow();
+        }
+        let Volume {
+            geometry,
+            placement,
+            ..
+        } = self.setup.volume;
+        let offset = self.layouts.targets.answer_to(&bytes).storage_offset;
+        let stripe = placement.stripe(target, offset, geometry.half_block_size());
+        self.tell(Event::ChunkDone {
+            slot: L::CorrelationId::transaction(&bytes),
+            // An offset at which no chunk is belongs to no request.
+            stripe: stripe.unwrap_or(u64::MAX),
+            target,
+            status: Status(message.result()),
+        });
+        self.follow();
+    }
+
+    #[inline]
+    fn fetched(&mut self, slot: FetchSlot) {
+        let slot = self.fetcher.put_back(slot);
+        let status = Status::SUCCESS;
+        self.report(Event::Fetched { slot, status });
+    }
+
+    #[cold]
+    fn fetch_failed(&mut self, slot: FetchSlot, code: ErrorCode) {
+        self.fetcher.failed();
+        let offset = *slot.state();
+        let slot = self.fetcher.put_back(slot);
+        if code == ErrorCode::SHUTDOWN {
+            // Another task failed, and the context with it.
+            self.fetcher.postpone(slot, offset);
+        } else {
+            let status = status_of(code);
+            self.report(Event::Fetched { slot, status });
+        }
+    }
+
+    #[inline]
+    fn parity_created(&mut self, slot: StepSlot, code: ErrorCode) {
+        let slot = put_back(&mut self.idle.parities, slot);
+        let status = status_of(code);
+        self.report(Event::ParityCreated { slot, status });
+    }
+
+    #[inline]
+    fn recovered(&mut self, slot: RecoverySlot, code: ErrorCode) {
+        let target = *slot.state();
+        let slot = put_back(&mut self.idle.recoveries[target.number()], slot);
+        let status = status_of(code);
+        self.report(Event::Recovered { slot, status });
+    }
+
+    #[inline]
+    fn decompressed(&mut self, slot: StepSlot) {
+        let produced = slot.data_len::<{ TwoBuffers::DESTINATION }>();
+        let slot = put_back(&mut self.idle.decompressions, slot);
+        let expected = self.setup.volume.geometry.logical_block_size as usize;
+        let outcome = if produced == expected {
+            Decompression::Done
+        } else {
+            Decompression::Corrupt
+        };
+        self.report(Event::Decompressed { slot, outcome });
+    }
+
+    #[cold]
+    fn decompression_failed(&mut self, slot: StepSlot, code: ErrorCode) {
+        let slot = put_back(&mut self.idle.decompressions, slot);
+        let outcome = match code {
+            ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
+                Decompression::Corrupt
+            }
+            // An error of the initiator's memory, or of the device.
+            _ => Decompression::Failed(status_of(code)),
+        };
+        self.report(Event::Decompressed { slot, outcome });
     }
 
     // Actions.
 
-    fn carry_out_actions(&mut self) -> Result<(), Failure> {
+    // Once per program: it is called at the end of each handler.
+    #[inline(never)]
+    pub(super) fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
+            if self.is_ending && !is_of_stores(&action) {
+                continue;
+            }
             self.execute_action(action)?;
         }
         Ok(())
@@ -400,7 +553,7 @@ impl<L: IoLayout> GgaDataPath<L> {
                 slot,
                 targets,
                 stripe,
-            } => self.ask_targets(slot, targets, stripe, IoMessageType::Read)?,
+            } => self.ask_targets(slot, targets, stripe, IoMessageType::Read),
             Action::WriteChunks {
                 slot,
                 targets,
@@ -416,16 +569,20 @@ impl<L: IoLayout> GgaDataPath<L> {
                 } else {
                     IoMessageType::Write
                 };
-                self.ask_targets(slot, targets, stripe, message_type)?;
+                self.ask_targets(slot, targets, stripe, message_type);
             }
-            Action::Flush { slot, targets } => self.ask_for_flush(slot, targets)?,
-            Action::Fetch { slot, block } => self.fetch(slot, block)?,
+            Action::Flush { slot, targets } => self.ask_for_flush(slot, targets),
+            Action::Fetch { slot, block } => self.fetch(slot, block),
             Action::Encode { slot, stripe } => self.encode(slot, stripe)?,
             Action::CreateParity { slot, were_read } => self.create_parity(slot, were_read)?,
             Action::Recover { slot, target } => {
-                let tasks = self.tasks.of(slot as usize);
-                let set = tasks.recovered[target.number()].reset_data();
-                if let Err(status) = self.begin_step(slot, Kind::Recover(target), set) {
+                let recovery = take(&mut self.idle.recoveries[target.number()], slot);
+                let submitted = recovery.and_then(|mut recovery| {
+                    recovery.reset_data::<{ TwoBuffers::DESTINATION }>();
+                    self.submit(SlotTask::Recover(recovery))
+                });
+                if let Err(code) = submitted {
+                    let status = status_of(code);
                     self.tell(Event::Recovered { slot, status });
                 }
             }
@@ -456,17 +613,8 @@ impl<L: IoLayout> GgaDataPath<L> {
                 self.content.fill(0);
                 self.encode_content(slot, stripe)?;
             }
-            Action::Answer { slot, status } => {
-                let index = slot as usize;
-                let answer = self
-                    .engine
-                    .request(slot)
-                    .answer(self.layouts.initiator, status.0);
-                self.messages
-                    .put(self.tasks.of(index).answer_message.place, &answer)?;
-                self.must_submit(index, Kind::Answer)?;
-            }
-            Action::Receive { lane } => self.must_submit(lane as usize, Kind::ReceiveRequest)?,
+            Action::Answer { slot, status } => self.answer(slot, status)?,
+            Action::Receive { lane } => self.receive_request(lane)?,
             Action::Detach { target } => self.detach(target),
             Action::GiveUp { target, status } => {
                 return Err(Failure::new(
@@ -481,6 +629,42 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
+    /// Answers a request from the buffer that it was received into.
+    #[inline]
+    fn answer(&mut self, slot: u32, status: Status) -> Result<(), Failure> {
+        let request = self.engine.request(slot);
+        let answer = request.answer(self.layouts.initiator, status.0);
+        let message = take(&mut self.idle.messages, self.engine.lane(slot));
+        let submitted = message.and_then(|mut message| {
+            *message.state_mut() = slot;
+            write(&mut message, &answer)?;
+            self.submit(SlotTask::Answer(message))
+        });
+        submitted.map_err(|code| Failure::new(code, "an answer cannot be submitted"))
+    }
+
+    /// Waits for the next request of the initiator.
+    #[inline]
+    pub(super) fn receive_request(&mut self, lane: u32) -> Result<(), Failure> {
+        let message = take(&mut self.idle.messages, lane);
+        let submitted = message.and_then(|mut message| {
+            message.reset_data();
+            self.submit(SlotTask::ReceiveRequest(message))
+        });
+        submitted.map_err(|code| Failure::new(code, "a receive cannot be submitted"))
+    }
+
+    /// The place of a slot in the stripe memory.
+    #[inline]
+    pub(super) fn buffer(&self, slot: u32) -> StripeBuffer {
+        let first = u64::from(self.setup.worker.index) * self.engine.slots() as u64;
+        StripeBuffer::of(
+            self.setup.volume.geometry,
+            self.setup.memory.first,
+            first + u64::from(slot),
+        )
+    }
+
     /// Asks targets to read or write their chunks of a stripe.
     #[inline]
     fn ask_targets(
@@ -489,26 +673,26 @@ impl<L: IoLayout> GgaDataPath<L> {
         targets: Targets,
         stripe: u64,
         message_type: IoMessageType,
-    ) -> Result<(), Failure> {
+    ) {
         let placement = self.setup.volume.placement;
         let chunk = self.setup.volume.geometry.half_block_size();
+        let buffer = self.buffer(slot);
         for target in targets.iter() {
             let request = Repr {
                 message_type,
                 user_data: slot.into(),
                 result: 0,
                 size: chunk,
-                requester_offset: self.tasks.of(slot as usize).buffer.chunk(target),
+                requester_offset: buffer.chunk(target),
                 storage_offset: placement.offset(target, stripe, chunk),
             };
-            self.send_request(slot, target, request)?;
+            self.send_request(slot, target, request);
         }
-        Ok(())
     }
 
     /// Sends flush requests to targets.
     #[cold]
-    fn ask_for_flush(&mut self, slot: u32, targets: Targets) -> Result<(), Failure> {
+    fn ask_for_flush(&mut self, slot: u32, targets: Targets) {
         for target in targets.iter() {
             let request = Repr {
                 message_type: IoMessageType::Flush,
@@ -518,23 +702,23 @@ impl<L: IoLayout> GgaDataPath<L> {
                 requester_offset: 0,
                 storage_offset: 0,
             };
-            self.send_request(slot, target, request)?;
+            self.send_request(slot, target, request);
         }
-        Ok(())
     }
 
     #[inline]
-    fn send_request(&mut self, slot: u32, target: Target, request: Repr) -> Result<(), Failure> {
-        let index = slot as usize;
-        let place = self.tasks.of(index).requests[target.number()].place;
+    fn send_request(&mut self, slot: u32, target: Target, request: Repr) {
         let correlation_id = L::CorrelationId::from_number(slot);
         let bytes = self.layouts.targets.to_bytes(&request, correlation_id);
-        self.messages.put(place, &bytes)?;
-        if let Err(code) = self.submit(index, Kind::Send(target)) {
-            let status = Status(code.0);
+        let message = take(&mut self.idle.sends[target.number()], slot);
+        let submitted = message.and_then(|mut message| {
+            write(&mut message, &bytes)?;
+            self.submit(SlotTask::Send(message))
+        });
+        if let Err(code) = submitted {
+            let status = status_of(code);
             self.tell(Event::TargetLost { target, status });
         }
-        Ok(())
     }
 
     /// Copies the chunk that was recovered last to where its target reads it.
@@ -543,7 +727,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         let index = slot as usize;
         for target in targets.iter() {
             self.private.read(index, &mut self.recovered)?;
-            let offset = self.tasks.of(index).buffer.chunk(target);
+            let offset = self.buffer(slot).chunk(target);
             let region = &self.setup.memory.region;
             region.write(offset as usize, &self.recovered)?;
         }
@@ -557,46 +741,21 @@ impl<L: IoLayout> GgaDataPath<L> {
         self.engine.request(slot).requester_offset + u64::from(block) * size
     }
 
-    fn fetch(&mut self, slot: u32, block: u8) -> Result<(), Failure> {
+    fn fetch(&mut self, slot: u32, block: u8) {
         let offset = self.requester_offset(slot, block);
-        self.fetch_from(slot as usize, offset)
+        self.fetch_from(slot, offset);
     }
 
-    fn fetch_from(&mut self, index: usize, offset: u64) -> Result<(), Failure> {
+    fn fetch_from(&mut self, slot: u32, offset: u64) {
         if !self.fetcher.is_usable() {
-            self.fetcher.postpone(index, offset);
-            return Ok(());
+            return self.fetcher.postpone(slot, offset);
         }
         let length = self.setup.volume.geometry.logical_block_size as usize;
-        let set = self.fetcher.set_range(index, offset, length);
-        if let Err(code) = set.and_then(|()| self.submit(index, Kind::Fetch)) {
-            let (slot, status) = (index as u32, Status(code.0));
+        let fetch = self.fetcher.take(slot, offset, length);
+        if let Err(code) = fetch.and_then(|fetch| self.submit(SlotTask::Fetch(fetch))) {
+            let status = status_of(code);
             self.tell(Event::Fetched { slot, status });
         }
-        Ok(())
-    }
-
-    #[cold]
-    fn fetch_failed(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
-        self.fetcher.failed();
-        if code == ErrorCode::SHUTDOWN {
-            // Another task failed, and the context with it. The range of this one is still set.
-            let offset = self.fetcher.offset(index);
-            self.fetcher.postpone(index, offset);
-        } else {
-            let (slot, status) = (index as u32, Status(code.0));
-            self.tell(Event::Fetched { slot, status });
-        }
-        self.restart_fetcher()
-    }
-
-    /// Starts a new context when the old one has failed and drained, and copies again what that did not.
-    #[cold]
-    fn restart_fetcher(&mut self) -> Result<(), Failure> {
-        for (index, offset) in self.fetcher.restart(&self.pe)? {
-            self.fetch_from(index, offset)?;
-        }
-        Ok(())
     }
 
     /// Makes the stored block of the content, and puts it where the targets read it.
@@ -611,9 +770,9 @@ impl<L: IoLayout> GgaDataPath<L> {
             set: self.setup.set_id,
             stripe,
         };
+        let offset = self.buffer(slot).stored();
         let fits = match self.encoder.encode(&self.content, place) {
             Ok(stored) => {
-                let offset = self.tasks.of(index).buffer.stored();
                 self.setup.memory.region.write(offset as usize, stored)?;
                 if self.setup.is_degradable {
                     self.private.write(index, stored)?;
@@ -633,22 +792,26 @@ impl<L: IoLayout> GgaDataPath<L> {
     }
 
     fn create_parity(&mut self, slot: u32, were_read: bool) -> Result<(), Failure> {
-        let index = slot as usize;
-        if were_read && self.has_private_parity() {
-            self.read_stored(index)?;
-            self.private.write(index, &self.stored)?;
+        if were_read && self.setup.has_private_parity() {
+            self.read_stored(slot)?;
+            self.private.write(slot as usize, &self.stored)?;
         }
-        let set = self.tasks.of(index).parity.reset_data();
-        if let Err(status) = self.begin_step(slot, Kind::CreateParity, set) {
+        let parity = take(&mut self.idle.parities, slot);
+        let submitted = parity.and_then(|mut parity| {
+            parity.reset_data::<{ TwoBuffers::DESTINATION }>();
+            self.submit(SlotTask::CreateParity(parity))
+        });
+        if let Err(code) = submitted {
+            let status = status_of(code);
             self.tell(Event::ParityCreated { slot, status });
         }
         Ok(())
     }
 
     /// Copies the data chunks from the stripe buffer to private memory.
-    fn read_stored(&mut self, index: usize) -> Result<(), Failure> {
+    fn read_stored(&mut self, slot: u32) -> Result<(), Failure> {
         self.judged = None;
-        let offset = self.tasks.of(index).buffer.stored();
+        let offset = self.buffer(slot).stored();
         let region = &self.setup.memory.region;
         region.read(offset as usize, &mut self.stored)?;
         Ok(())
@@ -668,20 +831,20 @@ impl<L: IoLayout> GgaDataPath<L> {
         stripe: u64,
         recovered: Option<Target>,
     ) -> Result<Quality, Failure> {
-        let index = slot as usize;
         match recovered {
-            None => self.read_stored(index)?,
+            None => self.read_stored(slot)?,
             Some(recovered) => {
                 self.judged = None;
+                let buffer = self.buffer(slot);
                 // The place of the recovered chunk in the buffer holds what was there before, and is in no cache.
                 let (data_1, data_2) = self.stored.split_at_mut(self.recovered.len());
                 let (into, read, other) = match recovered {
                     Target::Data1 => (data_1, data_2, Target::Data2),
                     _ => (data_2, data_1, Target::Data1),
                 };
-                let offset = self.tasks.of(index).buffer.chunk(other);
+                let offset = buffer.chunk(other);
                 self.setup.memory.region.read(offset as usize, read)?;
-                self.private.read(index, into)?;
+                self.private.read(slot as usize, into)?;
             }
         }
         Ok(self.judge(slot, stripe))
@@ -724,9 +887,8 @@ impl<L: IoLayout> GgaDataPath<L> {
         stripe: u64,
         recovered: Target,
     ) -> Result<Comparison, Failure> {
-        let index = slot as usize;
-        self.read_stored(index)?;
-        self.private.read(index, &mut self.recovered)?;
+        self.read_stored(slot)?;
+        self.private.read(slot as usize, &mut self.recovered)?;
         let as_read = self.judge_closely(slot, stripe);
         let length = self.recovered.len();
         let range = recovered.number() * length..(recovered.number() + 1) * length;
@@ -755,16 +917,15 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     #[cold]
     fn reseal(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
-        let index = slot as usize;
         self.judged(slot)?;
         let place = self.place(stripe);
         self.encoder.reseal(&mut self.stored, place);
-        let offset = self.tasks.of(index).buffer.stored();
+        let offset = self.buffer(slot).stored();
         self.setup
             .memory
             .region
             .write(offset as usize, &self.stored)?;
-        self.private.write(index, &self.stored)?;
+        self.private.write(slot as usize, &self.stored)?;
         self.tell(Event::Resealed { slot });
         Ok(())
     }
@@ -778,13 +939,22 @@ impl<L: IoLayout> GgaDataPath<L> {
         self.private.write(index, data)?;
         let to = self.requester_offset(slot, block);
         let logical = self.setup.volume.geometry.logical_block_size as usize;
-        let tasks = self.tasks.of(index);
-        let set = tasks
-            .compressed
-            .set_data(self.private.offset(index), length)
-            .and_then(|()| tasks.decompressed.set_range(to, logical));
-        if let Err(status) = self.begin_step(slot, Kind::Decompress, set) {
-            let outcome = Decompression::Failed(status);
+        let from = self.private.offset(index);
+        let decompression = take(&mut self.idle.decompressions, slot);
+        let submitted = decompression.and_then(|mut decompression| {
+            let set = decompression
+                .set_data::<{ TwoBuffers::SOURCE }>(from, length)
+                .and_then(|()| decompression.set_range::<{ TwoBuffers::DESTINATION }>(to, logical));
+            match set {
+                Ok(()) => self.submit(SlotTask::Decompress(decompression)),
+                Err(code) => {
+                    self.idle.put(SlotTask::Decompress(decompression));
+                    Err(code)
+                }
+            }
+        });
+        if let Err(code) = submitted {
+            let outcome = Decompression::Failed(status_of(code));
             self.tell(Event::Decompressed { slot, outcome });
         }
         Ok(())
@@ -803,51 +973,46 @@ impl<L: IoLayout> GgaDataPath<L> {
         self.decompress(slot, block)
     }
 
-    /// Stops the contexts of a target.
+    /// Lets the slots of a target go, and has its contexts stopped.
     #[cold]
     fn detach(&mut self, target: Target) {
-        self.deferred.retain(|token| match Token(token).parts().1 {
-            Kind::Send(other) | Kind::ReceiveResult(other) => other != target,
-            _ => true,
-        });
-        if let Some(ends) = self.targets[target.number()].take() {
-            let ids = [ends.control.rdma().id(), ends.data.rdma().id()];
-            self.retired.extend(ids);
-            // Its tasks remain, and their submission fails without the context.
-            drop(ends);
+        self.deferred.retain(|task| task.target() != Some(target));
+        self.idle.sends[target.number()].clear();
+        self.leaving.insert(target);
+    }
+
+    // Slots.
+
+    /// Submits a slot, now or with the [deferred](Self::retry_deferred) ones.
+    ///
+    /// # Errors
+    ///
+    /// The slot is idle again.
+    #[inline(always)]
+    pub(super) fn submit(&mut self, task: SlotTask) -> Result<(), ErrorCode> {
+        match task.submit() {
+            Ok(()) => Ok(()),
+            Err((task, code)) => self.refused(task, code),
         }
     }
 
-    // Tasks.
-
-    #[inline]
-    fn submit(&mut self, index: usize, kind: Kind) -> Result<(), ErrorCode> {
-        let task = match kind {
-            Kind::Fetch => self.fetcher.get(index),
-            // A target that was never attached has no task.
-            kind => (self.tasks.task(index, kind)).ok_or(ErrorCode::NOT_CONNECTED)?,
-        };
-        self.deferred.submit(Token::new(index, kind).0, task)
+    #[cold]
+    fn refused(&mut self, task: SlotTask, code: ErrorCode) -> Result<(), ErrorCode> {
+        if code == ErrorCode::AGAIN {
+            self.deferred.push_back(task);
+            return Ok(());
+        }
+        self.put_back(task);
+        Err(code)
     }
 
-    /// Submits a task whose failure ends the session.
-    #[inline]
-    pub(super) fn must_submit(&mut self, index: usize, kind: Kind) -> Result<(), Failure> {
-        self.submit(index, kind)
-            .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))
-    }
-
-    /// Submits the next step of a slot, if its buffers' ranges could be set.
-    #[inline]
-    fn begin_step(
-        &mut self,
-        slot: u32,
-        kind: Kind,
-        set: Result<(), doca::Error>,
-    ) -> Result<(), Status> {
-        set.map_err(code_of)
-            .and_then(|()| self.submit(slot as usize, kind))
-            .map_err(|code| Status(code.0))
+    /// Puts back a slot that was not submitted. Returns its number.
+    #[cold]
+    fn put_back(&mut self, task: SlotTask) -> u32 {
+        match task {
+            SlotTask::Fetch(slot) => self.fetcher.put_back(slot),
+            other => self.idle.put(other),
+        }
     }
 
     /// Submits what had to wait.
@@ -856,41 +1021,93 @@ impl<L: IoLayout> GgaDataPath<L> {
         if self.deferred.is_empty() {
             return Ok(());
         }
-        let (tasks, fetcher) = (&self.tasks, &self.fetcher);
-        let task = |token| {
-            let (index, kind) = Token(token).parts();
-            tasks
-                .task(index, kind)
-                .unwrap_or_else(|| fetcher.get(index))
-        };
-        match self.deferred.retry(task) {
-            Ok(()) => Ok(()),
-            Err((token, code)) => self.deferred_failed(Token(token), code),
-        }
+        self.retry_now()
     }
 
-    #[cold]
-    fn deferred_failed(&mut self, token: Token, code: ErrorCode) -> Result<(), Failure> {
-        let (index, kind) = token.parts();
-        let (slot, status) = (index as u32, status_of(Err(code)));
-        match kind {
-            Kind::Fetch => self.tell(Event::Fetched { slot, status }),
-            Kind::CreateParity => self.tell(Event::ParityCreated { slot, status }),
-            Kind::Recover(_) => self.tell(Event::Recovered { slot, status }),
-            Kind::Decompress => {
-                let outcome = Decompression::Failed(status);
-                self.tell(Event::Decompressed { slot, outcome });
-            }
-            Kind::Send(target) | Kind::ReceiveResult(target) => {
-                self.tell(Event::TargetLost { target, status });
-            }
-            Kind::ReceiveRequest | Kind::Answer => {
-                return Err(Failure::new(
-                    code,
-                    format!("a deferred {kind:?} cannot be submitted"),
-                ));
+    fn retry_now(&mut self) -> Result<(), Failure> {
+        while let Some(task) = self.deferred.pop_front() {
+            match task.submit() {
+                Ok(()) => {}
+                Err((task, ErrorCode::AGAIN)) => {
+                    self.deferred.push_front(task);
+                    return Ok(());
+                }
+                Err((task, code)) => return self.deferred_failed(task, code),
             }
         }
         Ok(())
     }
+
+    #[cold]
+    fn deferred_failed(&mut self, task: SlotTask, code: ErrorCode) -> Result<(), Failure> {
+        let status = status_of(code);
+        let event: fn(u32, Status) -> Event = match &task {
+            SlotTask::Fetch(_) => |slot, status| Event::Fetched { slot, status },
+            SlotTask::CreateParity(_) => |slot, status| Event::ParityCreated { slot, status },
+            SlotTask::Recover(_) => |slot, status| Event::Recovered { slot, status },
+            SlotTask::Decompress(_) => |slot, status| Event::Decompressed {
+                slot,
+                outcome: Decompression::Failed(status),
+            },
+            SlotTask::Send(message) | SlotTask::ReceiveResult(message) => {
+                let target = *message.state();
+                self.put_back(task);
+                self.tell(Event::TargetLost { target, status });
+                return self.carry_out_actions();
+            }
+            SlotTask::ReceiveRequest(_) | SlotTask::Answer(_) => {
+                self.put_back(task);
+                return Err(Failure::new(
+                    code,
+                    "a deferred message to or from the initiator cannot be submitted",
+                ));
+            }
+        };
+        let slot = self.put_back(task);
+        self.tell(event(slot, status));
+        self.carry_out_actions()
+    }
+}
+
+/// Returns `true` if an action is carried out after the end of a session.
+#[cold]
+fn is_of_stores(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::WriteChunks { .. } | Action::Detach { .. } | Action::GiveUp { .. }
+    )
+}
+
+/// Copies a received message, because the peer may change it after validation. Bytes that did not come are zeros. Returns its length.
+#[inline(always)]
+fn read<U>(slot: &doca::Slot<U>, into: &mut [u8; io_message::SIZE]) -> usize {
+    let length = slot.data_len();
+    // Each buffer has that many bytes.
+    let _ = slot.read(into);
+    if length < io_message::SIZE {
+        clear(&mut into[length..]);
+    }
+    length
+}
+
+#[cold]
+fn clear(bytes: &mut [u8]) {
+    bytes.fill(0);
+}
+
+/// Makes a message the data of a slot, which has another one of the same length, or a shorter one.
+#[inline(always)]
+fn write<U>(slot: &mut doca::Slot<U>, message: &[u8; io_message::SIZE]) -> Result<(), ErrorCode> {
+    if slot.data_len() == message.len() && slot.write(message) {
+        return Ok(());
+    }
+    write_all(slot, message)
+}
+
+#[cold]
+fn write_all<U>(
+    slot: &mut doca::Slot<U>,
+    message: &[u8; io_message::SIZE],
+) -> Result<(), ErrorCode> {
+    slot.write_data(message).map_err(|error| error.code)
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use doca::{Access, Buf, BufInventory, Device, ErrorCode, MemoryRegion, Mmap};
+use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::stored_block::Geometry;
 
@@ -145,24 +145,9 @@ impl PrivateMemory {
         (slot * self.size) as u64
     }
 
-    /// A destination of `length` bytes at the beginning of a slot's.
-    pub(super) fn destination(
-        &self,
-        inventory: &BufInventory,
-        slot: usize,
-        length: usize,
-    ) -> doca::Result<Buf> {
-        inventory.buf(&self.mmap, self.offset(slot), length)
-    }
-
-    /// A source of the first `length` bytes of a slot.
-    pub(super) fn source(
-        &self,
-        inventory: &BufInventory,
-        slot: usize,
-        length: usize,
-    ) -> doca::Result<Buf> {
-        inventory.buf_with_data(&self.mmap, self.offset(slot), length)
+    /// All of it.
+    pub(super) fn mmap(&self) -> &Mmap {
+        &self.mmap
     }
 
     /// Copies the first bytes of a slot.

@@ -137,6 +137,11 @@ struct Side {
     tasks: RefCell<Vec<*mut doca_task>>,
 }
 
+/// Connections go by an RDMA device: see `over_network`.
+fn by_verbs() -> bool {
+    std::env::var_os("SOFTDOCA_TRANSPORT").is_some_and(|transport| transport == "verbs")
+}
+
 fn ok(code: u32) {
     assert_eq!(code, 0, "{:?}", Error::from_code(code));
 }
@@ -155,7 +160,7 @@ impl Side {
         Side::on(device(), permissions, connections)
     }
 
-    /// The same on another device.
+    /// A configured instance on `device` that is not started.
     fn on(device: Arc<Device>, permissions: u32, connections: u16) -> Side {
         let (mut pe, mut rdma) = (null_mut(), null_mut());
         let log = Box::<Log>::default();

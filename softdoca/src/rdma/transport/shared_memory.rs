@@ -118,6 +118,7 @@ struct Offer {
     /// The connection of a sender on another machine, to be taken by the receiver.
     network: Mutex<Option<Arrival>>,
     nic: Option<&'static Nic>,
+    messages: usize,
     /// Receives posted before a sender connected, if they are this connection's only.
     posted: AtomicU64,
     state: AtomicU32,
@@ -189,7 +190,7 @@ impl Offer {
         let offer = Arc::clone(self);
         Ok(Box::new(move |stream| {
             // The sender need not wait until the receiver's program makes progress.
-            let Ok(verbs) = super::verbs::accept(offer.nic, &stream) else {
+            let Ok(verbs) = super::verbs::accept(offer.nic, offer.messages, &stream) else {
                 // It may try again.
                 return offer.state.store(OPEN, Ordering::Release);
             };
@@ -252,6 +253,7 @@ impl SharedInbox {
             sender: Mutex::new(None),
             network: Mutex::new(None),
             nic,
+            messages,
             posted: AtomicU64::new(0),
             state: AtomicU32::new(OPEN),
             gone: AtomicBool::new(false),

@@ -59,8 +59,10 @@ const SENDS: u32 = 256;
 const SEND_BUFFERS: usize = 64;
 /// Outstanding atomics.
 const ATOMICS: usize = 64;
-/// Credits that the sender has not looked at.
-const CREDIT_BUFFERS: u32 = 32;
+/// Credits that the sender has not looked at: one for each receive, and those for buffers alone. So a receiver's program need not make progress
+/// for them, as long as it has no more receives; a sender's neither.
+const CREDIT_BUFFERS: u32 = 1024 + SPARE_CREDITS;
+const SPARE_CREDITS: u32 = 8;
 const CREDIT: usize = 16;
 /// Longest message without a buffer.
 const INLINE: usize = HEADER + SMALL;
@@ -150,14 +152,20 @@ impl Companion {
 pub(crate) struct Accepted {
     qp: QueuePair,
     buffers: Buffers,
+    /// Most credits that are being sent.
+    credits: u32,
 }
 
-/// Connects a sender that has taken up an offer, if both sides have a device; it is not told yet. Called by a thread of the agent, which may
-/// wait.
+/// Connects a sender that has taken up an offer of an instance with so many receives, if both sides have a device; it is not told yet. Called by
+/// a thread of the agent, which may wait.
 ///
 /// # Errors
 /// [`Error::TimeOut`] and [`Error::ConnectionReset`] for a sender that does not say what it has, [`Error::InvalidValue`].
-pub(super) fn accept(nic: Option<&'static Nic>, stream: &Stream) -> Result<Option<Accepted>> {
+pub(super) fn accept(
+    nic: Option<&'static Nic>,
+    receives: usize,
+    stream: &Stream,
+) -> Result<Option<Accepted>> {
     let Some(nic) = nic else { return Ok(None) };
     let mut hello = [0; HELLO];
     receive_patiently(stream, &mut hello, SET_UP)?;
@@ -166,7 +174,7 @@ pub(super) fn accept(nic: Option<&'static Nic>, stream: &Stream) -> Result<Optio
     };
     let accepted = match kind {
         0 => None,
-        1 => Accepted::new(nic, &Endpoint::decode(&endpoint)?).ok(),
+        1 => Accepted::new(nic, receives, &Endpoint::decode(&endpoint)?).ok(),
         _ => return Err(Error::InvalidValue),
     };
     if accepted.is_none() {
@@ -176,15 +184,21 @@ pub(super) fn accept(nic: Option<&'static Nic>, stream: &Stream) -> Result<Optio
 }
 
 impl Accepted {
-    fn new(nic: &'static Nic, peer: &Endpoint) -> Result<Accepted> {
-        let qp = QueuePair::new(nic, CREDIT_BUFFERS, SLOTS)?;
+    fn new(nic: &'static Nic, receives: usize, peer: &Endpoint) -> Result<Accepted> {
+        let receives = u32::try_from(receives).unwrap_or(u32::MAX);
+        let credits = receives.saturating_add(SPARE_CREDITS).min(CREDIT_BUFFERS);
+        let qp = QueuePair::new(nic, credits, SLOTS)?;
         let buffers = Buffers::new(nic, SLOTS as usize, SLOT)?;
         for index in 0..SLOTS {
             // SAFETY: the buffers are dropped after the queue pair, and each is posted once.
             unsafe { qp.post_receive(&buffers, index as usize, RECEIVE | u64::from(index)) }?;
         }
         qp.connect(peer)?;
-        Ok(Accepted { qp, buffers })
+        Ok(Accepted {
+            qp,
+            buffers,
+            credits,
+        })
     }
 
     /// Tells the sender, and of so many receives; the number that it was told of.
@@ -228,8 +242,9 @@ pub(crate) struct VerbsInbox {
     grants: Grants,
     /// Receives and buffers that the sender is to be told of.
     untold: (u32, u32),
-    /// Credits that are being sent.
+    /// Credits that are being sent, and the most of them.
     sending: u32,
+    most_sending: u32,
     /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
     offered: Box<SharedInbox>,
 }
@@ -255,6 +270,7 @@ impl VerbsInbox {
             grants: Grants::new(granted, receives),
             untold: (0, 0),
             sending: 0,
+            most_sending: accepted.credits,
             offered,
         };
         inbox.post((posted as u64).saturating_sub(granted));
@@ -388,8 +404,14 @@ impl VerbsInbox {
     /// Tells the sender of receives and buffers.
     pub(crate) fn flush(&mut self) {
         let (receives, buffers) = self.untold;
-        if (receives == 0 && buffers < SLOTS / 4) || self.sending >= CREDIT_BUFFERS {
+        if receives == 0 && buffers < SLOTS / 4 {
             return;
+        }
+        if self.sending >= self.most_sending {
+            self.poll();
+            if self.sending >= self.most_sending {
+                return;
+            }
         }
         let mut message = [0; CREDIT];
         message[0] = CREDITS;

@@ -1,0 +1,507 @@
+//! The slots of one worker, allocated before the first request: buffers with the tasks that use them.
+//!
+//! While one is idle, it is in a table ([`IdleSlots`], [`Fetcher`]), by its number: that of the engine's slot, or of the receive. It is
+//! taken out to be submitted, and its completion handler puts it back. The slots of a context that is replaced go with it, and the new
+//! context has new ones.
+
+use std::collections::VecDeque;
+
+use doca::{
+    BufInventory, CompletionHandler, ContextId, CtxState, Device, Dma, ErrorCode, Mmap, Refused,
+    Slot, Slots, TwoBuffers, WorkerPe,
+};
+use role_common::Failure;
+use role_common::messages::Messages;
+use role_common::stored_block::Geometry;
+use wire::io_message;
+
+use super::memory::PrivateMemory;
+use crate::target::Target;
+
+/// A request of the initiator and its answer. Its state is the engine's slot that the answer is of.
+pub(super) type MessageSlot = Slot<u32>;
+/// A request to a target, or a result of it.
+pub(super) type TargetSlot = Slot<Target>;
+/// The copy of a block from the initiator's memory. Its state is the block's offset there.
+pub(super) type FetchSlot = Slot<u64, TwoBuffers>;
+/// A calculation of parity, or a decompression.
+pub(super) type StepSlot = Slot<(), TwoBuffers>;
+/// A recovery of a target's chunk from the two others.
+pub(super) type RecoverySlot = Slot<Target, TwoBuffers>;
+
+/// Number of a message slot's task that receives a request.
+pub(super) const RECEIVE: usize = 0;
+/// Number of a message slot's task that sends the answer.
+pub(super) const ANSWER: usize = 1;
+/// Number of the task of all other slots.
+pub(super) const TASK: usize = 0;
+
+/// Places in a worker's memory for messages: of the initiator's requests with their answers, and, for each target, of the requests to
+/// it and of its results.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessagePlaces {
+    /// Requests of the initiator at once.
+    pub(super) requests: usize,
+    /// Slots of the engine.
+    pub(super) slots: usize,
+}
+
+impl MessagePlaces {
+    /// Number of messages.
+    pub(super) fn messages(self) -> usize {
+        self.requests + self.slots * 2 * Target::ALL.len()
+    }
+
+    /// Number of buffers: those of messages, and two of each slot that copies, decompresses or calculates parity, and three of each of
+    /// the two that recover.
+    pub(super) fn bufs(self) -> usize {
+        self.messages() + self.slots * (3 * 2 + 2 * 3)
+    }
+
+    fn place(first: usize, count: usize) -> (usize, u32, usize) {
+        (Messages::offset(first), io_message::SIZE as u32, count)
+    }
+
+    /// Offset, length and number of the buffers of requests.
+    pub(super) fn of_requests(self) -> (usize, u32, usize) {
+        Self::place(0, self.requests)
+    }
+
+    /// As [`of_requests`](Self::of_requests), for requests to a target.
+    pub(super) fn of_sends(self, target: Target) -> (usize, u32, usize) {
+        let first = self.requests + 2 * target.number() * self.slots;
+        Self::place(first, self.slots)
+    }
+
+    /// As [`of_requests`](Self::of_requests), for results of a target.
+    pub(super) fn of_results(self, target: Target) -> (usize, u32, usize) {
+        let first = self.requests + (2 * target.number() + 1) * self.slots;
+        Self::place(first, self.slots)
+    }
+}
+
+/// An idle slot, or none while it is elsewhere.
+type Place<S> = Option<S>;
+
+/// The idle slots of a worker, except for those that fetch content.
+#[derive(Default)]
+pub(super) struct IdleSlots {
+    /// Requests that were received and are not being answered.
+    pub(super) messages: Vec<Place<MessageSlot>>,
+    /// Requests to the targets. Empty for a target that is detached.
+    pub(super) sends: [Vec<Place<TargetSlot>>; 3],
+    pub(super) parities: Vec<Place<StepSlot>>,
+    /// Recoveries of the chunks of data_1 and data_2.
+    pub(super) recoveries: [Vec<Place<RecoverySlot>>; 2],
+    pub(super) decompressions: Vec<Place<StepSlot>>,
+}
+
+impl IdleSlots {
+    /// Puts an idle slot into its place; drops it if it has none, as the slots of a detached target, and receives of results. Returns its
+    /// number.
+    #[cold]
+    pub(super) fn put(&mut self, task: SlotTask) -> u32 {
+        match task {
+            SlotTask::ReceiveRequest(slot) | SlotTask::Answer(slot) => {
+                put_back(&mut self.messages, slot)
+            }
+            SlotTask::Send(slot) => {
+                let target = *slot.state();
+                put_back(&mut self.sends[target.number()], slot)
+            }
+            SlotTask::CreateParity(slot) => put_back(&mut self.parities, slot),
+            SlotTask::Recover(slot) => {
+                let target = *slot.state();
+                put_back(&mut self.recoveries[target.number()], slot)
+            }
+            SlotTask::Decompress(slot) => put_back(&mut self.decompressions, slot),
+            SlotTask::ReceiveResult(slot) => slot.index() as u32,
+            SlotTask::Fetch(slot) => slot.index() as u32,
+        }
+    }
+}
+
+/// Takes a slot out of its place.
+#[inline(always)]
+pub(super) fn take<U, B: doca::Buffers>(
+    places: &mut [Place<Slot<U, B>>],
+    number: u32,
+) -> Result<Slot<U, B>, ErrorCode> {
+    let place = places.get_mut(number as usize);
+    place.and_then(Option::take).ok_or(ErrorCode::NOT_CONNECTED)
+}
+
+/// Puts an idle slot into its place; drops it if it has none any more.
+#[inline(always)]
+pub(super) fn put_back<U, B: doca::Buffers>(
+    places: &mut [Place<Slot<U, B>>],
+    slot: Slot<U, B>,
+) -> u32 {
+    let number = slot.index();
+    if let Some(place) = places.get_mut(number) {
+        *place = Some(slot);
+    }
+    number as u32
+}
+
+/// All slots, idle.
+pub(super) fn idle<U: 'static, B: doca::Buffers>(slots: Slots<U, B>) -> Vec<Place<Slot<U, B>>> {
+    slots.into_iter().map(Some).collect()
+}
+
+/// A slot and the task of it that is to be submitted.
+pub(super) enum SlotTask {
+    /// Receive of a request from the initiator.
+    ReceiveRequest(MessageSlot),
+    /// Send of the answer to the initiator.
+    Answer(MessageSlot),
+    /// Send of a request to a target.
+    Send(TargetSlot),
+    /// Receive of a result from a target.
+    ReceiveResult(TargetSlot),
+    /// DMA copy of content from the initiator's memory.
+    Fetch(FetchSlot),
+    /// Calculation of the parity.
+    CreateParity(StepSlot),
+    /// Recovery of a chunk.
+    Recover(RecoverySlot),
+    /// Decompression into the initiator's memory.
+    Decompress(StepSlot),
+}
+
+impl SlotTask {
+    /// Submits the task.
+    ///
+    /// # Errors
+    ///
+    /// The slot, with the code of the submission.
+    // Called with a known variant, of which this leaves a call of `doca_task_submit`.
+    #[inline(always)]
+    pub(super) fn submit(self) -> Result<(), (Self, ErrorCode)> {
+        #[inline(always)]
+        fn submitted<U, B: doca::Buffers>(
+            result: Result<(), Refused<U, B>>,
+            task: fn(Slot<U, B>) -> SlotTask,
+        ) -> Result<(), (SlotTask, ErrorCode)> {
+            result.map_err(|refused| (task(refused.slot), refused.code))
+        }
+        match self {
+            Self::ReceiveRequest(slot) => submitted(slot.submit::<RECEIVE>(), Self::ReceiveRequest),
+            Self::Answer(slot) => submitted(slot.submit::<ANSWER>(), Self::Answer),
+            Self::Send(slot) => submitted(slot.submit::<TASK>(), Self::Send),
+            Self::ReceiveResult(slot) => submitted(slot.submit::<TASK>(), Self::ReceiveResult),
+            Self::Fetch(slot) => submitted(slot.submit::<TASK>(), Self::Fetch),
+            Self::CreateParity(slot) => submitted(slot.submit::<TASK>(), Self::CreateParity),
+            Self::Recover(slot) => submitted(slot.submit::<TASK>(), Self::Recover),
+            Self::Decompress(slot) => submitted(slot.submit::<TASK>(), Self::Decompress),
+        }
+    }
+
+    /// The target that the task exchanges a message with.
+    pub(super) fn target(&self) -> Option<Target> {
+        match self {
+            Self::Send(slot) | Self::ReceiveResult(slot) => Some(*slot.state()),
+            _ => None,
+        }
+    }
+}
+
+// Fetching content from the initiator's memory.
+//
+// A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
+
+/// Where content is copied from and to.
+pub(super) struct FetchMemory<'a> {
+    pub(super) inventory: &'a BufInventory,
+    pub(super) initiator: &'a Mmap,
+    pub(super) private: &'a PrivateMemory,
+    pub(super) geometry: Geometry,
+}
+
+/// The DMA context of a worker, and its idle slots.
+pub(super) struct Fetcher {
+    slots: Vec<Place<FetchSlot>>,
+    dma: Option<Dma>,
+    device: Device,
+    count: u32,
+    /// `true` if a task failed, and the context with it.
+    broken: bool,
+    /// Slots of the engine whose tasks were flushed or could not be submitted, and their source offsets.
+    repeat: Vec<(u32, u64)>,
+    /// The context before this one: the last changes of its state are delivered late.
+    replaced: Option<ContextId>,
+}
+
+impl Fetcher {
+    /// Starts the context, for as many transactions. `H` gets the completions.
+    pub(super) fn start<H>(
+        pe: &WorkerPe<H::Worker>,
+        device: &Device,
+        count: u32,
+    ) -> Result<Self, Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
+        Ok(Self {
+            slots: Vec::new(),
+            dma: Some(Dma::start_with::<H>(pe, device, count)?),
+            device: device.clone(),
+            count,
+            broken: false,
+            repeat: Vec::new(),
+            replaced: None,
+        })
+    }
+
+    pub(super) fn state(&self) -> CtxState {
+        let state = self.dma.as_ref().map(Dma::state);
+        state.unwrap_or(CtxState::Idle)
+    }
+
+    /// Returns `true` for an event of this context, which may stop while the session continues.
+    pub(super) fn owns(&self, context: ContextId) -> bool {
+        self.dma.as_ref().is_some_and(|dma| dma.id() == context)
+    }
+
+    /// Returns `true` if an event is about the context that [`restart`](Self::restart) has replaced.
+    pub(super) fn has_replaced(&self, context: ContextId) -> bool {
+        self.replaced == Some(context)
+    }
+
+    /// Allocates the slots of the context.
+    pub(super) fn prepare<H>(
+        &mut self,
+        pe: &WorkerPe<H::Worker>,
+        memory: &FetchMemory<'_>,
+    ) -> Result<(), Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
+        let dma = self.dma.as_ref();
+        let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
+        let private = memory.private;
+        let (count, length) = (
+            self.count as usize,
+            memory.geometry.logical_block_size as usize,
+        );
+        let slots = Slots::with_two_buffers(
+            pe,
+            memory.inventory,
+            memory.initiator,
+            private.mmap(),
+            count,
+            |_| 0,
+        )?;
+        dma.copy_in::<TASK, H>(&slots)?;
+        self.slots = idle(slots);
+        for slot in self.slots.iter_mut().flatten() {
+            slot.set_range::<{ TwoBuffers::DESTINATION }>(private.offset(slot.index()), length)
+                .map_err(|code| Failure::new(code, "private memory"))?;
+        }
+        self.repeat.reserve(count);
+        Ok(())
+    }
+
+    /// Takes the slot for a copy of `length` bytes from this offset of the initiator's memory.
+    ///
+    /// # Errors
+    ///
+    /// They are outside of it.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        number: u32,
+        offset: u64,
+        length: usize,
+    ) -> Result<FetchSlot, ErrorCode> {
+        let mut slot = take(&mut self.slots, number)?;
+        *slot.state_mut() = offset;
+        match slot.set_data::<{ TwoBuffers::SOURCE }>(offset, length) {
+            Ok(()) => {
+                slot.reset_data::<{ TwoBuffers::DESTINATION }>();
+                Ok(slot)
+            }
+            Err(code) => {
+                self.put_back(slot);
+                Err(code)
+            }
+        }
+    }
+
+    /// Puts back a slot whose task has completed. Returns its number.
+    #[inline]
+    pub(super) fn put_back(&mut self, slot: FetchSlot) -> u32 {
+        put_back(&mut self.slots, slot)
+    }
+
+    /// Returns `true` if tasks can be submitted; otherwise the copy has to be [postponed](Self::postpone).
+    #[inline]
+    pub(super) fn is_usable(&self) -> bool {
+        // The context stops before the completion of the task that failed is reported.
+        !self.broken && self.state() == CtxState::Running
+    }
+
+    /// Returns `true` if a task failed, and there is no new context yet.
+    #[inline]
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Postpones the copy of this slot from this offset until there is a new context.
+    #[cold]
+    pub(super) fn postpone(&mut self, slot: u32, offset: u64) {
+        self.repeat.push((slot, offset));
+    }
+
+    /// A task failed, and the context stops.
+    #[cold]
+    pub(super) fn failed(&mut self) {
+        self.broken = true;
+    }
+
+    /// Starts a new context, with new slots, when the old one has failed and all its tasks have completed, and returns the postponed
+    /// copies. Those among `deferred` are postponed, too.
+    #[cold]
+    pub(super) fn restart<H>(
+        &mut self,
+        pe: &WorkerPe<H::Worker>,
+        memory: &FetchMemory<'_>,
+        deferred: &mut VecDeque<SlotTask>,
+    ) -> Result<Vec<(u32, u64)>, Failure>
+    where
+        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+    {
+        for _ in 0..deferred.len() {
+            match deferred.pop_front() {
+                Some(SlotTask::Fetch(slot)) => {
+                    let offset = *slot.state();
+                    let number = self.put_back(slot);
+                    self.postpone(number, offset);
+                }
+                other => deferred.extend(other),
+            }
+        }
+        if self.slots.iter().any(Option::is_none) {
+            return Ok(Vec::new());
+        }
+        self.slots.clear();
+        if let Some(old) = self.dma.take() {
+            self.replaced = Some(old.id());
+            old.stop()?;
+        }
+        self.dma = Some(Dma::start_with::<H>(pe, &self.device, self.count)?);
+        self.prepare::<H>(pe, memory)?;
+        self.broken = false;
+        Ok(std::mem::take(&mut self.repeat))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doca::{Access, MemoryRegion, completion_handler};
+
+    use super::*;
+
+    #[test]
+    fn messages_have_places_of_their_own() {
+        let places = MessagePlaces {
+            requests: 5,
+            slots: 9,
+        };
+        let all = [places.of_requests()].into_iter().chain(
+            Target::ALL
+                .into_iter()
+                .flat_map(|target| [places.of_sends(target), places.of_results(target)]),
+        );
+        let mut end = 0;
+        for (offset, length, count) in all {
+            assert_eq!(offset, end);
+            end = offset + length as usize * count;
+        }
+        assert_eq!(end, Messages::offset(places.messages()));
+    }
+
+    type Results = Vec<(usize, Result<(), ErrorCode>)>;
+
+    /// Puts fetches back, and notes their results.
+    struct Worker {
+        fetcher: Fetcher,
+        results: Results,
+    }
+
+    completion_handler! {
+        struct Fetched;
+        |worker: Worker, slot: Slot<u64, TwoBuffers>| {
+            worker.results.push((slot.index(), Ok(())));
+            worker.fetcher.put_back(slot);
+        },
+        |code| {
+            worker.results.push((slot.index(), Err(code)));
+            worker.fetcher.put_back(slot);
+        }
+    }
+
+    #[test]
+    fn a_failed_copy_restarts_the_context_and_the_others_are_repeated() {
+        let device = Device::open("mlx5_0").expect("device");
+        let mut pe = WorkerPe::new().expect("engine");
+        let geometry = Geometry::compatible(128);
+        let region = MemoryRegion::new(4096).expect("memory");
+        let readable = Mmap::register(&device, region, Access::LOCAL_READ_WRITE).expect("map");
+        let read_only = PrivateMemory::read_only(&device, geometry, 2);
+        // As many as one context needs: the next one gets those of the last.
+        let inventory = BufInventory::new(4).expect("bufs");
+        let memory = FetchMemory {
+            inventory: &inventory,
+            initiator: &readable,
+            private: &read_only,
+            geometry,
+        };
+        let mut worker = Worker {
+            fetcher: Fetcher::start::<Fetched>(&pe, &device, 2).expect("started"),
+            results: Results::new(),
+        };
+        worker
+            .fetcher
+            .prepare::<Fetched>(&pe, &memory)
+            .expect("slots");
+        // Copies into memory that must not be written fail.
+        for number in 0..2 {
+            let slot = worker.fetcher.take(number, 0, 128).expect("inside");
+            assert!(SlotTask::Fetch(slot).submit().is_ok());
+        }
+        let mut deferred = VecDeque::new();
+        let restart = worker
+            .fetcher
+            .restart::<Fetched>(&pe, &memory, &mut deferred);
+        assert_eq!(restart.expect("not yet"), [], "two are in flight");
+        while worker.results.len() < 2 {
+            if pe.progress(&mut worker) {
+                pe.poll();
+            }
+        }
+        assert_eq!(
+            worker.results,
+            [
+                (0, Err(ErrorCode::NOT_PERMITTED)),
+                (1, Err(ErrorCode::SHUTDOWN))
+            ]
+        );
+        let fetcher = &mut worker.fetcher;
+        assert!(!fetcher.is_usable());
+        fetcher.failed();
+        fetcher.postpone(1, 7);
+        let slot = fetcher.take(0, 9, 128).expect("idle");
+        deferred.push_back(SlotTask::Fetch(slot));
+        let mut restart =
+            |fetcher: &mut Fetcher| fetcher.restart::<Fetched>(&pe, &memory, &mut deferred);
+        assert_eq!(restart(fetcher).expect("a new context"), [(1, 7), (0, 9)]);
+        assert!(fetcher.is_usable());
+        assert_eq!(restart(fetcher).expect("again"), [], "once");
+        let slot = fetcher.take(1, 4096 - 128, 128).expect("inside");
+        fetcher.put_back(slot);
+        let outside = fetcher.take(1, 4096 - 127, 128).map(drop);
+        assert_eq!(outside, Err(ErrorCode::INVALID_VALUE));
+        assert!(fetcher.take(1, 0, 128).is_ok(), "it is there again");
+    }
+}
