@@ -109,10 +109,12 @@ fn keys_change_without_a_pause() {
     }
 }
 
+/// Sends a record without data.
+type SendRecord = fn(&mut Records, BorrowedFd<'_>) -> Result<()>;
+
 #[test]
 fn key_updates_and_empty_records_are_limited_between_data() {
-    type Send = fn(&mut Records, BorrowedFd<'_>) -> Result<()>;
-    let send: [(&str, Send); 2] = [
+    let send: [(&str, SendRecord); 2] = [
         ("key updates", Records::send_key_update),
         ("empty records", Records::send_empty),
     ];
