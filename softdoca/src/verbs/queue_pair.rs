@@ -20,8 +20,9 @@ const BATCH: usize = 16;
 /// Longest message that is sent without a buffer: 64 bytes and a header.
 pub(crate) const MOST_INLINE: usize = 80;
 
-/// Local acknowledgement timeout, 4.096 us * 2^16 = 268 ms, and the number of retries: without an answer, a request fails after about 2 s.
-const TIMEOUT: u8 = 16;
+/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as UCX has them. They are for packets that are lost, of which
+/// receivers report most themselves. Heartbeats notice a peer that is gone.
+const TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
 /// Without end: messages go to posted buffers only, but the peer may be slow to repost those of its credits.
 const NOT_READY_RETRIES: u8 = 7;

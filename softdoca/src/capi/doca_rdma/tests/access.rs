@@ -9,6 +9,7 @@ use doca_abi::{
 
 use super::super::*;
 use super::{ALL, Bufs, Memory, Placement, Side, c, import, ok, pair, pair_with, submit};
+use crate::capi::doca_pe::*;
 use crate::error::Error;
 use crate::memory::Permissions;
 
