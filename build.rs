@@ -22,7 +22,7 @@ const RECORDED: [&str; 1] = ["transcript.proto"];
 /// The schema of options that all others import.
 const OPTIONS: &str = "options/layout.proto";
 
-/// Directory of a schema with what the generator can do and the protocol does not need, for the wire crate's own tests.
+/// Directory of a schema with features of the generator that the protocol does not use, for the wire crate's own tests.
 /// A build script does not know whether it builds a test.
 const ODD_DIR: &str = "src/odd";
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Printed for people: returned from main it would come in Debug form.
+            // Printed here, because main would print its Debug form.
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }

@@ -1,11 +1,11 @@
-//! Names the commit that the program is built from, for the pages and documents of `bench`.
+//! Passes the commit of the sources to the program, for the pages and documents of `bench`.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Where the sources are no checkout, as in a package, there is no commit.
+    // Sources outside a checkout, as in a package, have no commit.
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     println!("cargo::rustc-env=BENCH_COMMIT={commit}");
     for file in ["HEAD", "logs/HEAD"] {

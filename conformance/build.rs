@@ -1,4 +1,4 @@
-//! Lists the vector files, so that adding a file is all it takes to add a vector.
+//! Lists the vector files, so that a new vector needs only a file.
 
 use std::fmt::Write as _;
 use std::path::Path;

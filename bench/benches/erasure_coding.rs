@@ -1,4 +1,4 @@
-//! Erasure coding of two halves, by every kernel that this CPU can run: the parity that gga makes of a block.
+//! Erasure coding of two halves by every kernel that this CPU supports: the parity that gga computes for a block.
 
 #[cfg(not(doca_sdk))]
 mod kernels {
@@ -6,7 +6,7 @@ mod kernels {
     use softdoca::engines::galois::Multiplier;
     use softdoca::engines::region::Kernel;
 
-    /// Bytes of a half: of blocks of 4 KiB, and as the bars have it.
+    /// Sizes of a half in bytes: of blocks of 4 KiB, and of the bench's erasure coding bars.
     const HALVES: [usize; 2] = [2 << 10, 32 << 10];
 
     pub(super) fn parities(criterion: &mut Criterion) {
@@ -15,7 +15,7 @@ mod kernels {
             let (a, b) = (vec![0x35_u8; half], vec![0xc6_u8; half]);
             let mut parity = vec![0_u8; half];
             let sources = [a.as_ptr(), b.as_ptr()];
-            // Not 0 or 1, for which kernels may take shortcuts.
+            // Not 0 or 1, for which kernels may have special cases.
             let factors = [Multiplier::new(0x8e), Multiplier::new(0xf4)];
             group.throughput(Throughput::Bytes(2 * half as u64));
             for kernel in Kernel::available() {
@@ -38,7 +38,7 @@ mod kernels {
     }
 }
 
-/// A program that is linked to NVIDIA's SDK has no softdoca in it.
+/// Excluded if the program is linked to NVIDIA's SDK, and not to softdoca.
 #[cfg(doca_sdk)]
 mod kernels {
     pub(super) fn parities(_: &mut criterion::Criterion) {}

@@ -1,4 +1,4 @@
-//! Compression of a block into a stored block with its checksum, and decompression, of content like the bench's.
+//! Compression of a block into a stored block with its checksum, and decompression, with contents like the bench's.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
 use role_common::superblock::SetId;
 
-/// Bytes of a block.
+/// Block sizes in bytes.
 const BLOCKS: [usize; 2] = [4 << 10, 64 << 10];
 
 const PLACE: Place = Place {

@@ -1,7 +1,7 @@
-//! Software cost of one message: pushed into a ring and popped, with the tasks around both. Both ends are in one thread, so that no time is
-//! spent on waiting, context switches or cache misses to another core.
+//! Software cost of one message: pushed into a ring and popped, including the tasks on both sides. Both ends are in
+//! one thread, so that waiting, context switches and cache misses to another core take no time.
 //!
-//! Nobody looks at the messages, and their tasks are submitted again. A zero-copy read is four of these and a copy.
+//! Messages are not parsed, and their tasks are submitted again. A zero-copy read takes four of these and a copy.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use doca::{
     Access, Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, Task,
 };
 
-/// Bytes of a message: an I/O message of the storage protocol.
+/// Size of a message in bytes: an I/O message of the storage protocol.
 const MESSAGE: usize = 64;
 /// Messages in flight.
 const DEPTH: u64 = 16;
-/// Tokens from here on are of sends.
+/// First token of send tasks.
 const SEND: u64 = 1000;
 
-/// A send, its receive, and the buffer of the receive.
+/// A send task, its receive task, and the receive buffer.
 struct Pair {
     send: Task,
     receive: Task,

@@ -3,7 +3,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doca::{Access, BufInventory, Completion, Device, Dma, Event, MemoryRegion, Mmap, Pe};
 
-/// Bytes of a copy: the first one is next to no work.
+/// Sizes of a copy in bytes: the first one is almost free.
 const SIZES: [usize; 3] = [8, 4 << 10, 64 << 10];
 
 fn dma_copies(criterion: &mut Criterion) {

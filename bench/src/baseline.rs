@@ -1,7 +1,8 @@
 //! Comparison with an earlier run.
 //!
-//! Two runs are not made in turns: a change may be one of the machine, or of its other load. Each change comes with its spread, from the quartiles of
-//! the runs of both sides, and counts only if the spread does not contain "no change".
+//! The two runs were not made alternately: a change may be one of the machine, or of its other load. Each change has
+//! a spread, from the quartiles of the runs of both sides, and counts only if the spread does not contain "no
+//! change".
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +11,10 @@ use super::provenance::Provenance;
 use super::series::{Figures, Series, quantile};
 use super::suite::Results;
 
-/// Fewest runs of each side for a spread.
+/// Minimum number of runs of each side for a spread.
 const FEWEST_RUNS: usize = 3;
 
-/// The part of an earlier run's JSON document that is compared.
+/// The compared part of an earlier run's JSON document.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Baseline {
     provenance: Provenance,
@@ -74,12 +75,12 @@ pub enum Trend {
     Unknown,
 }
 
-/// Change of one figure of a subject. Fractions of the earlier median: 0.1 is ten percent more.
+/// Change of one figure of a subject, as a fraction of the earlier median: 0.1 is ten percent more.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Name of the subject.
     pub name: String,
-    /// The figure.
+    /// Compared figure.
     pub metric: Metric,
     /// Earlier median.
     pub then: f64,
@@ -87,36 +88,36 @@ pub struct Change {
     pub now: f64,
     /// Change of the median.
     pub change: f64,
-    /// Least and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
+    /// Smallest and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
     pub spread: Option<[f64; 2]>,
     /// Interpretation of the change.
     pub trend: Trend,
 }
 
-/// This run beside an earlier one.
+/// This run compared with an earlier one.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     /// Origin of the earlier results.
     pub baseline: Provenance,
     /// Differences of the machines that make changes meaningless, in words.
     pub differences: Vec<String>,
-    /// Figures that both runs have.
+    /// Figures present in both runs.
     pub changes: Vec<Change>,
-    /// Values of the earlier run for bars that both have: name and value.
+    /// Names and values of the earlier run's bars that both runs have.
     pub bars: Vec<(String, f64)>,
 }
 
 impl Baseline {
-    /// Reads a document that `bench --json` has printed.
+    /// Parses a document printed by `bench --json`.
     ///
     /// # Errors
     ///
-    /// It is no such document.
+    /// It is not such a document.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// Compares.
+    /// Compares this run with the baseline.
     pub fn compare(&self, results: &Results) -> Comparison {
         let mut changes = Vec::new();
         for measurement in &results.measurements {

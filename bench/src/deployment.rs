@@ -20,30 +20,30 @@ use session::Session;
 
 pub use session::{cannot_count, cpu_of, system_calls};
 
-/// The implementation of every role of a measured deployment.
+/// Implementations of the roles of a measured deployment.
 #[derive(Debug, Clone)]
 pub struct Cast {
-    /// The initiator.
+    /// Initiator.
     pub initiator: Implementation,
-    /// The service.
+    /// Service.
     pub service: Implementation,
-    /// All targets' implementation.
+    /// Implementation of all targets.
     pub target: Implementation,
-    /// Makes the gga targets' content.
+    /// Implementation of the generator of the gga targets' contents.
     pub generator: Implementation,
-    /// The initiator is ours, which prints JSON on request.
+    /// `true` if the initiator is ours, which prints JSON on request.
     pub prints_json: bool,
     /// The initiator's flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
     /// `true` if all roles are ours.
     pub is_ours: bool,
-    /// The gga service writes. That of the reference's releases 3.0 and 3.1 only reads.
+    /// `true` if the gga service supports writes. That of the reference's releases 3.0 and 3.1 does not.
     pub writes_gga: bool,
 }
 
 impl Cast {
-    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage, it is taken for that
-    /// of 3.2.
+    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage,
+    /// it is assumed to be of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         let usage = if is_ours {
             Usage::default()
@@ -63,8 +63,8 @@ impl Cast {
     }
 }
 
-/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the latency is that of the
-/// flushes.
+/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the
+/// reported latency is that of the flushes.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub fn measure_file(
     }
 }
 
-/// Runs one session of this many operations on these CPUs.
+/// Runs one session with this number of operations on these CPUs.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ fn figures(session: &Session<'_>) -> Result<Figures, Error> {
     Ok(figures)
 }
 
-// Content of the storage: it compresses like text and differs in every block.
+// Contents of the storage: compressible like text, and different in every block.
 
 const WORDS: [&str; 16] = [
     "block ", "storage ", "target ", "read ", "write ", "offset ", "length ", "buffer ", "queue ",
@@ -146,7 +146,7 @@ pub fn content(capacity: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(capacity + 64);
     let mut state = 1_u64;
     while content.len() < capacity {
-        // Numerical Recipes' generator: content that is the same in every run.
+        // Linear congruential generator of Numerical Recipes: the same contents in every run.
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -196,7 +196,7 @@ impl From<&Summary> for Latency {
     }
 }
 
-/// The figures in what an initiator has printed.
+/// Parses the output of an initiator.
 fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
     let (seconds, operations, latency, histogram) = if stdout.trim_start().starts_with('{') {
         let document: Document = serde_json::from_str(stdout)
@@ -228,7 +228,7 @@ fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
     })
 }
 
-/// As above, for a run with flushes, whose latencies are reported.
+/// As [`parse`], for a run with flushes, whose latencies are reported.
 fn parse_flushes(stdout: &str, point: Point) -> Result<Figures, Error> {
     let flushes = serde_json::from_str(stdout)
         .ok()
@@ -249,12 +249,12 @@ fn missing(expected: &'static str, got: &str) -> Error {
     }
 }
 
-/// Runs a deployment with `front_end` in the initiator's place. Device and channel are added to its command line. `load` gets the process, and
-/// returns it with the figures; then the front end is asked to end, and with it the session.
+/// Runs a deployment with `front_end` as its initiator. Device and channel are added to its command line. `load` gets
+/// the process, and returns it with the figures; then the front end is stopped, and with it the session.
 ///
 /// # Errors
 ///
-/// A role cannot be started or has failed, or the load has.
+/// A role cannot be started or has failed, or `load` has failed.
 pub(crate) fn with_front_end(
     cast: &Cast,
     point: Point,
@@ -274,7 +274,7 @@ pub(crate) fn with_front_end(
 
 // CPU time of an idle service and its target.
 
-/// Time after which a session is in full progress, and after which idle processes have settled.
+/// Time after which a session is in steady state, and an idle process has settled.
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// CPU time of service and target in an idle session, in percent of one CPU, measured over `time`. The initiator is stopped (SIGSTOP) in
@@ -311,7 +311,7 @@ pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
     Ok(percent)
 }
 
-// The first I/Os after a pause. Who measures is a process of its own, in the initiator's place: no initiator pauses.
+// The first I/Os after a pause. The initiator is this program in a process of its own, because no role's initiator can pause.
 
 /// Runs a session with pauses. `program` is this program, which acts as the initiator with `first-ios`.
 ///

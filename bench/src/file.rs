@@ -1,4 +1,5 @@
-//! Blocks in a file on a disk: a deployment whose target stores them there, and fio's io_uring engine with direct I/O on the same bytes.
+//! Blocks in a file on a disk: a deployment whose target stores them there, compared with fio's io_uring engine with
+//! direct I/O on the same bytes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,21 +15,21 @@ use super::point::{Operation, Point};
 use super::series::Figures;
 use super::{Error, fio};
 
-/// Bytes of a block of the file.
+/// Block size of the file in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
-/// Blocks of the file: 512 MiB.
+/// Number of blocks of the file: 512 MiB.
 pub const BLOCK_COUNT: u32 = 128 << 10;
-/// Bytes of the file before its blocks.
+/// Offset of the first block in the file in bytes.
 const CONTENT_OFFSET: u32 = 64 << 10;
-/// Time limit beside the run itself.
+/// Time limit in addition to the run itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A workload on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Work {
-    /// Reads or writes of this size and depth: scattered where they are of one block, else one after the other.
+    /// Operation, size and depth: random I/O if an I/O is one block, otherwise sequential.
     pub point: Point,
-    /// Every write is flushed before the next one; the latency is that of the flushes.
+    /// Flush every write before the next one; the reported latency is that of the flushes.
     pub flush: bool,
 }
 
@@ -105,7 +106,7 @@ pub fn deployment(
 ///
 /// # Errors
 ///
-/// fio is not there, or has failed, or has printed no figures.
+/// fio is not installed, has failed, or has printed no figures.
 pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Figures, Error> {
     let Work { point, flush } = work;
     let is_write = point.operation == Operation::Write;
@@ -128,7 +129,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
         .arg(format!("--iodepth={}", point.transactions))
         .arg(format!("--cpus_allowed={}", cpus.join(",")))
         .arg("--time_based")
-        // fio rounds shorter times down to 0.
+        // fio rounds times below a second down to 0.
         .arg(format!("--runtime={}ms", time.as_millis().max(1000)));
     if flush {
         fio.arg("--fdatasync=1");
@@ -142,7 +143,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
     fio::figures(&stdout, point, times)
 }
 
-/// Programs that are not installed, in words; `None` if all are.
+/// Names of the programs that are not installed, for a message; `None` if all are.
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has =

@@ -8,7 +8,7 @@ use super::Error;
 use super::point::{Operation, Point};
 use super::series::{Figures, Latency};
 
-/// The times that count as latency.
+/// Times reported as latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     /// From the submission of an I/O to its completion.
@@ -48,7 +48,7 @@ struct Quantiles {
     percentile: BTreeMap<String, f64>,
 }
 
-/// The figures of the only job, in its JSON document.
+/// Figures of the only job in fio's JSON document.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub(crate) fn figures(stdout: &str, point: Point, times: Times) -> Result<Figure
         expected: "its figures as JSON",
         got: stdout.to_owned(),
     };
-    // Notes may stand before the document.
+    // Messages may precede the document.
     let begin = stdout.find('{').ok_or_else(wrong)?;
     let document: Document = serde_json::from_str(&stdout[begin..]).map_err(|_| wrong())?;
     let job = document.jobs.into_iter().next().ok_or_else(wrong)?;

@@ -1,7 +1,7 @@
 //! An initiator that pauses, to measure the first I/Os of an idle deployment.
 //!
-//! No role's initiator pauses, and so this one is a script over the peers of [`conformance`]. It is slower than the real one, which
-//! does not matter: it is compared with itself.
+//! No role's initiator can pause, so this one is a script that uses the peers of [`conformance`]. It is slower than
+//! the real one, which does not matter: it is compared with itself.
 
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Load {
     /// Name of the service's channel.
     pub channel: String,
-    /// I/Os on their way.
+    /// Number of I/Os in flight.
     pub transactions: u32,
 }
 
-/// Plays it: I/Os until everything is warm, a pause, and the first ones after it.
+/// Runs the load: I/Os until all roles are warm, a pause, and the first I/Os after it.
 ///
 /// # Errors
 ///
-/// The service does not do its part.
+/// The service violates the protocol or does not answer.
 pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
     let device = Device::open(HOST_DEVICE)?;
     let mut session = Session::open(&device, load)?;
@@ -58,7 +58,7 @@ pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
 
 /// A started session.
 struct Session {
-    // Dropped in this order: what uses the connection, and then it.
+    // Dropped in this order: users of the connection before it.
     io: IoChannel,
     control: ComchPeer,
     /// Keeps the memory registered.
@@ -129,7 +129,7 @@ impl Session {
         Ok(started.elapsed())
     }
 
-    /// The middle one of the same reads again and again, in seconds.
+    /// Median duration of repeated reads, in seconds.
     fn steady(&mut self, count: u32, transactions: u32) -> Result<f64, Wrong> {
         let mut times = Vec::with_capacity(STEADY);
         for _ in 0..STEADY {

@@ -1,6 +1,6 @@
-//! The kernels of gga, alone: compression, decompression and erasure coding of cached blocks, and the verification of blocks.
+//! Kernels of gga alone: compression, decompression and erasure coding of cached blocks, and the verification of blocks.
 //!
-//! Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK has no softdoca in it, and does not measure it.
+//! Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK does not contain it, and does not measure it.
 
 #[cfg(not(doca_sdk))]
 pub(crate) mod engines;
@@ -12,21 +12,21 @@ use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
 use role_common::superblock::SetId;
 use serde::Serialize;
 
-/// Bytes per second of a kernel, and its time for one block.
+/// Throughput of a kernel, and its time per block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Speed {
-    /// Bytes of content a second.
+    /// Bytes of content per second.
     pub bandwidth: f64,
-    /// Nanoseconds for one block.
+    /// Nanoseconds per block.
     pub block_ns: f64,
 }
 
-/// Calls `work` on one block after the other for about `time`.
+/// Calls `work` repeatedly for about `time`.
 fn speed(block_size: usize, time: Duration, mut work: impl FnMut()) -> Speed {
     let started = Instant::now();
     let mut blocks = 0_u64;
     loop {
-        // A clock is read once for many blocks.
+        // The clock is read once per 32 blocks.
         for _ in 0..32 {
             work();
         }
@@ -42,25 +42,25 @@ fn speed(block_size: usize, time: Duration, mut work: impl FnMut()) -> Speed {
     }
 }
 
-/// Erasure coding of two halves: the parity, and a half from the other one and the parity.
+/// Erasure coding of two halves: creation of the parity, and recovery of a half from the other one and the parity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ErasureCoding {
-    /// Two halves in, the parity out.
+    /// Parity from two halves.
     pub create: Speed,
-    /// A half and the parity in, the other half out.
+    /// A half from the other one and the parity.
     pub recover: Speed,
 }
 
 /// Compression and decompression of blocks as gga stores them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lz4 {
-    /// Content in, stored block with its checksum out.
+    /// From content to a stored block with its checksum.
     pub compress: Speed,
-    /// LZ4 data in, content out, without looking at checksums.
+    /// From LZ4 data to content, without verifying checksums.
     pub decompress: Speed,
 }
 
-/// LZ4 of blocks of the content that the initiator writes, or `None` where these do not compress.
+/// LZ4 of blocks of the initiator's content; `None` if it does not compress.
 pub fn lz4(content: &[u8], time: Duration) -> Option<Lz4> {
     let size = u32::try_from(content.len()).ok()?;
     let mut encoder = Encoder::new(Geometry::compatible(size), Checksum::Crc32c);

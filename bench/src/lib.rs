@@ -7,7 +7,7 @@
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
 //! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
-//! * [`hosts`]: a deployment over two machines, compared with a bare TCP connection and nbdkit.
+//! * [`hosts`]: a deployment on two machines, compared with a bare TCP connection and nbdkit.
 //! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
@@ -29,22 +29,22 @@ pub mod series;
 pub mod suite;
 pub mod vhost_user_blk;
 
-/// A measurement failed.
+/// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A role or a yardstick did not do its part.
+    /// A role or a yardstick has failed.
     #[error(transparent)]
     Process(#[from] ::deployment::process::Failure),
-    /// There is no such program.
+    /// A program was not found.
     #[error(transparent)]
     Implementation(#[from] ::deployment::implementation::Error),
-    /// There are no several machines.
+    /// Several machines could not be created.
     #[error(transparent)]
     Network(#[from] ::deployment::network::Unavailable),
-    /// A file, a directory or a port cannot be had.
+    /// Error of a file, a directory or a port.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// A program printed something else than its figures.
+    /// A program has printed something other than its figures.
     #[error("{program}: expected {expected}, got {got:?}")]
     Output {
         /// Name of the program.

@@ -19,25 +19,25 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Port of the bare connection: in a new network namespace, all are free.
 const TCP_PORT: u16 = 12_000;
 
-/// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
+/// Runs the yardsticks, each as a process: this program with `yardstick STAGE ...`.
 #[derive(Debug, Clone)]
 pub struct Yardsticks {
     program: PathBuf,
 }
 
 impl Yardsticks {
-    /// Yardsticks in this program.
+    /// Uses the yardsticks in this program.
     pub fn of(program: &Path) -> Self {
         Self {
             program: program.to_owned(),
         }
     }
 
-    /// The bare ring through three processes, pinned as roles are on these CPUs: initiator, service, target.
+    /// Bare ring through three processes, pinned to these CPUs like roles: initiator, service, target.
     ///
     /// # Errors
     ///
-    /// One of the processes did not do its part.
+    /// One of the processes has failed.
     pub fn ring(&self, point: Point, operations: u64, cpus: [usize; 3]) -> Result<Figures, Error> {
         let load = Load {
             transactions: point.transactions as usize,
@@ -70,11 +70,11 @@ impl Yardsticks {
         figures("the ring's initiator", point, stdout)
     }
 
-    /// A bare TCP connection between machine 0 and machine 1, pinned as service and target are on these CPUs.
+    /// A bare TCP connection between machine 0 and machine 1, pinned to these CPUs like service and target.
     ///
     /// # Errors
     ///
-    /// One of the processes did not do its part.
+    /// One of the processes has failed.
     pub fn tcp(
         &self,
         point: Point,
@@ -101,15 +101,15 @@ impl Yardsticks {
         figures("the client of a bare connection", point, stdout)
     }
 
-    /// memcpy between memories of the sizes that a deployment at this point has.
+    /// memcpy between memories of the sizes that a deployment has at this point.
     ///
     /// # Errors
     ///
-    /// There is no such memory.
+    /// There is not enough memory.
     pub fn copy(&self, point: Point, time: Duration) -> Result<Figures, Error> {
         let slots = (point.transactions * point.workers) as usize;
         let blocks = point.block_count() as usize;
-        // Writes go the other way: from the initiator's blocks into the storage.
+        // Writes copy in the other direction: from the initiator's blocks to the storage.
         let (from, to) = match point.operation {
             Operation::Write => (slots, blocks),
             Operation::Read | Operation::RecoveryRead => (blocks, slots),
@@ -119,13 +119,13 @@ impl Yardsticks {
         Ok(Figures::of_rate(rate, point.block_size))
     }
 
-    /// Waking up a thread on another CPU, both without work.
+    /// Latency of waking a thread on another, idle CPU.
     ///
     /// # Errors
     ///
     /// There is no such CPU.
     pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
-        // As long as the pause of a deployment: the longer a CPU has slept, the longer its wake-up takes.
+        // The same duration as the pause of a deployment: the longer a CPU has slept, the longer its wake-up takes.
         let latency = yardstick::wake::latency(cpus, PAUSE)?;
         Ok(Figures {
             wake_up_ns: Some(latency.as_nanos() as f64),
@@ -134,7 +134,7 @@ impl Yardsticks {
     }
 }
 
-/// The figures that a yardstick has printed.
+/// Parses the figures that a yardstick has printed.
 fn figures(program: &'static str, point: Point, stdout: String) -> Result<Figures, Error> {
     let measured: Measured = serde_json::from_str(&stdout).map_err(|_| Error::Output {
         program,

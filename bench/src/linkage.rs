@@ -1,4 +1,4 @@
-//! The DOCA library that a program would load: roles are compared only on the same one.
+//! The DOCA library that a program loads: roles are compared only if they load the same one.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use deployment::implementation::{Implementation, Role};
 
 use super::Error;
 
-/// Roles that have a twin.
+/// Roles with a counterpart in the reference.
 const ROLES: [Role; 4] = [
     Role::Initiator,
     Role::ZeroCopy,
     Role::GgaOffload,
     Role::Target,
 ];
-/// Prefixes of the DOCA library files that every program loads: softdoca's only one, and NVIDIA's core library.
+/// Prefixes of the file names of the DOCA library that every program loads: softdoca's only one, and NVIDIA's core library.
 const NAMES: [&str; 2] = ["libsoftdoca.so", "libdoca_common.so"];
 
-/// The reason for which the roles of two implementations are not comparable; `None` if each pair loads the same shared library.
+/// Reason why the roles of two implementations are not comparable; `None` if each pair loads the same shared library.
 ///
 /// # Errors
 ///
@@ -44,9 +44,9 @@ pub fn no_twins(ours: &Implementation, theirs: &Implementation) -> Result<Option
     Ok(None)
 }
 
-/// The shared library that the dynamic loader would give this role; `None` when it needs none.
+/// Shared library that the dynamic loader resolves for this role; `None` if it needs none.
 fn library(implementation: &Implementation, role: Role) -> Result<Option<PathBuf>, Error> {
-    // The loader prints what it has found in place of starting the program; one without a loader prints its help.
+    // The loader prints the resolved libraries instead of starting the program; a static program prints its help.
     let output = implementation
         .command(role)?
         .arg("--help")
@@ -60,7 +60,7 @@ fn library(implementation: &Implementation, role: Role) -> Result<Option<PathBuf
     }
 }
 
-/// Lines are `name => path (address)`, or `name => not found`.
+/// Parses lines of the form `name => path (address)` or `name => not found`.
 fn loaded(text: &str) -> Option<PathBuf> {
     NAMES.iter().find_map(|name| {
         text.lines().find_map(|line| {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn programs_with_a_linked_doca_are_not_comparable() {
-        // Programs without any DOCA library, as ours are by default.
+        // Programs without a DOCA library, as ours are by default.
         let directory = tempfile::tempdir().expect("a directory");
         for role in ROLES {
             let path = directory.path().join(role.program());

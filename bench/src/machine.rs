@@ -4,21 +4,21 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine, in a few words.
+/// Summary of a machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
-    /// The CPU's name.
+    /// Name of the CPU model.
     pub cpu: String,
     /// CPUs that this process may use.
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Load average over one minute before the measurements started: other load makes figures useless, and comparisons less accurate.
+    /// Load average over one minute before the measurements: other load makes figures useless, and comparisons less accurate.
     pub load: f64,
 }
 
 impl Machine {
-    /// This machine; unknown values are empty or 0.
+    /// Describes this machine; unknown values are empty or 0.
     pub fn this() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo")

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 pub use deployment::implementation::Layout;
 
-/// The initiator's operation.
+/// Operation of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Reads.
     Read,
-    /// Reads of which each has to do without one half: gga only.
+    /// Reads that recover one half through the parity: gga only.
     RecoveryRead,
     /// Writes.
     Write,
@@ -21,20 +21,20 @@ pub enum Operation {
 /// A measured point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Point {
-    /// The layout.
+    /// Layout of the deployment.
     pub layout: Layout,
-    /// The operation.
+    /// Operation of the initiator.
     pub operation: Operation,
-    /// Bytes of an I/O, and of a block.
+    /// Size of an I/O, and of a block, in bytes.
     pub block_size: u32,
-    /// I/Os on their way per worker.
+    /// I/Os in flight per worker.
     pub transactions: u32,
-    /// Workers of every role.
+    /// Number of workers of every role.
     pub workers: u32,
 }
 
 impl Point {
-    /// The point of the first bar: 4 KiB reads, 64 at a time, one worker.
+    /// Point of the first bar: 4 KiB reads, 64 in flight, one worker.
     pub const ZERO_COPY_READ: Self = Self {
         layout: Layout::ZeroCopy,
         operation: Operation::Read,
@@ -43,15 +43,15 @@ impl Point {
         workers: 1,
     };
 
-    /// Blocks of the storage: enough that they are not all in the caches at once where blocks are large, and at least two for
-    /// every transaction.
+    /// Number of blocks of the storage: large blocks do not all fit into the caches, and there are at least two blocks per
+    /// transaction.
     pub fn block_count(&self) -> u32 {
         const STORAGE: u32 = 16 << 20;
         let least = 2 * self.transactions * self.workers;
         (STORAGE / self.block_size).clamp(least, 4096)
     }
 
-    /// Bytes of the storage.
+    /// Size of the storage in bytes.
     pub fn capacity(&self) -> u64 {
         u64::from(self.block_count()) * u64::from(self.block_size)
     }

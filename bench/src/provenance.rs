@@ -4,12 +4,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// The program that has measured, when, and how it was started.
+/// Program, start time and command line of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of the program.
     pub version: String,
-    /// Commit that the program was built from; `None` where its sources were no checkout.
+    /// Commit that the program was built from; `None` if it was not built from a checkout.
     pub commit: Option<String>,
     /// Start of the measurement, UTC, as in RFC 3339.
     pub started: String,
@@ -18,7 +18,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Of this program, started now with these arguments, the program's name first.
+    /// Provenance of this program, started now with these arguments, including the program's name.
     pub fn now(arguments: impl IntoIterator<Item = String>) -> Self {
         let arguments: Vec<_> = arguments.into_iter().collect();
         let quoted = shlex::try_join(arguments.iter().map(String::as_str));

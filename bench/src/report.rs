@@ -10,11 +10,11 @@ use super::series::{Bucket, Series};
 use super::suite::{Measurement, OURS, Results, Sense, Subject, Verdict};
 use plot::{Axis, Curve, Form, Plot, nines};
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
 ///
-/// A plot could not be drawn, in words.
+/// Description of the plot that could not be drawn.
 pub fn html(results: &Results) -> Result<String, String> {
     let plots = plots(results)
         .into_iter()
@@ -24,7 +24,7 @@ pub fn html(results: &Results) -> Result<String, String> {
     Ok(page(results, &plots))
 }
 
-/// The parameters that the points of a curve share.
+/// Parameters that the points of a curve share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     Depth,
@@ -148,7 +148,7 @@ fn curves(
     curves
 }
 
-/// Subjects whose latencies are shown in full: deployments with blocks of 4 KiB, and files.
+/// Subjects whose latency distribution is plotted: deployments with blocks of 4 KiB, and files.
 fn subjects_with_latencies(results: &Results) -> impl Iterator<Item = &Measurement> {
     let base = Point::ZERO_COPY_READ;
     let shown = move |one: &&Measurement| match &one.subject {
@@ -169,7 +169,7 @@ fn subjects_with_latencies(results: &Results) -> impl Iterator<Item = &Measureme
     results.measurements.iter().filter(shown)
 }
 
-/// The part of a subject's name that a legend has room for.
+/// Short name of a subject for the legend.
 fn legend(measurement: &Measurement) -> String {
     match &measurement.subject {
         Subject::Deployment { point, .. } => point.to_string(),
@@ -183,7 +183,7 @@ fn histogram(results: &Results) -> Plot {
     let curves = subjects_with_latencies(results).filter_map(|one| {
         let mut buckets: Vec<Bucket> = Vec::new();
         for &(low, high, count) in one.series.runs.iter().flat_map(|run| &run.histogram) {
-            // Of all runs, buckets have the same bounds, which are computed in the same way.
+            // Buckets are computed in the same way in all runs, so their bounds are equal.
             match buckets.iter_mut().find(|bucket| bucket.0 == low) {
                 Some(bucket) => bucket.2 += count,
                 None => buckets.push((low, high, count)),
@@ -213,7 +213,7 @@ fn histogram(results: &Results) -> Plot {
     }
 }
 
-/// Percentiles of latencies; of the last round.
+/// Percentiles of latencies in the last round.
 fn distribution(results: &Results) -> Plot {
     let curves = subjects_with_latencies(results).filter_map(|one| {
         let points = one.series.runs.last()?.latency?.distribution?;
@@ -221,7 +221,7 @@ fn distribution(results: &Results) -> Plot {
             name: legend(one),
             points: points
                 .into_iter()
-                // The maximum is infinitely far away on this axis.
+                // The maximum is at infinity on this axis.
                 .filter(|(percent, _)| *percent < 100.0)
                 .map(|(percent, ns)| (nines(percent), (ns / 1e3).max(0.1)))
                 .collect(),
@@ -240,7 +240,7 @@ fn distribution(results: &Results) -> Plot {
 
 const STYLE: &str = include_str!("report/style.css");
 
-/// Text and axes of drawings are black, curves have colours by number: the style sheet's variables replace both.
+/// Replaces the colours of drawings, black for text and axes and numbered ones for curves, by variables of the style sheet.
 fn colors_of_drawings(page: &mut String) {
     for (number, name) in plot::color_names().enumerate() {
         append(
@@ -288,7 +288,7 @@ fn page(results: &Results, plots: &[(String, Plot)]) -> String {
     page
 }
 
-/// The page's first words: what the run as a whole says.
+/// First paragraph of the page: the result of the run as a whole.
 fn verdict(page: &mut String, results: &Results) {
     let [holding, missed, unknown] = results.counts();
     let failed = results
@@ -371,7 +371,7 @@ fn facts(page: &mut String, results: &Results) {
     page.push_str("</dl>\n");
 }
 
-/// A number of rounds in words.
+/// Formats a number of rounds.
 pub fn rounds(count: usize) -> String {
     match count {
         1 => "1 round".to_owned(),
@@ -480,7 +480,7 @@ fn changes(page: &mut String, comparison: &Comparison) {
     page.push_str("</tbody></table>\n");
 }
 
-/// A drawing with its legend beside it, or below where the page is narrow.
+/// A drawing with its legend beside it, or below on a narrow page.
 fn figure(page: &mut String, svg: &str, plot: &Plot) {
     append(
         page,
@@ -521,7 +521,7 @@ fn measurements(page: &mut String, results: &Results) {
         append(page, format_args!("<th class=\"number\">{heading}"));
     }
     page.push_str("</tr></thead><tbody>\n");
-    // Measurements without a rate are shown beside their limit, unless they have failed.
+    // Measurements without a rate are shown with their limit, unless they have failed.
     let shown = |one: &&Measurement| one.subject.has_rate() || one.failure.is_some();
     for measurement in results.measurements.iter().filter(shown) {
         let series = &measurement.series;
@@ -628,7 +628,7 @@ mod tests {
         measurement(Subject::Ring { point }, rate, failure)
     }
 
-    /// Page and JSON document.
+    /// Renders the page and the JSON document.
     fn told(mut results: Results) -> (String, serde_json::Value) {
         results.verdict = results.judge();
         let page = html(&results).expect("a page");
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn page_and_document_say_what_is_met_missed_and_not_measured() {
+    fn page_and_document_have_bars_met_missed_and_not_measured() {
         let mut results = Results::of_measurements(vec![]);
         results.bars = vec![bar(Some(0.6)), bar(Some(0.4)), bar(None)];
         results.left_out = vec!["fio & nbdkit".to_owned()];

@@ -1,31 +1,31 @@
-//! Series of measurements that take turns.
+//! Series of measurements that are made alternately.
 //!
-//! A noisy machine is noisy for minutes: two things that are measured one after the other are not measured on the same machine.
-//! So everything that is going to be compared is run in turns, round after round, and ratios are made within a round.
+//! A noisy machine is noisy for minutes, so consecutive measurements of two subjects are not comparable.
+//! Everything that is compared is therefore measured alternately, round after round, and ratios are computed within a round.
 
 use serde::{Deserialize, Serialize};
 
 /// Figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
-    /// I/Os a second.
+    /// I/Os per second.
     pub rate: f64,
-    /// Bytes of content a second.
+    /// Bytes of content per second.
     pub bandwidth: f64,
-    /// Times of single I/Os, where the program measures them.
+    /// Latencies, if the program measures them.
     pub latency: Option<Latency>,
     /// Number of I/Os by latency, where the program reports it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub histogram: Vec<Bucket>,
-    /// CPU time per I/O of each process, in nanoseconds: of the initiator as a whole, of the others while it was there.
+    /// CPU time per I/O of each process, in nanoseconds: the initiator's in total, the others' while it was running.
     pub cpu_ns: Option<CpuTime>,
-    /// System calls per I/O, where they were what was measured.
+    /// System calls per I/O, if measured.
     pub system_calls: Option<SystemCalls>,
-    /// The first I/Os after a pause, where they were.
+    /// First I/Os after a pause, if measured.
     pub after_pause: Option<AfterPause>,
-    /// Kernel times of gga for a block, where measured.
+    /// Times of gga's kernels for a block, if measured.
     pub kernels: Option<BlockKernels>,
-    /// Wake-up time of a sleeping CPU in nanoseconds, where measured.
+    /// Wake-up time of a sleeping CPU in nanoseconds, if measured.
     pub wake_up_ns: Option<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Figures {
         Self::of_rate(0.0, 0)
     }
 
-    /// This many I/Os of this size per second, without other figures.
+    /// Figures with this rate of I/Os of this size, and no others.
     pub fn of_rate(rate: f64, block_size: u32) -> Self {
         Self {
             rate,
@@ -54,48 +54,48 @@ impl Figures {
 /// Quantiles in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Latency {
-    /// Half are not longer.
+    /// Median.
     pub p50_ns: f64,
-    /// 99 of 100 are not longer.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// 999 of 1000 are not longer.
+    /// 99.9th percentile.
     pub p99_9_ns: f64,
-    /// Latency percentiles, where the program reports them.
+    /// Percentiles, if the program reports them.
     pub distribution: Option<Distribution>,
 }
 
 /// A bucket of a latency histogram: its bounds in microseconds, the upper one excluded, and the number of I/Os. Buckets of all runs have the same bounds.
 pub type Bucket = (f64, f64, u64);
 
-/// Percentages, and the latency in nanoseconds that this share of the I/Os does not exceed.
+/// Percentages, and the percentiles in nanoseconds.
 pub type Distribution = [(f64, f64); 12];
 
 /// CPU time per I/O in nanoseconds; targets together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuTime {
-    /// The initiator's.
+    /// CPU time of the initiator.
     pub initiator: f64,
-    /// The service's.
+    /// CPU time of the service.
     pub service: f64,
-    /// The sum of all targets.
+    /// Sum over all targets.
     pub targets: f64,
 }
 
-/// System calls per I/O, by role; targets together. Those that only give the CPU away are counted apart.
+/// System calls per I/O, by role; targets together. Those that only yield the CPU are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SystemCalls {
-    /// The initiator's.
+    /// System calls of the initiator.
     pub initiator: f64,
-    /// The service's.
+    /// System calls of the service.
     pub service: f64,
-    /// The sum of all targets.
+    /// Sum over all targets.
     pub targets: f64,
-    /// `sched_yield` of all of them, which is in none of the others.
+    /// `sched_yield` calls of all roles, not included in the others.
     pub yields: f64,
 }
 
 impl SystemCalls {
-    /// The sum over all roles, without yields.
+    /// Sum over all roles, without yields.
     pub fn total(&self) -> f64 {
         self.initiator + self.service + self.targets
     }
@@ -110,14 +110,14 @@ pub struct AfterPause {
     pub first_rate: f64,
     /// Median rate of as many I/Os without a pause, per second.
     pub steady_rate: f64,
-    /// A single I/O after another pause, in nanoseconds.
+    /// Latency of a single I/O after another pause, in nanoseconds.
     pub first_ns: f64,
-    /// A single I/O right after others, in the middle.
+    /// Median latency of a single I/O without a pause, in nanoseconds.
     pub steady_ns: f64,
 }
 
 impl AfterPause {
-    /// The I/Os that count as the first ones.
+    /// Number of I/Os that count as the first ones.
     pub const IOS: u32 = 1000;
 
     /// Time of the first I/Os after the pause, in nanoseconds.
@@ -131,18 +131,18 @@ impl AfterPause {
     }
 }
 
-/// Times that gga's kernels need for a block of 4 KiB, in nanoseconds.
+/// Times of gga's kernels for a block of 4 KiB, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BlockKernels {
     /// Compression to a stored block with its checksum.
     pub compress_ns: f64,
-    /// Decompression, without looking at checksums.
+    /// Decompression, without verifying checksums.
     pub decompress_ns: f64,
-    /// The parity of two halves of 2 KiB.
+    /// Parity of two halves of 2 KiB.
     pub create_ns: f64,
-    /// A half of 2 KiB from the other and the parity.
+    /// A half of 2 KiB from the other one and the parity.
     pub recover_ns: f64,
-    /// Extra time of verifying a stored block that another CPU has written, over using it unverified, in a sequence of blocks.
+    /// Additional time for verifying a stored block that another CPU has written.
     pub check_ns: f64,
 }
 
@@ -151,12 +151,12 @@ pub struct BlockKernels {
 pub struct Series {
     /// Name of the series.
     pub name: String,
-    /// A run per round.
+    /// One run per round.
     pub runs: Vec<Figures>,
 }
 
 impl Series {
-    /// A series without runs.
+    /// Creates a series without runs.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -164,12 +164,12 @@ impl Series {
         }
     }
 
-    /// The median of a figure over the runs that have it.
+    /// Median of a figure over the runs that have it.
     pub fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.runs.iter().filter_map(of).collect())
     }
 
-    /// The median of the ratios, round by round, of this figure to that of another series.
+    /// Median of the ratios, round by round, of this figure to that of another series.
     pub fn ratio(&self, to: &Self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         let ratios = std::iter::zip(&self.runs, &to.runs)
             .filter_map(|(own, other)| Some(of(own)? / of(other)?))
@@ -178,7 +178,7 @@ impl Series {
     }
 }
 
-/// The value that this share (0 to 1) of the values does not exceed, interpolated between neighbours. `None` without values.
+/// Quantile, with linear interpolation: `share` is between 0 and 1. `None` without values.
 pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let place = share.clamp(0.0, 1.0) * values.len().checked_sub(1)? as f64;
@@ -189,7 +189,7 @@ pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     Some(low + (high - low) * place.fract())
 }
 
-/// The middle one; of an even number, the mean of the two in the middle.
+/// Median; of an even number of values, the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! Subjects, measurements and limits of one bench run; subjects take turns.
+//! Subjects, measurements and limits of one bench run; subjects are measured alternately.
 
 mod bars;
 mod subject;
@@ -18,62 +18,62 @@ use super::series::{BlockKernels, Figures, Series};
 pub use bars::{Bar, Sense, bars};
 pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
 
-/// I/Os of the run that finds out how many are enough.
+/// I/Os of the calibration run, which determines the number of I/Os of a run.
 const FIRST_OPERATIONS: u64 = 4000;
-/// Fewest and most I/Os of a run.
+/// Minimum and maximum number of I/Os of a run.
 const FEWEST: u64 = 500;
 const MOST: u64 = 20_000_000;
 
 /// A subject and its runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// The measured subject.
+    /// Measured subject.
     pub subject: Subject,
-    /// Its runs.
+    /// Runs of the subject.
     pub series: Series,
-    /// I/Os of each.
+    /// I/Os per run.
     pub operations: u64,
-    /// Sessions that were repeated because a program of the reference crashed.
+    /// Number of sessions repeated because a program of the reference crashed.
     pub crashes: u32,
     /// The error that ended its runs, if any.
     pub failure: Option<String>,
 }
 
-/// Erasure coding alone.
+/// Erasure coding kernels alone.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Kernels {
     /// Our erasure coding of two halves of 32 KiB, Cauchy.
     pub ours: Option<ErasureCoding>,
-    /// ISA-L's of the same.
+    /// ISA-L's, for the same halves and matrix.
     pub isal: Option<ErasureCoding>,
 }
 
 /// Results of one bench run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
-    /// Summary of everything below.
+    /// Summary of the results.
     pub verdict: Verdict,
     /// Program, time and command line.
     pub provenance: Provenance,
-    /// On what.
+    /// Measured machine.
     pub machine: Machine,
-    /// Rounds that were asked for.
+    /// Requested rounds.
     pub rounds: usize,
-    /// Rounds that were completed.
+    /// Completed rounds.
     pub rounds_completed: usize,
     /// `true` if the run was interrupted.
     pub interrupted: bool,
-    /// The measurements that took turns.
+    /// Alternated measurements.
     pub measurements: Vec<Measurement>,
-    /// The kernels.
+    /// Figures of the kernels alone.
     pub kernels: Kernels,
-    /// CPU time of a started deployment without I/O, in percent of one CPU, all processes together.
+    /// CPU time of a started deployment without I/O, in percent of one CPU, of all processes together.
     pub idle_percent: Option<f64>,
     /// Required relations between measurements.
     pub bars: Vec<Bar>,
     /// Measurements that were left out, with the reason.
     pub left_out: Vec<String>,
-    /// This run beside an earlier one, if one was named.
+    /// Comparison with an earlier run, if one was given.
     pub comparison: Option<Comparison>,
 }
 
@@ -85,14 +85,14 @@ pub enum Verdict {
     Pass,
     /// A bar does not hold, or a measurement has failed.
     Fail,
-    /// The bare ring, or the bare TCP connection, was so slow that no figure means anything.
+    /// The bare ring, or the bare TCP connection, was too slow for any figure to be meaningful.
     Void,
-    /// All measured bars hold, and at least one was not measured.
+    /// All measured bars hold, but at least one was not measured.
     Incomplete,
 }
 
 impl Results {
-    /// Results with these measurements on this machine, and nothing else.
+    /// Results that consist of these measurements only.
     #[cfg(test)]
     pub(crate) fn of_measurements(measurements: Vec<Measurement>) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Results {
         }
     }
 
-    /// The verdict on these bars and measurements.
+    /// Computes the verdict on these bars and measurements.
     pub fn judge(&self) -> Verdict {
         let missed = self.bars.iter().any(|bar| bar.holds() == Some(false));
         let failed = self.measurements.iter().any(|one| one.failure.is_some());
@@ -127,7 +127,7 @@ impl Results {
         }
     }
 
-    /// Number of bars that hold, that do not, and that were not measured.
+    /// Numbers of bars that hold, that do not hold, and that were not measured.
     pub fn counts(&self) -> [usize; 3] {
         [Some(true), Some(false), None]
             .map(|wanted| self.bars.iter().filter(|bar| bar.holds() == wanted).count())
@@ -141,19 +141,20 @@ impl Results {
     }
 }
 
-/// Observes a measurement while it lasts.
+/// Observer of a measurement in progress.
 pub trait Observer {
-    /// A run of the subject begins, in this round, counted from 1.
+    /// Called before a run of the subject in this round, counted from 1.
     fn run_begins(&self, subject: &Subject, round: usize);
 
-    /// So many rounds are complete.
+    /// Called after each round with the number of completed rounds.
     fn round_completed(&self, rounds: usize, measurements: &[Measurement]);
 
-    /// Returns `true` if the measurement has to end.
+    /// Returns `true` if the measurement is to be stopped.
     fn is_interrupted(&self) -> bool;
 }
 
-/// Measures the subjects in turns, for `rounds` rounds and about `time` per run. Returns the measurements, and the number of completed rounds.
+/// Measures the subjects alternately, for `rounds` rounds and about `time` per run. Returns the measurements, and the
+/// number of completed rounds.
 pub fn measure(
     runner: &Runner,
     subjects: &[Subject],
@@ -180,7 +181,7 @@ pub fn measure(
             let result = measurement.run(runner, time);
             match result {
                 Ok(figures) => measurement.series.runs.push(figures),
-                // An interrupt of this program may have interrupted its roles too.
+                // An interrupt of this program may have interrupted its roles, too.
                 Err(_) if observer.is_interrupted() => {}
                 Err(error) => measurement.failure = Some(error),
             }
@@ -194,7 +195,7 @@ pub fn measure(
 }
 
 impl Measurement {
-    /// One run. Before the first one, a short run determines the number of I/Os that take about `time`.
+    /// Runs the subject once. Before its first run, a short one determines the number of I/Os that take about `time`.
     fn run(&mut self, runner: &Runner, time: Duration) -> Result<Figures, String> {
         let mut once = |operations| {
             let (result, crashes) = runner.run(&self.subject, operations, time);
@@ -219,11 +220,12 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
     ((figures.rate * time.as_secs_f64()) as u64).clamp(FEWEST, MOST)
 }
 
-/// Kernel times of gga for a block, each measured for about a fifth of `time`. The first CPU is a service's, the second a target's.
+/// Times of gga's kernels for a block, each measured for about a fifth of `time`. The first CPU is used like a
+/// service's, the second like a target's.
 ///
 /// # Errors
 ///
-/// There are no such kernels, or CPUs, here.
+/// The kernels or CPUs are not available.
 #[cfg(not(doca_sdk))]
 fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
     use softdoca::engines::matrix::MatrixType::Vandermonde;
@@ -273,7 +275,7 @@ pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     }
 }
 
-/// Empty: the missing kernels are added to `left_out`.
+/// Returns no kernels, and adds them to `left_out`.
 #[cfg(doca_sdk)]
 pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
     left_out.push("erasure coding in software: this program is linked to NVIDIA's SDK".to_owned());
@@ -289,7 +291,7 @@ pub fn idle(runner: &Runner, time: Duration) -> Result<f64, Error> {
     super::deployment::idle(runner.ours(), &runner.cpus, time)
 }
 
-// The rate that kernels, copies and ring hops of gga would allow if all else were free.
+// Rate that the kernels, copies and ring hops of gga would allow if everything else were free.
 
 /// Time per I/O in nanoseconds, by part.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -304,37 +306,37 @@ pub struct GgaLimit {
     pub target_copies_ns: f64,
     /// All ring hops, each in the process that receives the message.
     pub hops_ns: f64,
-    /// Hops that the service takes.
+    /// Ring hops in the service.
     pub service_hops_ns: f64,
-    /// I/Os per second that this allows on the given CPUs: neither all of them nor a single process exceeds its capacity.
+    /// I/Os per second that these times allow on the given CPUs: the limit of a single process, or of all CPUs together.
     pub rate: f64,
 }
 
 /// Limits of the machine, as measured in one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// I/Os a second of the bare ring with blocks of 4 KiB.
+    /// I/Os per second of the bare ring with blocks of 4 KiB.
     pub ring: f64,
-    /// Blocks of 4 KiB that are copied in a second.
+    /// Copies of blocks of 4 KiB per second.
     pub copies: f64,
-    /// The kernels.
+    /// Times of gga's kernels.
     pub kernels: BlockKernels,
 }
 
-/// The limit of one operation on blocks of 4 KiB.
+/// Limit of an operation on blocks of 4 KiB.
 pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit {
     let Limits {
         ring,
         copies,
         kernels,
     } = limits;
-    // A block of 4 KiB.
+    // Time of copying a block of 4 KiB.
     let copy_ns = 1e9 / copies;
-    // The ring's three processes share the CPUs: what is not copying is four hops.
+    // The ring's three processes share the CPUs: the time without the copy is that of four hops.
     let ring_cpus = cpus.min(3) as f64;
     let hop_ns = ((ring_cpus * 1e9 / ring - copy_ns) / 4.0).max(0.0);
 
-    // Both directions between initiator and service, and both for every target that takes part.
+    // Both directions between initiator and service, and between the service and each target involved.
     let targets = match operation {
         Operation::Read | Operation::RecoveryRead => 2.0,
         Operation::Write => 3.0,
@@ -343,7 +345,7 @@ pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit 
     let service_hops_ns = (1.0 + targets) * hop_ns;
     // Each target copies half a block.
     let target_copies_ns = targets * copy_ns / 2.0;
-    // The stored block, and the content.
+    // Copies of the stored block and of the content.
     let service_copies_ns = 2.0 * copy_ns;
     let (lz4_ns, parity_ns) = match operation {
         Operation::Read => (kernels.decompress_ns, 0.0),
@@ -363,7 +365,7 @@ pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit 
     }
 }
 
-/// The point that a limit is compared with.
+/// Point that a limit is compared with.
 fn gga_point(operation: Operation) -> Point {
     Point {
         layout: Layout::Gga,

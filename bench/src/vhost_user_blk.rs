@@ -119,7 +119,14 @@ fn random_ios(socket: &Path, point: Point, time: Duration) -> Result<f64, Error>
     let mut blkio = Blkio::new("virtio-blk-vhost-user").map_err(failed)?;
     let path = socket.to_string_lossy();
     blkio.set_str("path", &path).map_err(failed)?;
-    blkio.connect().map_err(failed)?;
+    // Its socket may exist before the server listens.
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = blkio.connect() {
+        if Instant::now() > deadline {
+            return Err(failed(error));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
     blkio.set_i32("num-queues", 1).map_err(failed)?;
     let mut queues = blkio.start().map_err(failed)?.queues;
     let depth = point.transactions as usize;

@@ -1,5 +1,5 @@
-//! ISA-L, where it is installed. Where it is not, this is shown as ignored and never as passed: the binary has its own harness,
-//! because Rust's cannot decide that when it runs.
+//! ISA-L, if it is installed. Otherwise the test is reported as ignored and not as passed: the binary has its own harness,
+//! because Rust's cannot decide that at run time.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         Ok(library) => Trial::test(name, move || computes_in_the_field_of_doca(&library)),
         Err(error) => {
             eprintln!("NOT RUN: {name}: {error}");
-            // Asked for by name (--ignored), it has no excuse any more.
+            // Fails if it is requested explicitly (--ignored).
             Trial::test(name, move || Err(error.into())).with_ignored_flag(true)
         }
     };

@@ -1,5 +1,6 @@
-//! The page in a real browser: nothing is wider than the window, and plots stand in the right number of columns. Screenshots for people are in
-//! `target/tmp/bench_page`. Without Chromium (Debian's package has the same name) the tests are reported as ignored.
+//! The page in a real browser: nothing is wider than the window, and plots are in the right number of columns.
+//! Screenshots are written to `target/tmp/bench_page`. Without Chromium (Debian's package has the same name) the
+//! tests are reported as ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,13 +15,13 @@ use bench::series::{Figures, Latency, Series};
 use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, bars};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Widths of windows in pixels, and the columns that plots have in them.
+/// Widths of windows in pixels, and the number of columns of plots at these widths.
 const WIDTHS: [(u32, usize); 3] = [(500, 1), (1280, 2), (1920, 2)];
 
-/// Height of the windows: target values and plots.
+/// Height of the windows in pixels: enough for target values and plots.
 const HEIGHT: u32 = 4400;
 
-/// Reports in the title how wide the page is, and how many columns of plots it has.
+/// Writes the width of the page and the number of columns of plots to its title.
 const PROBE: &str = "<script>
 addEventListener('load', () => {
   const left = [...document.querySelectorAll('figure')].map(it => Math.round(it.getBoundingClientRect().left));
@@ -124,14 +125,14 @@ fn look(chromium: &Path, output: &Path, width: u32, columns: usize) -> Result<()
     Ok(())
 }
 
-/// Width and height, from the header.
+/// Width and height, from the PNG header.
 fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let number = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     bytes.starts_with(b"\x89PNG").then_some(())?;
     Some((number(16)?, number(20)?))
 }
 
-/// Results as of a run with all axes, with every kind of outcome. The figures are a formula, and of no machine.
+/// Results with all axes and every kind of outcome. The figures are computed by a formula, and not measured.
 fn results() -> Results {
     let mut measurements = Vec::new();
     let base = Point::ZERO_COPY_READ;

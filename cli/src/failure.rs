@@ -11,7 +11,7 @@ use role_common::errln;
 /// Result of a command.
 pub type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Flags that are invalid or do not fit together; the text has what was expected.
+/// Invalid or inconsistent flags; the text says what was expected.
 #[derive(Debug)]
 struct UsageError(String);
 
@@ -23,12 +23,12 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
-/// An error of wrong usage.
+/// Creates an error of wrong usage.
 pub fn usage(message: impl Into<String>) -> Box<dyn Error> {
     Box::new(UsageError(message.into()))
 }
 
-/// Finds the implementation that the `NAME=DIR` of a flag names.
+/// Finds the implementation given by a flag's `NAME=DIR`.
 pub fn implementation(text: &str) -> Result<Implementation> {
     Implementation::parse(text).map_err(|error| match error {
         implementation::Error::Syntax(_) => usage(error.to_string()),

@@ -12,7 +12,6 @@ use role_common::{errln, outln};
 
 use crate::{Cli, NAME, roles};
 
-/// Options.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Directory for usr/share/man/man1 and the completions of bash, zsh and fish
@@ -37,7 +36,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Adds the roles' flags, which the roles parse themselves.
+/// Command with the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
     let mut whole = lay_out(Cli::command()).version(env!("CARGO_PKG_VERSION"));
     for role in &roles::ALL {
@@ -124,7 +123,7 @@ mod tests {
         let name = command.get_name();
         let text = command.get_after_help().map(ToString::to_string);
         for line in text.iter().flat_map(|text| text.lines()) {
-            // Longer lines would be broken where a shell does not expect it.
+            // Longer lines would be broken at places that a shell does not accept.
             let is_example = line.starts_with(' ') && !line.ends_with(':');
             assert!(!is_example || line.chars().count() <= 80, "{name}: {line}");
         }

@@ -15,7 +15,7 @@ pub struct Role {
     pub name: &'static str,
     /// Program name: that of the reference, if it has the role.
     pub program: &'static str,
-    /// Its flags, for a program of this name.
+    /// Command with its flags, for a program of this name.
     pub command: fn(&'static str) -> Command,
     run: fn(Vec<OsString>) -> ExitCode,
 }

@@ -9,7 +9,7 @@ use tabled::settings::peaker::Priority;
 use tabled::settings::width::Width;
 use tabled::settings::{Alignment, Style};
 
-/// Columns to which a flexible column is wrapped at most.
+/// Minimum width of a wrapped flexible column.
 const FLEXIBLE_WIDTH: usize = 16;
 
 /// Layout of a table.
@@ -47,7 +47,7 @@ fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> Str
         .collect();
     let mut kept: Vec<usize> = (0..rows[0].len()).collect();
     let mut left_out = Vec::new();
-    // Makes the flexible column so narrow that the table fits, at least `FLEXIBLE_WIDTH`.
+    // Narrows the flexible column until the table fits, but not below `FLEXIBLE_WIDTH`.
     let flexed = |rows: &[Vec<String>], kept: &[usize]| {
         let mut rows = rows.to_vec();
         let too_wide = total_width(&rows).saturating_sub(width);
@@ -107,7 +107,7 @@ fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Breaks lines longer than `width`: between words, or in a word that is longer than a line.
+/// Breaks lines longer than `width` between words, and words longer than a line.
 pub fn broken(text: &str, width: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -131,7 +131,7 @@ pub fn broken(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Prose that fits [`width`]: longer lines are broken between words, and continued two columns further in.
+/// Wraps prose to [`width`] between words; continuation lines are indented by two more columns.
 pub fn prose(text: &str) -> Cow<'_, str> {
     match width() {
         None => Cow::Borrowed(text),
@@ -139,7 +139,7 @@ pub fn prose(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A shell command to copy, indented: continued lines end in a backslash.
+/// Formats a shell command to copy, indented; continued lines end with a backslash.
 pub fn command(line: &str) -> String {
     let text = format!("  {line}");
     match width() {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_left_out_is_wrapped() {
+    fn mandatory_columns_are_wrapped() {
         let text = render_within(rows(), Layout::default(), Some(70));
         assert!(
             text.lines().all(|line| line.chars().count() <= 70),

@@ -9,7 +9,6 @@ use ::yardstick::tcp;
 use clap::{Args, ValueEnum};
 use role_common::{errln, outln};
 
-/// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Process of the pipeline, or of the connection

@@ -1,4 +1,4 @@
-//! Blocks that outlive their target.
+//! Blocks that persist after their target has exited.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use ::deployment::process::{Process, Signal};
 
 const BLOCKS: usize = 96;
 
-/// Flags of a target that keeps its blocks in this file.
+/// Flags of a target with its blocks in this file.
 fn backed(file: &Path) -> [&str; 4] {
     ["--backing-file", text(file), "--block-count", "96"]
 }
 
-/// Writes the content through a service, or reads it, and compares.
+/// Writes the content through a service, or reads and compares it.
 fn validate(bench: &Bench, port: u16, strategy: &str, plain: &Path) {
     let service = bench.service(port, &[]);
     let operations = BLOCKS.to_string();
@@ -53,14 +53,14 @@ fn acknowledged_writes_survive_kill_9_and_clean_stops() {
     said(&target, "all blocks are on the disk", 1);
     document_of_nothing(target);
 
-    // The end of the only session is a clean stop, too.
+    // The end of the only session is a clean shutdown, too.
     let (target, port) = bench.target(&backed(&file));
     validate(&bench, port, "read_only_data_validity_test", &plain);
     said(&target, "all blocks are on the disk", 1);
     document(target);
 }
 
-/// A target that was asked to end while it served nobody ends well.
+/// Stops an idle target, which must exit with success.
 fn document_of_nothing(mut target: Process) {
     let status = target.wait(soon()).expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", target.stderr());
@@ -75,7 +75,7 @@ fn writes_in_flight_at_kill_9_damage_no_other_blocks() {
     );
     let (target, port) = bench.target(&backed(&file));
     let service = bench.service(port, &[]);
-    // Writes the same content again and again: at any time, each block is as written or being written the same.
+    // Writes the same content repeatedly: at any time, each block is stored, or is being written with the same data.
     let arguments = [
         "--storage-plain-content",
         text(&plain),

@@ -1,4 +1,4 @@
-//! `doca-storage bench`, with runs too short for meaningful results.
+//! `doca-storage bench`, with runs that are too short for meaningful results.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn deployments_and_limits_are_measured() {
     }
 }
 
-/// The bars whose names have this in them, and why things were left out.
+/// The bars whose names contain `part`, with the reasons of skipped measurements.
 fn bars_with(document: &Value, part: &str) -> Vec<Value> {
     let bars = document["bars"].as_array().expect("a list");
     let has = |bar: &&Value| bar["name"].as_str().is_some_and(|name| name.contains(part));
@@ -119,7 +119,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let bars = bars_with(&document, "system calls per I/O");
     let left_out = document["left_out"].to_string();
-    // perf is not everywhere, and its counters are not for everybody.
+    // perf may be missing, or not permitted to count.
     match bars.as_slice() {
         [] => assert!(left_out.contains("perf stat"), "{left_out}"),
         bars => {
@@ -132,13 +132,13 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
             let calls = &counted["series"]["runs"][0]["system_calls"];
             let calls = ["initiator", "service", "targets", "yields"]
                 .map(|name| calls[name].as_f64().expect("a number"));
-            // Processes that share CPUs give them away and sleep now and then. In runs as short as this one, that is more
-            // than what depends on the number of I/Os, and a difference may be below nothing.
+            // Processes that share CPUs sometimes yield or sleep. In a run as short as this one, that exceeds
+            // the system calls that depend on the number of I/Os, and the difference may be negative.
             assert!(calls.iter().any(|calls| *calls != 0.0), "{counted}");
         }
     }
 
-    // Without perf there is no bar, and no pass.
+    // Without perf there is no bar, and the run does not pass.
     let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
         .args(["bench", "--rounds", "1", "--seconds", "0.02"])
         .args(only)
@@ -169,7 +169,7 @@ fn statically_linked_roles_are_not_compared_with_twins() {
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let left_out = document["left_out"].to_string();
     assert!(left_out.contains("linked into it"), "{left_out}");
-    // None of the deployments with exchanged roles.
+    // No deployment with exchanged roles is measured.
     let output = bench(&[
         "--compare",
         &format!("cpp={ours}"),
@@ -184,7 +184,7 @@ fn statically_linked_roles_are_not_compared_with_twins() {
     );
 }
 
-/// A directory of programs that only print a usage, as the reference's initiators of releases before 3.2 do.
+/// A directory of programs that only print a usage, like that of the reference's initiators before 3.2.
 fn reference_with_usage(usage: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a directory");
@@ -224,7 +224,7 @@ fn reference_of_an_earlier_release_needs_its_protocol_and_writes_no_gga() {
             let refused = format!("--protocol {protocol}: expected {release}");
             assert_eq!(text.contains(&refused), protocol != release, "{text}");
         }
-        // The list of subjects.
+        // The error lists the subjects.
         let output = bench(&["--compare", &compare, "--only", "none"]);
         let names = String::from_utf8_lossy(&output.stderr).into_owned();
         for (name, is_there) in [
@@ -256,7 +256,7 @@ fn interruption_keeps_completed_measurements() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("started");
-    // The page is there before the end, after the first round.
+    // The page exists after the first round, before the end of the run.
     while !page.exists() {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -301,7 +301,7 @@ fn files_are_checked_before_anything_is_measured() {
         ("--baseline", path("missing.json")),
         ("--baseline", path("no.json")),
     ] {
-        // Measuring would take hours.
+        // The measurement would take hours.
         let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
             .args(["bench", "--seconds", "3600", flag, &file])
             .output()
@@ -328,7 +328,7 @@ fn earlier_run_is_compared() {
     assert_eq!(change["name"], "memcpy: zero copy read 4 KiB x64");
     let number = |name: &str| change[name].as_f64().expect("a number");
     assert!((number("now") / number("then") - 1.0 - number("change")).abs() < 1e-9);
-    // One round of each has no spread.
+    // With one round on each side there is no spread.
     assert_eq!(
         (&change["spread"], &change["trend"]),
         (&Value::Null, &"unknown".into())

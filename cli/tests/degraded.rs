@@ -1,4 +1,4 @@
-//! `gga-offload --degraded on`: real processes of which one target is lost in the middle of a validated run.
+//! `gga-offload --degraded on`: real processes, with one target lost during a validated run.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use wire::control::{Message, Payload};
 
 const BLOCKS: usize = 64;
-/// Of each worker: seconds, on any machine.
+/// Operations per worker: enough for some seconds on any machine.
 const OPERATIONS: usize = 2_000;
 
-/// A deployment of two workers in the middle of a run.
+/// A deployment with two workers during a run.
 struct Load {
     bench: Bench,
     initiator: Process,
@@ -31,12 +31,12 @@ impl Load {
         Self::behind(|ports| ports, operations, arguments)
     }
 
-    /// The initiator has these further flags.
+    /// Adds these flags to the initiator.
     fn with_initiator(initiator: &[&str], operations: usize, arguments: &[&str]) -> Self {
         Self::start(|ports| ports, initiator, operations, arguments)
     }
 
-    /// The service connects to these ports instead of the targets'.
+    /// Connects the service to these ports instead of the targets'.
     fn behind(
         line: impl FnOnce([u16; 3]) -> [u16; 3],
         operations: usize,
@@ -80,14 +80,14 @@ impl Load {
         }
     }
 
-    /// Kills a target, and waits for its end.
+    /// Kills a target, and waits for its exit.
     fn kill(&mut self, number: usize) {
         self.targets[number].signal(Signal::KILL);
         let killed = self.targets[number].wait(soon()).expect("it ends");
         assert_eq!(killed.code(), None);
     }
 
-    /// Waits until the service has logged this of a target.
+    /// Waits until the service has logged this text for a target.
     fn wait_for_service(&mut self, number: usize, text: &str) {
         let expected = format!("storage target {} {text}", TARGETS[number]);
         self.service
@@ -97,7 +97,7 @@ impl Load {
             .unwrap_or_else(|failure| panic!("{expected}: {failure}"));
     }
 
-    /// Starts a target that was killed, with the blocks that it had.
+    /// Restarts a killed target with its blocks.
     fn start_with_its_blocks(&mut self, number: usize) {
         let port = self.ports[number].to_string();
         let base = [
@@ -114,7 +114,7 @@ impl Load {
         self.targets[number] = self.bench.spawn("target", &[&base[..], &own].concat());
     }
 
-    /// Starts a target in the place of one that has ended, with nothing of what that had.
+    /// Replaces a target that has exited by one without its data.
     fn start_again(&mut self, number: usize) {
         let (port, half) = (self.ports[number].to_string(), (BLOCK_SIZE / 2).to_string());
         let arguments = [
@@ -136,7 +136,7 @@ impl Load {
     }
 }
 
-/// Three targets with their first blocks, and the ports that they listen on; the files that the blocks come from.
+/// Starts three targets with initial blocks. Returns the files of these blocks, and the targets with their ports.
 fn start_targets(bench: &Bench) -> ([PathBuf; 3], [(Process, u16); 3]) {
     let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
     let started = [0, 1, 2].map(|number| {
@@ -147,7 +147,7 @@ fn start_targets(bench: &Bench) -> ([PathBuf; 3], [(Process, u16); 3]) {
     (files, started)
 }
 
-/// Flags of a target that begins with these blocks, and keeps them in a file.
+/// Flags of a target with these initial blocks and a backing file.
 fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<String> {
     let backing = bench.path(TARGETS[number]);
     let words = [
@@ -161,7 +161,7 @@ fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<Strin
     words.map(str::to_owned).to_vec()
 }
 
-/// Waits for a line of progress: the run is under way.
+/// Waits for a progress line, which shows that I/Os are running.
 fn progress(initiator: &mut Process) {
     initiator
         .wait_for("shown progress", PATIENCE, |line| {
@@ -170,7 +170,7 @@ fn progress(initiator: &mut Process) {
         .expect("the run is under way");
 }
 
-/// I/Os that the run had done when it last said so.
+/// Number of operations in the last progress line.
 fn operations(initiator: &Process) -> Option<u64> {
     let said = initiator.stderr();
     let mut lines = said.lines().rev();
@@ -180,7 +180,7 @@ fn operations(initiator: &Process) -> Option<u64> {
     })
 }
 
-/// Waits until the run, which has paused, goes on.
+/// Waits until a run that was paused continues.
 fn goes_on(initiator: &Process) {
     let (before, deadline) = (operations(initiator), soon());
     while operations(initiator) <= before {
@@ -189,7 +189,7 @@ fn goes_on(initiator: &Process) {
     }
 }
 
-/// The run validates to its end without this target; what the service says of it.
+/// Checks that the run completes its validation without this target. Returns the service's statistics of the redundancy.
 fn survives(load: Load, lost: usize) -> Value {
     document(load.initiator);
     let name = TARGETS[lost];
@@ -205,19 +205,19 @@ fn survives(load: Load, lost: usize) -> Value {
             document(target);
             continue;
         }
-        // If it was only stopped, it wakes up to a session without it.
+        // If it was only stopped, it resumes after its session has continued without it.
         target.signal(Signal::CONT);
         let status = target.wait(soon()).expect("it ends");
         assert!(!status.success(), "{name}");
         if status.code().is_some() {
-            // Who is killed leaves sockets, which whoever starts next removes.
+            // Killed processes leave sockets, which the next process that starts removes.
             assert_eq!(load.bench.leftovers(), Vec::<PathBuf>::new());
         }
     }
     statistics
 }
 
-/// The answer to a flush comes when all targets have flushed, and without the one that is lost.
+/// A flush is answered when all targets have flushed, except for a lost one.
 #[test]
 fn flushes_reach_every_target() {
     let bench = Bench::new();
@@ -253,14 +253,14 @@ fn flushes_succeed_without_a_lost_target() {
     assert_eq!(statistics["redundancy"]["state"], "healthy");
 }
 
-/// Its file is shorter than it was: I/Os fail, as they do on a disk that fails, and the target goes on to answer.
+/// Its backing file is truncated: I/Os fail, as on a failing disk, and the target still answers.
 #[test]
 fn target_with_a_failed_medium_is_detached() {
     let mut load = Load::new(2_000_000_000, &[]);
     let path = load.bench.path(TARGETS[1]);
     let file = OpenOptions::new().write(true).open(path).expect("there");
     file.set_len(4096).expect("shorter");
-    // Either a chunk or a superblock is the first that cannot be written.
+    // Whether a chunk or a superblock is the first write that fails is not determined.
     let expected = "detached storage target data_2";
     load.service
         .wait_for("detached it", PATIENCE, |line| {
@@ -292,7 +292,7 @@ fn ios_continue_when_a_target_is_killed() {
     survives(load, 1);
 }
 
-/// With a backing file, a target that was killed is the same when it is started again.
+/// A killed target with a backing file has its blocks when it is restarted.
 #[test]
 fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     let mut load = Load::new(2_000_000_000, &[]);
@@ -322,8 +322,8 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     }
 }
 
-/// Each target is killed under load, started again without its content, and rebuilt. In the end one is killed again, so that what was
-/// rebuilt is needed.
+/// Each target is killed under load, restarted without its data, and rebuilt. At the end, one is killed again, so
+/// that reads need the rebuilt chunks.
 #[test]
 fn restarted_targets_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
@@ -336,7 +336,7 @@ fn restarted_targets_are_rebuilt_under_load() {
     }
     load.targets[0].signal(Signal::KILL);
     std::thread::sleep(Duration::from_millis(700));
-    // It compares all that it reads, and goes on only as long as that is what was written.
+    // It compares all reads, and would exit after a mismatch.
     load.initiator.signal(Signal::INT);
     let said = complaint(load.initiator);
     assert!(said.contains("interrupted by the user"), "{said}");
@@ -348,7 +348,7 @@ fn restarted_targets_are_rebuilt_under_load() {
     assert_eq!(redundancy["rebuilt_stripes"], 3 * BLOCKS);
 }
 
-/// Neither an answer to nothing, nor one that the target was provoked to, costs the session more than this target.
+/// Unsolicited responses, including ones provoked by another client, cost the session only this target.
 #[test]
 fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     let mut line = None;
@@ -360,7 +360,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     };
     let mut load = Load::behind(ports, 2_000_000_000, &[]);
     let line = line.expect("it was started");
-    // Not before I/Os are served: only then is a target lost and not the session.
+    // Once I/Os are served: before that, the session would end and not only the target be lost.
     progress(&mut load.initiator);
     let message = Message {
         message_id: 1,
@@ -393,7 +393,7 @@ fn stopped_target_is_detached_after_a_timeout() {
     survives(load, 0);
 }
 
-/// Ends a run that has read and written without an error; the statistics of the service.
+/// Ends a run that has read and written without an error. Returns the service's statistics.
 fn ends_well(load: Load) -> Value {
     load.initiator.signal(Signal::INT);
     let said = complaint(load.initiator);
@@ -403,13 +403,13 @@ fn ends_well(load: Load) -> Value {
     statistics
 }
 
-/// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine they were not
-/// scheduled either.
+/// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine
+/// the targets were not scheduled either.
 #[test]
 fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
-    // A target is detached after half of it.
+    // A target is detached after half of this timeout.
     let mut load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
-    // It does not run for long; or it gets a little time now and then, and its targets get none.
+    // The service is stopped once for a short time; or it runs briefly now and then, while its targets do not run.
     for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
         progress(&mut load.initiator);
         let targets = || stopped.iter().map(|&target| &load.targets[target]);
@@ -438,7 +438,7 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
     set.write_and_scrub(&content);
     let service = set.service(&["--scrub", "off", "--control-timeout", "2"]);
     let reader = set.reader(&content);
-    // No read asks for the parity.
+    // No read needs the parity.
     let target = set.targets[2].as_ref().expect("it runs");
     target.signal(Signal::STOP);
     reader.signal(Signal::INT);
@@ -455,7 +455,7 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
     assert_eq!(redundancy["state"], "healthy");
 }
 
-/// Two targets that stop at once are more likely starved than dead, and a service with one target is of no use.
+/// Two targets that stop at the same time are probably starved, and a service with one target cannot continue.
 #[test]
 fn second_stopped_target_is_not_detached() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
@@ -472,7 +472,7 @@ fn second_stopped_target_is_not_detached() {
         std::thread::sleep(Duration::from_secs(3));
         load.targets[first].signal(Signal::CONT);
         load.targets[second].signal(Signal::CONT);
-        // Of I/Os that had to wait, none has failed.
+        // None of the delayed I/Os has failed.
         goes_on(&load.initiator);
         let lost = ends_well(load)["redundancy"]["lost"].clone();
         let losses: Vec<u64> = serde_json::from_value(lost).expect("a count for each target");

@@ -1,15 +1,14 @@
-//! The demo in all the shapes that it promises.
+//! The demo with all combinations of options.
 
 use crate::support::Bench;
 use serde_json::Value;
 
-/// Runs the demo of the zero-copy deployment with few throughput operations (the validation runs visit every block all
-/// the same).
+/// Runs the demo of the zero-copy deployment with few throughput operations; the validation runs visit every block nevertheless.
 fn demo(arguments: &[&str]) {
     run(&[&["--layout", "zero-copy"], arguments].concat(), 5);
 }
 
-/// Runs the demo of the gga deployment with so many workers and blocks per I/O.
+/// Runs the demo of the gga deployment with these numbers of workers and blocks per I/O.
 fn gga(block_size: &str, matrix: &str, shapes: [(&str, &str); 2]) {
     for (workers, blocks_per_io) in shapes {
         run(
@@ -32,11 +31,11 @@ fn gga(block_size: &str, matrix: &str, shapes: [(&str, &str); 2]) {
     }
 }
 
-/// Shapes of gga deployments; each block size meets all four, and each matrix all sizes.
+/// Shapes (workers, blocks per I/O) of gga deployments: each block size is tested with all four, and each matrix with all sizes.
 const ONE_EACH_AND_MANY: [(&str, &str); 2] = [("1", "1"), ("2", "8")];
 const MANY_OF_ONE: [(&str, &str); 2] = [("1", "8"), ("2", "1")];
 
-/// Runs the demo, which must pass with so many sessions.
+/// Runs the demo, which must pass with this number of sessions.
 fn run(arguments: &[&str], sessions: usize) {
     let base = ["demo", "--json"];
     let output = Bench::new()

@@ -1,4 +1,4 @@
-//! Documents: every command that they print is one that the program accepts, and every link has a file.
+//! Documents: the program accepts every printed command, and every link has a target.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// The arguments for this program, where the command is a call of it.
+/// Arguments for this program, if the command calls it.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let mut words = shlex::split(command)?.into_iter();
     let program = words.next()?;
@@ -76,7 +76,7 @@ fn arguments(command: &str) -> Option<Vec<String>> {
         "cargo" => words.skip_while(|word| word != "--").skip(1).collect(),
         _ => return None,
     };
-    // Pipes and redirections of a shell.
+    // Ends at pipes and redirections of the shell.
     let end = arguments
         .iter()
         .position(|word| ["|", ">", "&", "&&", "2>&1"].contains(&word.as_str()));
@@ -96,7 +96,7 @@ fn every_command_is_accepted() {
             let Some(arguments) = arguments(&command).filter(|_| !is_of_tests) else {
                 continue;
             };
-            // Flags are read in their order: what is before a request for help has to be right.
+            // Flags are parsed in order, so errors before the help flag are reported.
             let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
                 .args(&arguments)
                 .arg("--help")
@@ -114,7 +114,7 @@ fn every_command_is_accepted() {
     assert!(count >= 25, "{count} commands");
 }
 
-/// The anchors of a document: its headings as mdBook and GitHub write them.
+/// Anchors of a document: its headings, converted as by mdBook and GitHub.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let headings = text.lines().filter_map(|line| {
         let heading = line.trim_start_matches('#');
@@ -160,7 +160,7 @@ fn every_link_has_its_file_and_its_heading() {
     assert!(count >= 30, "{count} links");
 }
 
-/// A page that is not in the summary is in no book, and an include of mdBook that has no file is an empty page.
+/// A page that is missing in the summary is not in the book, and an mdBook include of a missing file renders as an empty page.
 #[test]
 fn every_page_is_in_the_summary_and_has_its_text() {
     let pages = root().join("docs/src");

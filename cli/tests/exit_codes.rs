@@ -1,8 +1,8 @@
-//! Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, of every command. Counts are in the output only.
+//! Exit codes of every command: 0 for success, 1 for a failure, 2 for wrong usage. Numbers of failures are in the output only.
 
 use crate::support::Bench;
 
-/// Every command, with what it needs besides wrong flags.
+/// Every command, with its mandatory arguments.
 const COMMANDS: [&str; 31] = [
     "",
     "demo",
@@ -82,7 +82,7 @@ fn flags_that_do_not_fit_together_are_wrong_usage() {
 }
 
 #[test]
-fn failures_are_1_however_many_they_are() {
+fn failures_exit_with_1_whatever_their_number() {
     let bench = Bench::new();
     for arguments in [
         "target -d 09:00.0 --cpu 0 --listen-port 0",
@@ -102,7 +102,7 @@ fn failures_are_1_however_many_they_are() {
     assert_eq!(code, Some(1), "{said}");
 }
 
-/// Every line of help, at the widths of terminals.
+/// Checks the width of every help line for common terminal widths.
 #[test]
 fn help_fits_the_terminal() {
     let bench = Bench::new();

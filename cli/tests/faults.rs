@@ -1,7 +1,7 @@
-//! `doca-storage conformance faults`: real roles, of which one is killed, stopped or asked to end at a place of a session.
+//! `doca-storage conformance faults`: real roles, with one killed, stopped or asked to exit in a phase of a session.
 //!
-//! All faults take minutes. Here is one for each role in each phase of a session, another one from phase to phase, so that each role and
-//! each phase meets all of them; and for those who serve on or go without a target, all faults in the middle of I/O.
+//! All faults take minutes. Here, each role in each phase gets one fault, alternating, so that each role and
+//! each phase gets every kind; servers of several sessions and degraded services get all faults during I/O.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -26,7 +26,7 @@ fn document(output: &Output) -> Value {
     })
 }
 
-/// All of these faults are survived, and there are so many of them.
+/// Checks that all selected faults are survived, and that there are `count` of them.
 fn survives(count: usize, arguments: &[&str]) {
     let output = faults(arguments);
     let document = document(&output);
@@ -50,7 +50,7 @@ fn gga_handles_a_fault_of_each_role_in_each_phase() {
     survives(79, &["--some", "--only", "faults.gga: "]);
 }
 
-/// Who was stopped wakes up in the middle of the next session.
+/// A stopped role resumes during the next session.
 #[test]
 fn servers_with_several_sessions_continue_after_any_peer_dies_or_stops() {
     let only = |layout| format!("faults.{layout}.serving: ");
@@ -74,7 +74,7 @@ fn list(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("names")
 }
 
-/// Our programs, but for one role in the place of which a script is.
+/// Our programs, except for one role, which is a script.
 fn with_script(role: &str, script: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
@@ -84,7 +84,7 @@ fn with_script(role: &str, script: &str) -> TempDir {
     directory
 }
 
-/// The reason why this fault was not survived, and how many I/Os it has cost.
+/// Returns the reason why this fault was not survived, and the number of lost or wrong I/Os.
 fn fails(programs: &TempDir, name: &str) -> (String, Value) {
     let directory = programs.path().to_str().expect("a plain path");
     let output = faults(&["--bin", directory, "--only", name, "--notice", "5"]);
@@ -119,12 +119,12 @@ fn service_that_reports_success_after_its_target_died_is_detected() {
     );
 }
 
-/// A shell that is killed leaves the initiator that it has started, and which goes on.
+/// A killed shell leaves its initiator running.
 #[test]
 fn leftover_process_is_detected() {
     let script = format!("{PROGRAM} initiator \"$@\"");
     let programs = with_script("doca_storage_initiator_comch", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: initiator, io, SIGKILL");
-    // The service still runs as well, until the target is given up and killed.
+    // The service is still running, too, until the target is killed after the timeout.
     assert!(reason.contains("target still ran after 5 s"), "{reason}");
 }

@@ -1,4 +1,4 @@
-//! `gga-offload --degraded on`: targets that have an old disk, or that are missing, when a session begins or while it lasts.
+//! `gga-offload --degraded on`: targets with an old disk, or missing, at the start of a session or during it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const READ: &str = "read_only_data_validity_test";
 
-/// Copies the backing files of the targets, which do not run.
+/// Copies the backing files of the targets, which must not be running.
 fn snapshot(set: &Set) -> [PathBuf; 3] {
     [0, 1, 2].map(|number| {
         let copy = set.bench.path(&format!("copy of {}", TARGETS[number]));
@@ -26,7 +26,7 @@ fn restore(set: &Set, copies: &[PathBuf; 3], numbers: &[usize]) {
     }
 }
 
-/// A set that was written twice, and copies of its files from after the first time. No target runs.
+/// A set that was written twice, and copies of its files after the first time. No target is running.
 fn written_twice() -> (Set, PathBuf, PathBuf, [PathBuf; 3]) {
     let mut set = Set::new("crc32c");
     let (old, new) = (set.content(0), set.content(1));
@@ -40,7 +40,7 @@ fn written_twice() -> (Set, PathBuf, PathBuf, [PathBuf; 3]) {
 }
 
 #[test]
-fn two_stale_disks_are_refused_unless_the_third_is_given_up() {
+fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
     for (restored, latest) in [([1, 2], 0), ([0, 2], 1), ([0, 1], 2)] {
         let (mut set, old, _, copies) = written_twice();
         restore(&set, &copies, &restored);
@@ -55,7 +55,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_given_up() {
         ] {
             assert!(refused.contains(part), "{refused}");
         }
-        // To give up one of the two others is no way out.
+        // Discarding one of the two others does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
         let refused = complaint(set.initiator(READ, &old, BLOCKS));
         complaint(service);
@@ -70,7 +70,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_given_up() {
         said(&service, &format!("{name} is up to date"), 1);
         set.reads_with_any_two(&service, reader);
         document(service);
-        // The superblocks say what was decided.
+        // The superblocks record the decision.
         let service = set.service(&[]);
         document(set.initiator(READ, &old, BLOCKS));
         assert_eq!(redundancy(service)["rebuilt_stripes"], 0);
@@ -115,7 +115,7 @@ fn disk_replaced_by_an_older_one_within_a_session_is_rebuilt() {
     }
 }
 
-/// Its superblock cannot tell, but a scrub looks at the blocks.
+/// Its superblock does not show it, but a scrub finds the blocks.
 #[test]
 fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
     for (number, name) in TARGETS.iter().enumerate() {
@@ -145,7 +145,7 @@ fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
     }
 }
 
-/// A target of another set that comes to the place of a lost one is not overwritten.
+/// A target of another set on the port of a lost one is not overwritten.
 #[test]
 fn target_of_another_set_does_not_replace_a_lost_one() {
     let (mut set, mut other) = (Set::new("crc32c"), Set::new("crc32c"));
@@ -167,7 +167,7 @@ fn target_of_another_set_does_not_replace_a_lost_one() {
     assert_eq!(redundancy(service)["state"], "degraded");
 }
 
-/// A session that begins without a target reads and writes, and rebuilds the target when that comes.
+/// Begins a session without a target, reads and writes, and checks that the target is rebuilt when it starts.
 fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let name = TARGETS[number];
     let service = set.service(&["--control-timeout", "2", "--sessions", "2"]);
@@ -205,7 +205,7 @@ fn session_starts_without_a_target_after_an_unclean_shutdown() {
         let mut set = Set::new("crc32c");
         let (old, new) = (set.content(0), set.content(1));
         let service = set.service(&[]);
-        // All blocks have this content, whichever write is cut off.
+        // All blocks have this content, so interrupted writes do not matter.
         let writer = set.writer(&old);
         killed(service);
         complaint(writer);
@@ -233,7 +233,7 @@ fn service_with_one_target_waits_for_a_second_one() {
     assert_eq!(redundancy(service)["state"], "degraded");
 }
 
-/// Without superblocks that say so, two targets are not known to be enough.
+/// Without superblocks, two targets are not known to be up to date.
 #[test]
 fn new_set_does_not_start_without_a_target() {
     let mut set = Set::new("crc32c");

@@ -1,4 +1,4 @@
-//! `gga-offload --degraded on`: chunks that are damaged or lie where they do not belong, and what reads and scrubs make of them.
+//! `gga-offload --degraded on`: corrupt and misdirected chunks, and their handling by reads and scrubs.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::support::{complaint, document, said, soon};
 use ::deployment::process::Process;
 use serde_json::{Value, json};
 
-/// Bytes of a sector.
+/// Size of a sector in bytes.
 const SECTOR: usize = 512;
-/// The last block, which a test damages so that the others are compared before a run ends at it.
+/// The last block; a test corrupts it, so that the others are compared before the run ends at it.
 const LAST: usize = BLOCKS - 1;
-/// The end of a scrub, in the log.
+/// Log text at the end of a scrub.
 const SCRUBBED: &str = "scrub completed";
 
-/// The run ends at a block that cannot be read, and the blocks before it had the expected content.
+/// Checks that the run ends at an unreadable block, and that the blocks before it had the expected content.
 fn is_unreadable(initiator: Process) {
     let said = complaint(initiator);
     assert!(
@@ -26,8 +26,8 @@ fn is_unreadable(initiator: Process) {
     );
 }
 
-/// Reads the blocks before `blocks`, in one session after the other, until the service of one has logged this. What that service says
-/// of the redundancy.
+/// Reads the first `blocks` blocks in consecutive sessions, until a service has logged this text. Returns that
+/// service's statistics of the redundancy.
 fn read_until(set: &Set, content: &Path, blocks: usize, arguments: &[&str], logged: &str) -> Value {
     let deadline = soon();
     loop {
@@ -42,7 +42,7 @@ fn read_until(set: &Set, content: &Path, blocks: usize, arguments: &[&str], logg
     }
 }
 
-/// Waits until a target has these chunks.
+/// Waits until a target has stored these chunks.
 fn has_stored(set: &Set, number: usize, expected: &[u8]) {
     let deadline = soon();
     while set.stored(number) != expected {
@@ -52,7 +52,7 @@ fn has_stored(set: &Set, number: usize, expected: &[u8]) {
     }
 }
 
-/// Flips a bit in all chunks of a target that does not run.
+/// Flips a bit in all chunks of a target that is not running.
 fn flip(set: &Set, number: usize) {
     for block in 0..BLOCKS {
         let at = 9 + block;
@@ -61,15 +61,15 @@ fn flip(set: &Set, number: usize) {
     }
 }
 
-/// Restarts all targets, with `change` made to their files in between.
+/// Restarts all targets, and applies `change` to their files in between.
 fn between_restarts(set: &mut Set, change: impl FnOnce(&Set)) {
     (0..3).for_each(|number| set.kill(number));
     change(set);
     (0..3).for_each(|number| set.start(number));
 }
 
-/// The checksum of a block is in the last sector of the chunk of data_2. Without that sector and without the parity, the block is lost,
-/// though what is left looks like a block that was written without a checksum.
+/// The checksum of a block is in the last sector of its data_2 chunk. Without that sector and without the parity, the
+/// block is lost, although the rest looks like a block that was written without a checksum.
 #[test]
 fn block_without_valid_checksum_and_parity_is_an_error() {
     const SOUND: usize = BLOCKS - 4;
@@ -84,7 +84,7 @@ fn block_without_valid_checksum_and_parity_is_an_error() {
     });
     let off = ["--scrub", "off"];
     read_until(&set, &content, SOUND, &off, "data_p is up to date");
-    // The new parity fits what is left of the blocks.
+    // The new parity matches the remaining bytes of the blocks.
     let service = set.service(&off);
     is_unreadable(set.read_in_order(&content, BLOCKS));
     drop(service);
@@ -95,7 +95,7 @@ fn block_without_valid_checksum_and_parity_is_an_error() {
     let service = set.service(&once);
     is_unreadable(set.read_in_order(&content, BLOCKS));
     drop(service);
-    // What is written anew can be read.
+    // Rewritten blocks can be read.
     set.write(&content);
     let service = set.service(&off);
     document(set.read_in_order(&content, BLOCKS));
@@ -132,7 +132,7 @@ fn scrub_repairs_blocks_that_are_not_read() {
     let content = set.content(0);
     set.write_and_scrub(&content);
     let expected = set.stored(2);
-    // Superblocks or not, a service repairs.
+    // A service repairs with or without superblocks.
     for degraded in [true, false] {
         between_restarts(&mut set, |set| flip(set, 2));
         let service = if degraded {
@@ -153,7 +153,7 @@ fn scrub_repairs_blocks_that_are_not_read() {
     }
 }
 
-/// Copies what these targets have of a block to the place of the last one, as a write that went to the wrong place.
+/// Copies these targets' chunks of a block over those of the last block, like a misdirected write.
 fn misdirect(set: &Set, numbers: &[usize]) {
     for &number in numbers {
         set.put(number, LAST, 0, &set.chunk(number, 5));
@@ -201,7 +201,7 @@ fn misdirected_writes_of_several_targets_are_an_error() {
     }
 }
 
-/// The redundancy after a session that lasts until the service has logged so many ends of scrubs.
+/// Runs a session until the service has logged this number of completed scrubs. Returns its statistics of the redundancy.
 fn scrubbed(set: &Set, content: &Path, arguments: &[&str], times: usize) -> (Value, String) {
     let service = set.service(arguments);
     let reader = set.reader(content);
@@ -229,10 +229,10 @@ fn scrub_adds_checksums_which_are_required_afterwards() {
     assert_eq!(first["scrubbed"]["converted"], BLOCKS);
     assert_eq!(first["repaired_chunks"], json!([0, 0, 0]));
     assert!(trailers(&set).iter().all(|trailer| *trailer != [0; 4]));
-    // It is known, and happens once.
+    // The superblocks record it, so it happens once.
     let (second, _) = scrubbed(&set, &content, &["--scrub", "once"], 1);
     assert_eq!(second["scrubbed"]["converted"], 0);
-    // All chunks fit, and the block is not what was written: its checksum cannot just be gone.
+    // All chunks are consistent, but the block is not the written one: a missing checksum is not accepted.
     between_restarts(&mut set, |set| {
         let at = set.chunk_size() - 4;
         let (data_2, data_p) = (set.chunk(1, LAST), set.chunk(2, LAST));

@@ -1,4 +1,4 @@
-//! Targets whose bytes rot, or that lie: the gga service returns what was written, or an error, but no wrong byte.
+//! Targets with corrupt bytes or incorrect answers: the gga service returns the written data or an error, but no wrong byte.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use ::deployment::process::Process;
 
 const BLOCKS: usize = 60;
 const HALF: usize = BLOCK_SIZE / 2;
-/// Bytes of the header of a `.sbc` file.
+/// Size of the header of a `.sbc` file in bytes.
 const SBC_HEADER: usize = 16;
 
-/// A byte of a half block to damage: of the header of the stored block, of its LZ4 data, or of what is behind them.
+/// Offsets of the bytes of a half block to corrupt: in the header of the stored block, in its LZ4 data, or after them.
 const PLACES: [usize; 7] = [1, 5, 9, 60, HALF - 60, HALF - 4, HALF - 1];
 
-/// Flips a bit in these half blocks: target, block, byte.
+/// Flips a bit in each of these half blocks: target, block, byte.
 fn damage(files: &[PathBuf; 3], places: &[(usize, usize, usize)]) {
     for &(target, block, byte) in places {
         let mut bytes = std::fs::read(&files[target]).expect("a file");
@@ -29,7 +29,7 @@ struct Session {
     _targets: [Process; 3],
 }
 
-/// An initiator that reads all blocks twice, one after the other, and compares.
+/// An initiator that reads all blocks in order, twice, and compares.
 fn reader(bench: &Bench, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
     let (targets, ports) = bench.gga_targets(files, 1);
     let service = bench.gga_service(ports, 1, arguments);
@@ -47,7 +47,7 @@ fn reader(bench: &Bench, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
     }
 }
 
-/// One damaged half block in each of many stripes, on every target in turn: all is read as it was written.
+/// Checks that all data is read correctly with one corrupt half block in each of many stripes, on every target in turn.
 fn one_of_three(matrix: &str) {
     for recover_every in ["0", "1", "3"] {
         let bench = Bench::new();
@@ -79,14 +79,14 @@ fn one_of_three(matrix: &str) {
         for target in 0..3 {
             let (corrected, repaired) = (corrected[target], repaired[target]);
             if recover_every != "0" {
-                // What a read does without is not looked at.
+                // A read does not check chunks that it does not need.
                 assert!((1..=2 * damaged(target)).contains(&corrected), "{counted}");
                 assert!((1..=damaged(target)).contains(&repaired), "{counted}");
             } else if target == 2 {
-                // No read meets the parity.
+                // No read needs the parity.
                 assert_eq!((corrected, repaired), (0, 0), "{counted}");
             } else {
-                // The first pass meets each damaged chunk, and has it repaired, which may last into the second one.
+                // The first pass reads each corrupt chunk and starts its repair, which may complete during the second pass.
                 assert!(
                     (damaged(target)..=2 * damaged(target)).contains(&corrected),
                     "{counted}"
@@ -107,7 +107,7 @@ fn one_corrupt_chunk_is_recovered_with_cauchy() {
     one_of_three("cauchy");
 }
 
-/// Damage that cannot be repaired: an I/O error, not wrong data.
+/// Checks that unrecoverable corruption is an I/O error, and not wrong data.
 fn refused(session: Session) {
     let text = complaint(session.initiator);
     assert!(
@@ -150,13 +150,13 @@ fn block_without_checksum_is_checked_against_its_parity() {
     let bench = Bench::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
     let files = bench.generate("content", &content, &[]);
-    // The trailer is the end of data_2; with it a byte of the LZ4 data rots.
+    // The trailer is the end of data_2; it is corrupted together with a byte of the LZ4 data.
     let mut bytes = std::fs::read(&files[1]).expect("a file");
     let block = &mut bytes[SBC_HEADER + 17 * HALF..][..HALF];
     block[HALF - 4..].fill(0);
     block[3] ^= 1;
     std::fs::write(&files[1], bytes).expect("written");
-    // Parity and data_1 still have both.
+    // Parity and data_1 still contain both.
     let session = reader(&bench, &files, &[]);
     assert_eq!(document(session.initiator)["operation_count"], 2 * BLOCKS);
     let counted = document(session.service);
@@ -168,7 +168,7 @@ fn block_without_checksum_is_checked_against_its_parity() {
     );
 }
 
-/// Write-read validation over scripted targets, one of which has a fault.
+/// Write-read validation with scripted targets, one of which has a fault.
 fn writer(bench: &Bench, liar: usize, fault: &str, passes: usize) -> Session {
     let targets = [0, 1, 2].map(|target| {
         let content = bench.file(TARGETS[target], &vec![0; BLOCKS * HALF]);
@@ -213,7 +213,7 @@ fn writes_ignored_by_one_target_are_recovered() {
 fn failed_write_of_a_target_is_an_error() {
     for liar in 0..3 {
         let bench = Bench::new();
-        // A write: the first pass has not come to its end.
+        // This I/O is a write of the first pass.
         refused(writer(&bench, liar, "fail-io:3:17", 1));
     }
 }

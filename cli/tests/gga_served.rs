@@ -1,4 +1,4 @@
-//! Blocks that the gga service serves, and those it refuses.
+//! Blocks that the gga service accepts, and those that it refuses.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const BLOCKS: usize = 64;
 
-/// A service over targets with these files, and an initiator for two passes over them.
+/// A service for targets with these files, and an initiator for two passes over them.
 fn session(
     bench: &Bench,
     files: &[PathBuf; 3],
@@ -29,7 +29,7 @@ fn session(
     (initiator, service, targets)
 }
 
-/// Reads what the generator made, twice, and compares; what the service counted.
+/// Reads the generator's blocks twice and compares. Returns the service's statistics.
 fn read(content: &[u8], generator: &[&str], service: &[&str]) -> Value {
     let bench = Bench::new();
     let files = bench.generate("content", content, generator);

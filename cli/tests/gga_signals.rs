@@ -1,4 +1,4 @@
-//! The end of any role of a gga deployment, in the middle of I/O, is the end of all of them.
+//! The exit of any role of a gga deployment during I/O ends all roles.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::support::gga::{TARGETS, compressible};
 use crate::support::{BLOCK_SIZE, PATIENCE, soon};
 use ::deployment::process::{Process, Signal};
 
-/// A deployment of two workers in the middle of a run that would take hours.
+/// A deployment with two workers during a run that would take hours.
 struct Load {
     bench: Bench,
     initiator: Process,
@@ -42,7 +42,7 @@ impl Load {
         }
     }
 
-    /// All roles end by themselves, the initiator with a failure, and leave nothing.
+    /// Checks that all roles exit by themselves, the initiator with a failure, and leave nothing behind.
     fn ends(self) {
         let role = |process| code(process).expect("not by a signal");
         assert_eq!(role(self.initiator), 1, "the initiator");
@@ -54,7 +54,7 @@ impl Load {
     }
 }
 
-/// How a role ended; `None` when a signal did it.
+/// Exit code of a role; `None` if it was killed by a signal.
 fn code(mut process: Process) -> Option<i32> {
     let status = process
         .wait(soon())

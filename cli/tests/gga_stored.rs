@@ -1,22 +1,22 @@
-//! What the generator and the gga service store, read straight from files and from the targets' memory by independent
+//! Data stored by the generator and the gga service, read directly from files and from the targets' memory by independent
 //! code.
 
 use crate::support::gga::{TARGETS, compressible, noise};
 use crate::support::stored_block::{Sizes, read_targets};
 use crate::support::{Bench, document};
 
-/// Bytes of the header of a `.sbc` file.
+/// Size of the header of a `.sbc` file in bytes.
 const SBC_HEADER: usize = 16;
 
-/// Writes content through a service into empty scripted targets, reads it back, and decodes what they hold.
+/// Writes content through a service to empty scripted targets, reads it back, and decodes their contents.
 fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
     let bench = Bench::new();
-    // An I/O for each worker, and one more that is short.
+    // One I/O per worker, and one more that is short.
     let blocks = workers * blocks_per_io + blocks_per_io.div_ceil(2);
     let logical = sizes == Sizes::logical(sizes.logical);
     let mut content = compressible(blocks * sizes.logical);
     if logical {
-        // Blocks that are text, and blocks that are noise, and one that is both.
+        // Text blocks, incompressible blocks, and one of both.
         for block in content.chunks_mut(sizes.logical).step_by(2) {
             block.copy_from_slice(&noise(sizes.logical));
         }
@@ -64,7 +64,7 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
     assert!(decoded == content, "the content");
 }
 
-/// All numbers of workers and blocks per I/O, both geometries taking turns.
+/// All numbers of workers and blocks per I/O, alternating between both geometries.
 fn check_all(block_size: usize, matrix: &str) {
     let (compatible, logical) = (Sizes::compatible(block_size), Sizes::logical(block_size));
     check(compatible, matrix, 1, 1);

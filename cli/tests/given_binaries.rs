@@ -1,5 +1,5 @@
-//! What can only be tested with programs that somebody else has built. Where they are not given, the tests are shown as ignored,
-//! and never as passed: this binary has its own harness, because Rust's cannot decide that when it runs.
+//! Tests that need programs built elsewhere. If these are not given, the tests are reported as ignored
+//! and not as passed: this binary has its own harness, because Rust's cannot decide that at run time.
 //!
 //! * `DOCA_REFERENCE_BIN`, the C++ reference's programs, and `DOCA_REFERENCE_LIB`, the DOCA libraries that they need: the matrix.
 //! * `DOCA_SAMPLES_BIN`, DOCA's own samples, and `DOCA_SAMPLES_LIBRARY_PATH`: the samples.
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 
-/// Mixes with the reference in every part once. All of them take a quarter of an hour.
+/// Mixes with the reference in every role once. All mixes would take a quarter of an hour.
 const MIXES: [&str; 6] = [
     "cpp,rust,cpp",
     "rust,cpp,rust",
@@ -22,7 +22,7 @@ const MIXES: [&str; 6] = [
     "cpp,rust,cpp,rust,cpp",
     "cpp,cpp,rust,rust,cpp",
 ];
-/// Checks of each.
+/// Number of checks per mix.
 const CHECKS: usize = 7;
 
 fn main() -> ExitCode {
@@ -38,12 +38,12 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test with the directory that this variable names.
+/// A test with the directory named by this environment variable.
 fn given(name: &str, variable: &'static str, test: fn(&Path) -> Result<(), Failed>) -> Trial {
     let directory = std::env::var_os(variable).filter(|path| !path.is_empty());
     let Some(directory) = directory else {
         eprintln!("NOT RUN: {name}: {variable} names no directory");
-        // Asked for by name (--ignored), it has no excuse any more.
+        // Fails if it is requested explicitly (--ignored).
         return Trial::test(name, move || {
             Err(format!("expected {variable} to name a directory").into())
         })
@@ -52,7 +52,7 @@ fn given(name: &str, variable: &'static str, test: fn(&Path) -> Result<(), Faile
     Trial::test(name, move || test(Path::new(&directory)))
 }
 
-/// A variable with a directory of libraries, as flags.
+/// Flags for the library directory named by an environment variable.
 fn library_path(variable: &str) -> Vec<OsString> {
     match std::env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(directory) => vec!["--library-path".into(), directory],

@@ -1,4 +1,4 @@
-//! `doca-storage conformance hammer`: our roles lose nothing, and roles that do are found out.
+//! `doca-storage conformance hammer`: our roles lose no data, and roles that lose data are detected.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,10 +21,10 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Hammers our own roles for some seconds; nothing may be lost, whatever is done.
+/// Runs the hammer on our roles for some seconds; no fault may lose data.
 fn ours_lose_nothing(arguments: &[&str]) {
     let output = hammer(arguments);
-    // The seed is in it, with which a failure can be repeated.
+    // It contains the seed, with which a failure can be reproduced.
     let stderr = String::from_utf8_lossy(&output.stderr);
     let totals = document(&output);
     println!("{stderr}{totals:#}");
@@ -53,9 +53,9 @@ fn gga_loses_no_acknowledged_write() {
     ours_lose_nothing(&["--layout", "gga", "--seed", "2", "--duration", "20s"]);
 }
 
-/// One round of the front end's own faults and of the loss of a target; more take longer than a test may.
+/// One round each of the front end's own faults and of the loss of a target; more would take too long for a test.
 #[test]
-fn clients_of_an_nbd_server_lose_nothing() {
+fn clients_of_an_nbd_server_lose_no_data() {
     let arguments = [
         "--load",
         "nbd",
@@ -75,7 +75,7 @@ fn clients_of_an_nbd_server_lose_nothing() {
     let row = &tally["rows"][0];
     assert!(row["injected"].as_u64() > Some(0), "{tally:#}");
     assert_eq!(row["injected"], row["survived"], "{tally:#}");
-    // The clients had to connect again.
+    // The clients have reconnected.
     assert_eq!(row["went_on"], 0, "{tally:#}");
     let blocks = &tally["blocks"];
     for count in ["lost", "wrong", "failed", "in_doubt"] {
@@ -84,19 +84,21 @@ fn clients_of_an_nbd_server_lose_nothing() {
     assert!(blocks["read_back"].as_u64() > Some(64), "{tally:#}");
 }
 
-/// Hammers roles of which the target is this shell script; the totals of a run in which the verifier must see what is wrong.
+/// Runs the hammer on a deployment whose target is this shell script. Returns the totals of a run in which the
+/// verifier must detect a violation.
 fn found_out(script: &str, arguments: &[&str]) -> Value {
     let (totals, left) = fails(script, arguments);
     assert!(left.iter().any(|name| name == "violation.json"), "{left:?}");
     totals
 }
 
-/// Hammers roles of which the target is this shell script; the totals of a run that must fail, and the files that it has left.
+/// Runs the hammer on a deployment whose target is this shell script. Returns the totals of a run that must fail, and
+/// the files that it kept.
 fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
     let target = directory.path().join("doca_storage_target_rdma");
-    // The script's own words for what the hammer gives it.
+    // Shell variables for the arguments that the hammer passes to a target.
     let head = format!(
         "#!/bin/sh\nprogram={PROGRAM}\nall=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
          --listen-port) port=$2;; --backing-file) blocks=$2;; --block-size) size=$2;; --block-count) count=$2;;\nesac; shift; done\n"
@@ -122,7 +124,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
 
 #[test]
 fn target_that_ignores_writes_is_detected() {
-    // It serves one session, and the first writes are one.
+    // It serves one session; the initial writes are one.
     let script = "\
         trap 'kill $child; exit' TERM\n\
         head -c $((size * count)) /dev/zero > $blocks\n\
@@ -144,7 +146,7 @@ fn target_that_ignores_writes_is_detected() {
 }
 
 #[test]
-fn ignored_writes_are_found_out_below_an_nbd_server() {
+fn ignored_writes_are_detected_below_an_nbd_server() {
     let script = "\
         trap 'kill $child; exit' TERM\n\
         head -c $((size * count)) /dev/zero > $blocks\n\
@@ -157,8 +159,8 @@ fn ignored_writes_are_found_out_below_an_nbd_server() {
 }
 
 #[test]
-fn a_target_that_loses_an_acknowledged_write_is_found_out() {
-    // When it is started for the third time, it has what it had at the second time.
+fn target_that_loses_an_acknowledged_write_is_detected() {
+    // At its third start, it has the blocks of the second one.
     let script = "\
         if [ -f $blocks.old ]; then cp $blocks.old $blocks; elif [ -f $blocks ]; then cp $blocks $blocks.old; fi\n\
         exec $program target $all\n";

@@ -1,4 +1,4 @@
-//! `doca-storage conformance hostile`: what attacks may cost our roles is what they cost, and attacks are no formality.
+//! `doca-storage conformance hostile`: attacks on our roles stay within their cost limits, and roles that exceed them fail.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 fn hostile(role: &str, arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(["conformance", "hostile", "--role", role])
-        // The machine may have other things to do.
+        // Allows for other load on the machine.
         .args(["--time-scale", "10"])
         .args(arguments)
         .output()
@@ -33,14 +33,14 @@ fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limi
     );
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{table}");
-    // One of the imports has an agent in its name.
+    // The name of one import contains an agent.
     assert!(
         table.contains("PASS: 21 passed, 0 failed, 0 not run"),
         "{table}"
     );
 }
 
-/// Memory that a service exports to its targets is reached by a peer with the key where it lies, and as long as it is exported.
+/// A peer with the key can access a service's exported memory, but nothing outside of it, and only as long as it is exported.
 #[test]
 fn peers_with_the_key_reach_exported_memory_alone() {
     let output = hostile(
@@ -59,7 +59,7 @@ fn peers_with_the_key_reach_exported_memory_alone() {
 fn target_that_exits_fails() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("doca_storage_target_rdma");
-    // It serves for two seconds; the attack lasts three.
+    // It serves for two seconds; the attack takes three.
     let script = format!("#!/bin/sh\nexec timeout -s KILL 2 {PROGRAM} target \"$@\"\n");
     fs::write(&program, script).expect("a script");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("a program");
@@ -73,7 +73,8 @@ fn target_that_exits_fails() {
     assert!(table.contains("the end of the target"), "{table}");
 }
 
-/// Connections that come and go in numbers, between two looks of the service: each costs a handle that must not be used any longer.
+/// Many connections that are opened and closed between two polls of the service: each leaves a handle that must not
+/// be used any more.
 #[test]
 fn many_connections_at_once_do_not_end_a_service() {
     let output = hostile(
@@ -116,7 +117,7 @@ fn hostile_services_cost_an_initiator_at_most_its_timeouts() {
     );
 }
 
-/// An initiator is started for each attack: it has no sessions one after the other.
+/// An initiator is started for each attack, so it has no consecutive sessions.
 #[test]
 fn initiator_is_not_attacked_for_a_time_or_a_number_of_sessions() {
     for limit in [["--duration", "10s"], ["--sessions", "10"]] {
@@ -128,7 +129,7 @@ fn initiator_is_not_attacked_for_a_time_or_a_number_of_sessions() {
 }
 
 #[test]
-fn clients_are_served_beside_silent_connections_that_keep_coming() {
+fn clients_are_served_despite_many_idle_connections() {
     for role in ["target", "zero-copy"] {
         let output = hostile(role, &["--only", "flood-silent"]);
         let table = String::from_utf8_lossy(&output.stdout);
@@ -141,7 +142,7 @@ fn clients_are_served_beside_silent_connections_that_keep_coming() {
 }
 
 #[test]
-fn a_client_is_served_beside_attacks() {
+fn client_is_served_during_attacks() {
     for role in ["target", "zero-copy"] {
         let output = hostile(
             role,
@@ -160,9 +161,9 @@ fn a_client_is_served_beside_attacks() {
     }
 }
 
-/// Unauthenticated peers get nothing over the network and keep no peer out that has the key, and no attack costs more than it may.
+/// Unauthenticated peers get no access over the network and lock out no peer with the key, and no attack exceeds its cost limit.
 #[test]
-fn attacks_over_the_network_get_nothing() {
+fn attacks_over_the_network_get_no_access() {
     let unauthenticated = ["--only", "network-"];
     let all = [&unauthenticated[..], &["--only", "peer-"]].concat();
     for (role, only, passed) in [

@@ -1,4 +1,4 @@
-//! The program outside of its checkout, and under the names of the reference's programs.
+//! The program outside of a checkout, and under the names of the reference's programs.
 
 use std::fs;
 use std::os::unix::fs::symlink;

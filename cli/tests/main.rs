@@ -1,5 +1,5 @@
-//! Tests of the `doca-storage` command with real roles as processes: one binary, because each has to be linked, and because tests that wait for
-//! processes wait side by side.
+//! Tests of the `doca-storage` command with real roles as processes. One test binary, to link it once and to run
+//! tests that wait for processes in parallel.
 
 mod support;
 
@@ -46,7 +46,7 @@ mod unclean_end;
 mod validation;
 mod vhost_user_blk;
 
-/// Cargo does not look for tests by itself here: a file that is not declared above would never run.
+/// Cargo does not discover test files here: a file that is not declared above would never run.
 #[test]
 fn every_test_file_is_a_module() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");

@@ -1,4 +1,4 @@
-//! `--metrics` of real roles agrees with what an initiator has done, and `doca-storage status` shows it.
+//! `--metrics` of real roles agrees with an initiator's I/Os, and `doca-storage status` shows them.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const METRICS: [&str; 2] = ["--metrics", "0"];
 
-/// The address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
+/// Address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
 pub fn endpoint(role: &Process) -> SocketAddr {
     said(role, "metrics at http://", 1);
     let stderr = role.stderr();
@@ -46,7 +46,7 @@ fn values(page: &str) -> BTreeMap<String, f64> {
     values
 }
 
-/// Reads until a value is what is expected, and fails when it never is.
+/// Polls until a value is as expected; fails after a timeout.
 pub fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) -> f64 {
     let deadline = soon();
     loop {
@@ -61,11 +61,11 @@ pub fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) 
     }
 }
 
-/// Lets the initiator write and read back `operations` blocks, and compares with what the roles at these addresses count.
+/// Runs an initiator that writes and reads back `operations` blocks, and compares with the counts of the roles at these addresses.
 fn counts_agree(roles: &[SocketAddr], initiator: Process, operations: u64) {
     let own = endpoint(&initiator);
     let size = BLOCK_SIZE as f64;
-    // It answers while it runs; what it says then is checked by what it says of others.
+    // It answers while it is running; its values are checked by those of the other roles.
     let first = values(&page(own));
     assert!(first["process_resident_memory_bytes"] > 1e6, "{first:#?}");
     let report = document(initiator);
@@ -103,7 +103,7 @@ fn zero_copy_metrics_match_the_initiators_ios() {
     let initiator = bench.initiator("read_write_data_validity_test", &arguments);
     counts_agree(&roles, initiator, 500);
 
-    // A client that says nonsense is refused, and counted.
+    // A client that sends a malformed message is refused and counted.
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     stranger.write_all(&[0xff; 64]).expect("sent");
     let refused = "doca_storage_refused_connections_total";
@@ -140,7 +140,7 @@ fn latency_histogram_counts_every_transaction() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
-    // Longer than the test looks.
+    // Longer than the test polls.
     let arguments = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
     let initiator = bench.initiator("read_throughput_test", &arguments);
     let address = endpoint(&initiator);
@@ -231,7 +231,7 @@ struct Selector {
     matchers: Vec<(String, String)>,
 }
 
-/// The metrics that a PromQL expression reads, and the labels that it groups by.
+/// Metrics that a PromQL expression reads, and labels that it groups by.
 fn selectors(expression: &str) -> (Vec<Selector>, Vec<String>) {
     let is_word = |it: char| it.is_ascii_alphanumeric() || it == '_';
     let (mut found, mut groups) = (Vec::new(), Vec::new());
@@ -327,7 +327,7 @@ fn dashboard_and_alerts_name_exported_metrics_and_labels() {
     for panel in dashboard["panels"].as_array().expect("panels") {
         for target in panel["targets"].as_array().expect("targets") {
             let text = |name: &str| target[name].as_str().expect(name).to_owned();
-            // The legend's {{label}} is another label that the result must have.
+            // A `{{label}}` of the legend is a further label that the result must have.
             let labels = text("legendFormat");
             let legend: Vec<String> = labels
                 .split("{{")

@@ -1,4 +1,4 @@
-//! The NBD server with real targets and services behind it.
+//! The NBD server with real targets and services.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -16,10 +16,10 @@ use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
 
-/// Bytes of the storages here.
+/// Size of the storages in bytes.
 const SIZE: usize = 16 << 20;
 
-/// A server that listens, and its socket.
+/// Starts a server, and returns it with its socket.
 fn serve(bench: &Bench, arguments: &[&str]) -> (Process, PathBuf) {
     let socket = bench.path("socket");
     let base = [
@@ -47,14 +47,14 @@ fn serve(bench: &Bench, arguments: &[&str]) -> (Process, PathBuf) {
     (server, socket)
 }
 
-/// Ends a process in order.
+/// Stops a process cleanly.
 fn stop(mut process: Process) {
     process.signal(Signal::TERM);
     let status = process.wait(soon()).expect("it ends");
     assert!(status.success(), "{status}: {}", process.stderr());
 }
 
-/// A target that can flush: one with a file.
+/// A target with a backing file, so that it supports flush.
 fn target(bench: &Bench, name: &str, block_size: &str) -> (Process, u16) {
     let blocks = (SIZE / 4096).to_string();
     let file = bench.path(name);
@@ -75,7 +75,7 @@ fn zero_copy_target(bench: &Bench) -> (Process, u16) {
     target(bench, "disk", "4096")
 }
 
-/// Unaligned writes, zeroes, flush and FUA, seen by another client and by another server.
+/// Checks that unaligned writes, zeroes, flush and FUA are visible to another client and through another server.
 fn writes_are_kept(bench: &Bench) {
     let (server, socket) = serve(bench, &[]);
     let mut client = Client::transmitting(&socket, true);
@@ -132,7 +132,7 @@ fn zero_copy_keeps_writes() {
 #[test]
 fn gga_offload_keeps_writes() {
     let bench = Bench::new();
-    // Chunks of blocks that hold any content.
+    // Chunk size for blocks that hold incompressible data.
     let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
     let logical = ["--cpu", "0", "--logical-block-size", "4096"];
@@ -142,10 +142,10 @@ fn gga_offload_keeps_writes() {
     targets.into_iter().for_each(|(target, _)| stop(target));
 }
 
-/// Blocks that [`write_until_disconnected`] writes.
+/// Number of blocks that [`write_until_disconnected`] writes.
 const BLOCKS: usize = 64;
 
-/// Versions of the blocks: the last one that was sent, and the last one that was acknowledged. Version 0 is never written.
+/// Versions of the blocks: the last one sent, and the last one acknowledged. Version 0 is never written.
 #[derive(Default, Clone, Copy)]
 struct Versions {
     sent: u64,
@@ -156,7 +156,7 @@ fn block(number: usize, version: u64) -> Vec<u8> {
     pattern(4096, (number as u64) << 32 | version)
 }
 
-/// Keeps 32 writes in flight until the server is gone. `began` is called when it has answered 200 of them.
+/// Keeps 32 writes in flight until the server disconnects. `began` is called after 200 answers.
 fn write_until_disconnected(
     stream: &mut UnixStream,
     versions: &mut [Versions; BLOCKS],
@@ -201,13 +201,13 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&bench, &[]);
-    // Offline from now on: with the blocks that are written below, the two others are all there is.
+    // Offline from now on: blocks that are written below are stored on the two others only.
     data_p.signal(Signal::TERM);
     data_p.wait(soon()).expect("it ends");
     for _ in 0..2 {
         let mut stream = Client::transmitting(&socket, false).stream;
         write_until_disconnected(&mut stream, &mut versions, || {
-            // The session ends while data_1 has stored chunks that data_2 has not.
+            // The session ends when data_1 has stored chunks that data_2 has not.
             data_2.signal(Signal::STOP);
             std::thread::sleep(Duration::from_millis(200));
             server.signal(Signal::KILL);
@@ -220,7 +220,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
         for (number, versions) in versions.iter_mut().enumerate() {
             let read = client.read_simple(number as u64 * 4096, 4096);
             let read = read.unwrap_or_else(|error| panic!("block {number}: error {error}"));
-            // Writes in flight when the server was killed are done, or not.
+            // Writes in flight when the server was killed may or may not have been performed.
             let version = (versions.acknowledged..=versions.sent)
                 .find(|&version| version == 0 || block(number, version) == read)
                 .unwrap_or_else(|| panic!("block {number} is none of its versions"));
@@ -231,7 +231,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
         }
     }
     stop(server);
-    // Their sessions were cut off: they exit with 1.
+    // Their sessions were interrupted: they exit with 1.
     drop((service, data_1, data_2));
 }
 
@@ -256,7 +256,7 @@ fn requests_wait_for_a_service_that_is_restarted() {
     assert!(client.read_structured(0, 2 << 20, 1 << 20).0 == data);
     stop(server);
     stop(service);
-    // It has seen a session that was cut off, and says so by its status.
+    // One of its sessions was interrupted, so its exit status is not 0.
     target.signal(Signal::TERM);
     complaint(target);
 }
@@ -284,7 +284,7 @@ fn flush_is_offered_only_if_the_targets_have_it() {
     stop(target);
 }
 
-/// A program of the system, where it is installed; in CI it has to be.
+/// A program of the system, if it is installed; in CI it must be.
 fn installed(program: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|it| it.join(program).is_file());

@@ -1,4 +1,4 @@
-//! Output that cannot be written is an error with exit status 1, or where its reader has closed the pipe a quiet exit; never a panic.
+//! Output that cannot be written is an error with exit status 1 or, if its reader has closed the pipe, a quiet exit; never a panic.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, kill_process};
 /// Exit status of a program whose output went to a closed pipe, as shells report SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
 
-/// Commands that print much, little, JSON, and help.
+/// Commands with much output, little output, JSON, and help.
 const PRINTING: [&[&str]; 8] = [
     &["conformance", "layout"],
     &["conformance", "layout", "--json"],
@@ -35,7 +35,7 @@ fn run(bench: &Bench, arguments: &[&str], stdout: impl Into<Stdio>) -> Output {
         .expect("the program runs")
 }
 
-/// A pipe whose reader is gone.
+/// A pipe whose reader is closed.
 fn closed_pipe() -> std::io::PipeWriter {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -66,7 +66,7 @@ fn check(output: &Output, code: i32, complains: bool, arguments: &[&str]) {
 }
 
 #[test]
-fn a_full_device_is_an_error_and_a_closed_pipe_a_quiet_exit() {
+fn full_device_is_an_error_and_closed_pipe_a_quiet_exit() {
     let bench = Bench::new();
     for arguments in PRINTING {
         check(&run(&bench, arguments, full()), 1, true, arguments);
@@ -86,9 +86,9 @@ fn output_errors_of_the_demo_are_reported() {
     }
 }
 
-/// A role does its work, and then says that its statistics are lost; a reader that has left changes nothing.
+/// A role serves its session, and then reports that its statistics could not be written; a closed pipe is ignored.
 #[test]
-fn a_role_serves_its_session_and_fails_only_when_its_report_is_lost() {
+fn role_that_cannot_print_its_report_fails_after_its_session() {
     for (stdout, code) in [(Stdio::from(full()), 1), (Stdio::from(closed_pipe()), 0)] {
         let bench = Bench::new();
         let (target, port) = bench.target(&[]);
@@ -111,7 +111,7 @@ fn a_role_serves_its_session_and_fails_only_when_its_report_is_lost() {
     }
 }
 
-/// The terminal of a target is closed: standard output and standard error cannot be written any more, and SIGHUP is a clean shutdown.
+/// The terminal of a target is closed: standard output and standard error cannot be written, and SIGHUP is a clean shutdown.
 #[test]
 fn a_closed_terminal_is_a_clean_shutdown() {
     let bench = Bench::new();

@@ -1,5 +1,5 @@
-//! Commands that the documents print, run as they are printed: in an empty directory where the program is at `target/release/doca-storage` and on
-//! `PATH`, with other ports and shorter durations.
+//! Commands that the documents print, run as printed: in an empty directory with the program at
+//! `target/release/doca-storage` and on `PATH`, with other ports and shorter durations.
 //!
 //! A command that is not run here is listed in [`ELSEWHERE`], with the test that runs it.
 
@@ -13,7 +13,7 @@ use crate::documents::{commands, documents, root};
 use crate::support::{Bench, PATIENCE, soon, text};
 use ::deployment::process::{Process, Signal};
 
-/// Parts of commands that are not run here, and what runs them.
+/// Parts of commands that are not run here, and the tests that run them.
 const ELSEWHERE: [(&str, &str); 32] = [
     (
         "cargo run --release -- ",
@@ -64,10 +64,10 @@ const ELSEWHERE: [(&str, &str); 32] = [
     ("/etc/ld.so.conf.d", "the system's linker"),
 ];
 
-/// C programs: softdoca/shared/tests compiles and runs them, under valgrind too.
+/// C programs: softdoca/shared/tests compiles and runs them, also under valgrind.
 const C: [&str; 4] = ["cc ", "c++ ", "./ping_pong", "valgrind "];
 
-/// The test that runs a command which is not run here.
+/// Test that runs a command which is not run here.
 fn elsewhere(document: &Path, command: &str) -> Option<&'static str> {
     if C.iter().any(|word| command.starts_with(word)) {
         return Some("softdoca/shared/tests");
@@ -89,7 +89,7 @@ fn elsewhere(document: &Path, command: &str) -> Option<&'static str> {
     found.map(|(_, place)| *place)
 }
 
-/// Arguments that make a command short; before a redirection, if it has one.
+/// Shortens a command by further arguments, which are inserted before a redirection.
 fn shortened(command: &str) -> String {
     let short = [
         (" bench", "--rounds 1 --seconds 0.02 --only memcpy"),
@@ -117,7 +117,7 @@ fn shortened(command: &str) -> String {
     line
 }
 
-/// A page whose commands are run one after the other.
+/// A page whose commands are run in order.
 struct Page {
     bench: Bench,
     ports: Vec<(&'static str, String)>,
@@ -128,7 +128,7 @@ impl Page {
     fn new() -> Self {
         let bench = Bench::new();
         let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
-        for directory in ["target/release", "build", "DIR"] {
+        for directory in ["target/release", "target/dist", "build", "DIR"] {
             fs::create_dir_all(bench.path(directory)).expect("a directory");
             let link = bench.path(directory).join("doca-storage");
             symlink(program, link).expect("a link");
@@ -144,12 +144,12 @@ impl Page {
             let file = bench.file(name, script.as_bytes());
             fs::set_permissions(file, fs::Permissions::from_mode(0o700)).expect("executable");
         }
-        // The header of a library for x86-64.
+        // Header of a library for x86-64.
         let mut library = [0; 64];
         library[..6].copy_from_slice(b"\x7fELF\x02\x01");
         library[18] = 62;
         bench.file("library.so", &library);
-        // Of an installation on another page.
+        // Created by an installation on another page.
         fs::create_dir_all(bench.path("installed/lib")).expect("a directory");
         let listeners: Vec<_> = ["12345", "12346", "12347", "9101", "9102", "9103", "9104"]
             .into_iter()
@@ -169,7 +169,7 @@ impl Page {
         }
     }
 
-    /// The printed line with the places of this machine.
+    /// The printed line, with the paths and ports of this test.
     fn here(&self, command: &str) -> String {
         let place = |name: &str| text(&self.bench.path(name)).to_owned();
         let mut line = shortened(command)
@@ -224,7 +224,7 @@ impl Page {
         self.running.push(process);
     }
 
-    /// Starts what a client needs on a page that refers to another one for it.
+    /// Starts the deployment for a client on a page that refers to another page for it.
     fn start_first_deployment(&mut self) {
         if self.running.is_empty() {
             self.start("exec doca-storage target -d 3b:00.0 --cpu 0 --listen-port 12345 --block-count 64 --block-size 4096 --sessions forever", TARGET);
@@ -268,9 +268,9 @@ impl Page {
                 );
                 self.exits(command, &line, &[0]);
             }
-            // On its page, one of four roles runs.
+            // Only one of the four roles of the page is running.
             Some("status") => self.exits(command, &self.here(command), &[0, 1]),
-            // Target values that a short measurement does not reach.
+            // A short measurement does not reach the target values.
             Some("bench") => self.exits(command, &self.here(command), &[0, 1]),
             _ => self.exits(command, &self.here(command), &[0]),
         }
@@ -302,7 +302,7 @@ fn every_printed_command_runs() {
             if elsewhere(&document, &command).is_some() {
                 continue;
             }
-            // A second target at a port is another example.
+            // Another target on the same port belongs to another example.
             let listens = |part: &str| command.contains(part);
             if listens(" target ") && listens("--listen-port 12345") {
                 page.running.clear();

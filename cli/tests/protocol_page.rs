@@ -1,15 +1,15 @@
-//! The protocol reference of the book: generated from the schema's table of offsets, and compared with what is committed.
+//! The protocol reference of the book: generated from the schema's table of offsets, and compared with the committed page.
 //!
-//! `UPDATE_DOCS=1 cargo test -p doca-storage --test command protocol_page` writes it anew.
+//! `UPDATE_DOCS=1 cargo test -p doca-storage --test command protocol_page` regenerates it.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use wire::layout::{ByteOrder, Field, Kind, Message, TABLE};
 
-/// Bytes of a row of a diagram.
+/// Bytes per row of a diagram.
 const ROW: u32 = 8;
-/// Columns of a byte of a diagram.
+/// Columns per byte of a diagram.
 const COLUMNS: usize = 8;
 
 const INTRODUCTION: &str = "\
@@ -122,7 +122,7 @@ fn value(kind: Kind) -> String {
 /// Part of a field in one row of a diagram: the first byte in the row, the number of bytes, and the text.
 type Cell = (u32, u32, String);
 
-/// A box for each row of bytes, with the offset of its first byte before it.
+/// Draws a box for each row of bytes, preceded by the offset of its first byte.
 fn diagram(fields: &[Field]) -> String {
     let mut rows: Vec<(u32, Vec<Cell>)> = Vec::new();
     let mut put = |offset: u32, width: u32, text: String| {
@@ -140,7 +140,7 @@ fn diagram(fields: &[Field]) -> String {
         };
         let (mut offset, end) = (field.offset, field.offset + field.width);
         while offset < end {
-            // Whole rows of one field are one.
+            // Consecutive full rows of one field are merged.
             let rest = end - offset;
             let (width, shown) = match rest {
                 _ if offset.is_multiple_of(ROW) && rest > ROW => (rest - rest % ROW, ROW),
@@ -192,7 +192,7 @@ fn shortened(label: &str, room: usize) -> String {
     format!("{kept}… ")
 }
 
-/// The line between two rows of cells, or above the first or below the last one.
+/// Line between two rows of cells, or above the first or below the last one.
 fn border(above: &[Cell], below: &[Cell]) -> String {
     let length = |cells: &[Cell]| cells.last().map_or(0, |(start, width, _)| start + width);
     let end = length(above).max(length(below));

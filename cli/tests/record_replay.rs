@@ -1,4 +1,4 @@
-//! A live session is recorded from between service and target, shown, and played again against others.
+//! A live session between service and target is recorded, shown, and replayed against other programs.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +32,7 @@ fn utf8(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A recorder that listens, and its port.
+/// Starts a recorder, and returns it with its port.
 fn recorder(bench: &Bench, to: &str, output: &Path, arguments: &[&str]) -> (Process, u16) {
     let base = [
         "conformance",
@@ -51,7 +51,7 @@ fn recorder(bench: &Bench, to: &str, output: &Path, arguments: &[&str]) -> (Proc
     (recorder, port)
 }
 
-/// The transcript of a whole session, as a file's bytes; the session is run once for all tests.
+/// Transcript of a complete session as bytes; the session is run once for all tests.
 fn recorded() -> &'static [u8] {
     static RECORDED: OnceLock<Vec<u8>> = OnceLock::new();
     RECORDED.get_or_init(|| {
@@ -72,7 +72,7 @@ fn recorded() -> &'static [u8] {
     })
 }
 
-/// The same transcript with some entries changed.
+/// The transcript with changed entries.
 fn altered(bench: &Bench, name: &str, change: impl Fn(&mut Entry)) -> std::path::PathBuf {
     let mut transcript = Transcript::from_reader(recorded()).expect("a transcript");
     transcript.entries.iter_mut().for_each(change);
@@ -84,7 +84,7 @@ fn altered(bench: &Bench, name: &str, change: impl Fn(&mut Entry)) -> std::path:
     bench.file(name, &file)
 }
 
-/// Plays a transcript against a fresh target; the report.
+/// Replays a transcript against a new target; returns exit code and report.
 fn replayed(bench: &Bench, transcript: &Path) -> (Option<i32>, Value) {
     replayed_with(bench, &[text(transcript)], &TARGET)
 }
@@ -128,7 +128,7 @@ fn a_session_is_shown_message_by_message() {
         "role io_control",
         "shutdown_response",
         "end of the recording",
-        // The first frame: its length, type 1, ids.
+        // The first frame: length, type 1, ids.
         "00000000  00 00 00 0c 00 00 00 01",
     ] {
         assert!(shown.contains(expected), "{expected} in {shown}");
@@ -151,7 +151,7 @@ fn fresh_target_answers_as_recorded() {
     let (status, report) = replayed(&bench, &file);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(status, Some(0));
-    // Seven answers, the end of the connection, and that of the process.
+    // Seven answers, the end of the connection, and the exit of the process.
     assert_eq!(report["cases"].as_array().expect("cases").len(), 9);
 }
 
@@ -203,7 +203,7 @@ fn fresh_service_asks_as_recorded() {
     document(service);
 }
 
-/// A recording that is kept with the sources.
+/// Path of a committed recording.
 fn kept(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(format!("../conformance/transcripts/{name}.transcript"))
@@ -271,12 +271,12 @@ fn own_gga_service_asks_as_the_reference() {
     let report = document(replay);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(report["cases"].as_array().expect("cases").len(), 3 * 8);
-    // It has read what the replayed targets hold.
+    // It has read the contents of the replayed targets.
     assert_eq!(document(initiator)["operation_count"], 16);
     document(service);
 }
 
-/// A message that no service sends: the target refuses it, and disconnects a client that sends garbage.
+/// A message that no service sends: the target refuses it, and disconnects a client that sends malformed bytes.
 #[test]
 fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
     let bench = Bench::new();
@@ -307,7 +307,7 @@ fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
         b"\xff\xff\xff\xffgarbage".to_vec(),
     ] {
         client.write_all(&request).expect("the target listens");
-        // An answer, in the end that of a connection.
+        // Reads an answer, at the end that of the connection's close.
         let _ = client.read(&mut answer).expect("an answer");
     }
     drop(client);

@@ -1,4 +1,4 @@
-//! `doca-storage conformance role initiator`: our initiator passes all checks, and checks are no formality.
+//! `doca-storage conformance role initiator`: our initiator passes all checks, and incorrect ones fail.
 
 use crate::support::role::{PROGRAM, failures, ours_passes, ours_passes_with};
 
@@ -14,7 +14,7 @@ fn own_initiator_passes_in_earlier_releases() {
     }
 }
 
-/// An initiator of another release than its service does not get through a session.
+/// An initiator of another release than its service does not complete a session.
 #[test]
 fn initiator_of_another_release_fails() {
     let script = format!("exec {PROGRAM} initiator \"$@\" --protocol 3.0");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-/// Checks that both services have.
+/// Number of checks common to both services.
 const COMMON: usize = 80;
 
 fn role(args: &[&str]) -> Output {

@@ -1,4 +1,4 @@
-//! `doca-storage conformance role target`: our target passes all checks, and checks are no formality.
+//! `doca-storage conformance role target`: our target passes all checks, and incorrect ones fail.
 
 use crate::support::role::{PROGRAM, failures, ours_passes};
 
@@ -16,7 +16,7 @@ fn program_that_does_nothing_fails() {
 fn target_with_one_wrong_byte_fails() {
     let failures = |script: &str| failures("target", script, "content-sbc-halves");
     let honest = format!("exec {PROGRAM} target \"$@\"");
-    // The file is the last argument, except when the role is asked for its help.
+    // The file is the last argument, except for `--help`.
     let spoil = "for file; do :; done; test ! -f \"$file\" || printf X | dd of=\"$file\" bs=1 seek=5000 conv=notrunc";
     assert_eq!(failures(&honest), Some(0));
     assert_eq!(failures(&format!("{spoil}\n{honest}")), Some(1));

@@ -1,5 +1,5 @@
-//! `doca-storage conformance samples`: what it makes of programs that behave and of programs that do not. Shell scripts stand
-//! in for the samples; the real ones are in `given_binaries.rs`.
+//! `doca-storage conformance samples` with programs that behave correctly and incorrectly. Shell scripts replace
+//! the samples; the real ones are in `given_binaries.rs`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use ::deployment::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Programs that are called like samples.
+/// Scripts with the names of samples.
 struct StandIns {
     directory: TempDir,
 }
@@ -111,7 +111,7 @@ fn a_reported_error_is_a_failure() {
     stand_ins.fails("pe_polling", "Failed to clean up");
 }
 
-/// A sample that hangs is ended, and what it wrote is told.
+/// A sample that hangs is killed, and its output is reported.
 #[test]
 fn hanging_sample_is_killed() {
     let stand_ins = StandIns::new();
@@ -125,9 +125,9 @@ fn hanging_sample_is_killed() {
     assert!(!Path::new("/proc").join(process).exists(), "{line}");
 }
 
-/// One who asks for the table back gets no table, and nothing that goes on running.
+/// After an interruption there is no table, and no process is left running.
 #[test]
-fn an_interrupted_run_leaves_nothing_behind() {
+fn interrupted_run_leaves_no_processes() {
     let stand_ins = StandIns::new();
     let process = stand_ins.directory.path().join("process");
     let script = format!(
@@ -150,7 +150,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
     assert!(!Path::new("/proc").join(process.trim()).exists());
 }
 
-/// The host's half of a copy: writes its two files and waits for Enter.
+/// Host side of a copy: writes its two files and waits for Enter.
 const HOST: &str = r#"
 while [ $# -gt 0 ]; do case $1 in -d) d=$2;; -b) b=$2;; -t) t=$2;; esac; shift; done
 printf %s "$t" > "$d"; echo buffer > "$b"
@@ -158,7 +158,7 @@ echo "Please copy $d and $b to the DPU"
 echo "Wait for the DPU and press enter"
 read enter && echo Sample finished successfully"#;
 
-/// The DPU's half: copies what the descriptor that was brought to it has.
+/// DPU side: copies the contents of the descriptor file.
 const DPU: &str = r#"
 while [ $# -gt 0 ]; do case $1 in -d) d=$2;; -b) b=$2;; esac; shift; done
 [ "$(cat $b)" = buffer ] || exit 1
@@ -176,14 +176,14 @@ fn pair_gets_its_files_and_key_press() {
     let run = stand_ins.result(only, &[]);
     assert_eq!(run["result"], "pass", "{run:#}");
 
-    // The DPU never lets the host go.
+    // The DPU never tells the host to exit.
     let silent = DPU.replace("can be closed", "stays");
     stand_ins.add("dpu_doca_dma_dma_copy_dpu", &silent);
     let run = stand_ins.result(only, &["--timeout", "1"]);
     let reason = "after 1s, host waits for dpu to write \"can be closed\"";
     assert_eq!(run["reason"], reason);
 
-    // The host does not ask before it ends.
+    // The host exits without a prompt.
     stand_ins.add("dpu_doca_dma_dma_copy_dpu", DPU).add(
         "host_doca_dma_dma_copy_host",
         &HOST.replace("press", "wait for"),

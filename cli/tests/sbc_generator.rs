@@ -1,8 +1,8 @@
-//! Files of the generator, as targets load them.
+//! Files of the generator, as loaded by targets.
 
 use crate::support::{Bench, content, text};
 
-/// Content that a stored block has room for: each byte eight times.
+/// Compressible content: each byte eight times.
 fn compressible(blocks: usize) -> Vec<u8> {
     let bytes = content(blocks);
     bytes.chunks(8).flat_map(|chunk| [chunk[0]; 8]).collect()
@@ -32,7 +32,7 @@ fn targets_load_what_the_generator_makes() {
         assert_eq!(size, 16 + 5 * 2048, "{}", file.display());
         let (target, port) = bench.target(&["--binary-content", text(file)]);
         assert_ne!(port, 0);
-        // What it says about its blocks comes before what it listens on.
+        // The target prints its blocks before its port.
         let said = target.stderr();
         assert!(said.contains("5 blocks of 2048 bytes"), "{said}");
     }

@@ -1,4 +1,4 @@
-//! `doca-storage sdk`: what it installs, and what it says when it cannot.
+//! `doca-storage sdk`: installation, and errors.
 
 use std::fs;
 use std::path::Path;
@@ -143,7 +143,7 @@ fn listed_devices_are_those_of_programs() {
     assert!(text(&table.stdout).contains("0000:3b:00.0"), "{table:?}");
 }
 
-/// The example of the documentation describes what it says.
+/// The example of the documentation has the described devices.
 #[test]
 fn documented_topology_is_seen_by_programs() {
     let bench = Bench::new();

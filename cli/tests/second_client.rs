@@ -1,14 +1,14 @@
-//! Who is served is not disturbed by others who want to be, and these are told.
+//! A second client is refused with a reason, and does not disturb the one being served.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Bench, PATIENCE, complaint, document, said};
 use ::deployment::process::{Process, Signal};
 
-/// A refusal takes no time: far less than the timeouts (5 s) that a client without an answer runs into.
+/// Maximum time for a refusal: less than the timeout (5 s) of a client without an answer.
 const QUICKLY: Duration = Duration::from_secs(4);
 
-/// An initiator in the middle of a validated run that would take minutes.
+/// An initiator during a validated run that would take minutes.
 fn busy(bench: &Bench) -> Process {
     let mut initiator = bench.initiator(
         "read_write_data_validity_test",
@@ -27,7 +27,7 @@ fn busy(bench: &Bench) -> Process {
     initiator
 }
 
-/// Sees the run make progress, and no mistake, until it is interrupted.
+/// Checks that the run makes progress without an error, and interrupts it.
 fn goes_on(first: Process) {
     let so_far = first.stderr().matches("per second").count();
     said(&first, "per second", so_far + 1);

@@ -1,4 +1,4 @@
-//! Targets and services that serve one session after the other, whatever becomes of these.
+//! Targets and services that serve consecutive sessions, whatever the results of these.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,16 +12,16 @@ use ::deployment::process::{Process, Signal};
 /// Log line of a service that is ready.
 const WAITING: &str = "waiting for the initiator";
 
-/// Growth that is no leak, KiB: the allocator's, which keeps some of what it got.
+/// Growth in KiB that is not a leak: memory retained by the allocator.
 const SLACK: u64 = 2048;
 
-/// Runs an initiator to its good end.
+/// Runs an initiator, which must succeed.
 fn good(bench: &Bench, strategy: &str, arguments: &[&str]) {
     let operations = ["--run-limit-operation-count", "64"];
     document(bench.initiator(strategy, &[&operations[..], arguments].concat()));
 }
 
-/// An initiator in the middle of a run that would take minutes.
+/// An initiator during a run that would take minutes.
 fn busy(bench: &Bench) -> Process {
     let mut initiator = bench.initiator(
         "read_write_data_validity_test",
@@ -40,13 +40,13 @@ fn busy(bench: &Bench) -> Process {
     initiator
 }
 
-/// Kills a process, which says no more.
+/// Kills a process.
 fn kill(mut process: Process) {
     process.signal(Signal::KILL);
     assert!(process.wait(soon()).is_some(), "killed");
 }
 
-/// Waits for a process to end, which it does with this code; what it wrote to standard error.
+/// Waits for a process to exit with this code; returns its standard error.
 fn ended(mut process: Process, code: i32) -> String {
     let status = process.wait(soon());
     let (_, stderr) = process.into_output();
@@ -77,7 +77,7 @@ fn many_sessions_leak_no_resources() {
             service_before.wait_until_flat(&service, SLACK, "service");
         }
         match number {
-            // All of it is written in the first session, and there in the last.
+            // The first session writes all blocks, which must still be there in the last one.
             1 => good(
                 &bench,
                 "read_write_data_validity_test",
@@ -112,7 +112,7 @@ fn initiator_is_served_after_others_died_under_load() {
     let mut early = None;
     for number in 1..=DEATHS {
         said(&service, WAITING, number);
-        // The target ends its session by itself, maybe after the service has.
+        // The target ends its session independently, possibly after the service.
         said(&target, "has failed: ", number - 1);
         if number == 2 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
@@ -133,7 +133,8 @@ fn initiator_is_served_after_others_died_under_load() {
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// Its connection is its own: the service does not end it with the session of the one before, and the targets do not refuse it.
+/// A new connection is independent of the previous session: the service does not close it with that session, and the
+/// targets do not refuse it.
 #[test]
 fn initiator_is_served_right_after_another_was_killed() {
     const ROUNDS: usize = 10;
@@ -197,13 +198,13 @@ fn target_survives_dying_services_and_malformed_messages() {
     complaint(initiator);
     said(&target, "session 1 has failed", 1);
 
-    // A frame of a type that there is not, which begins no session.
+    // A frame of an unknown type, which does not begin a session.
     let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
     nonsense
         .write_all(&[0, 0, 0, 12, 0, 0, 0, 99, 0, 0, 0, 1, 0, 0, 0, 1])
         .expect("sent");
     let mut answer = Vec::new();
-    // It may be told why, or cut off.
+    // It may get an error, or only be disconnected.
     let _ = nonsense.read_to_end(&mut answer);
 
     let service = bench.service(port, &[]);
@@ -260,7 +261,7 @@ fn unexpected_results_are_logged_and_not_forwarded() {
     let file = bench.file("content", &content(16));
     let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "answer-twice");
     let service = bench.service(port, &[]);
-    // One at a time: the second answer comes when nothing is in flight, or with the next one.
+    // With one I/O in flight, the second answer arrives when no I/O is outstanding, or with the next one.
     let initiator = bench.initiator(
         "read_throughput_test",
         &[

@@ -1,7 +1,7 @@
 //! Deployments over the network, with real roles: on loopback, and on machines that are network namespaces.
 //!
-//! A machine here has its own network, its own boot id and its own runtime directory. Where the kernel or a container does not let this
-//! user make network namespaces, those tests are shown as ignored, and never as passed.
+//! A machine has its own network, boot id and runtime directory. If the kernel or a container does not permit
+//! network namespaces, these tests are reported as ignored, and not as passed.
 
 #[allow(dead_code, reason = "the other test binary uses the rest")]
 mod support;
@@ -38,10 +38,7 @@ fn main() -> ExitCode {
         Trial::test("wrong_certificates_are_refused", wrong_certificates),
         Trial::test("tls_on_one_side_is_refused", tls_on_one_side),
         Trial::test("incomplete_tls_is_an_error", incomplete_tls),
-        Trial::test(
-            "lost_target_comes_back_over_tls",
-            lost_target_comes_back_over_tls,
-        ),
+        Trial::test("lost_target_rejoins_over_tls", lost_target_rejoins_over_tls),
     ];
     let capture = Capture::new();
     if let Err(reason) = &capture {
@@ -49,7 +46,7 @@ fn main() -> ExitCode {
     }
     trials.push(
         Trial::test(
-            "blocks_are_in_the_clear_without_tls_alone",
+            "blocks_are_unencrypted_only_without_tls",
             blocks_in_the_clear,
         )
         .with_ignored_flag(capture.is_err()),
@@ -77,16 +74,13 @@ fn main() -> ExitCode {
             "network_faults_and_addresses_over_two_machines",
             network_faults_and_addresses,
         ),
-        ("a_cut_cable_is_noticed", a_cut_cable_is_noticed),
-        ("a_stopped_target_is_noticed", a_stopped_target_is_noticed),
+        ("cut_link_is_detected", cut_link_is_detected),
+        ("stopped_target_is_detected", stopped_target_is_detected),
         (
             "nothing_listens_at_other_addresses",
             nothing_listens_at_other_addresses,
         ),
-        (
-            "a_failure_of_the_resolver_is_not_final",
-            a_failure_of_the_resolver_is_not_final,
-        ),
+        ("resolver_failure_is_retried", resolver_failure_is_retried),
     ];
     for (name, test) in namespaces {
         trials.push(Trial::test(name, test).with_ignored_flag(denied.is_some()));
@@ -99,7 +93,8 @@ fn repository() -> &'static Path {
     cli.parent().unwrap_or(cli)
 }
 
-/// What a guest with a soft-RoCE device lacks. Its packages are downloaded by the script, when it is run by hand, and not by a test.
+/// Reason why a guest with a soft-RoCE device cannot run. Its packages are downloaded only when the script is run
+/// manually, and not by a test.
 fn missing_for_verbs() -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|it| it.join("qemu-system-x86_64").is_file()) {
@@ -127,7 +122,7 @@ fn zero_copy_by_verbs() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Places where programs run.
+/// Environments in which programs run.
 enum Machine<'a> {
     /// This machine, with a runtime directory and these environment variables.
     Loopback {
@@ -205,7 +200,7 @@ const VALIDATION: [&str; 6] = [
     "16",
 ];
 
-/// A validation through zero_copy, whose target is reached at `host`.
+/// A validation through zero_copy, whose target has the address `host`.
 fn zero_copy(
     host: &str,
     near: &Machine<'_>,
@@ -231,7 +226,7 @@ fn expect(found: &serde_json::Value, expected: u64) -> Result<(), Failed> {
     Err(format!("expected {expected}, got {found}").into())
 }
 
-/// A validation through gga_offload, whose targets are reached at `hosts`.
+/// A validation through gga_offload, whose targets have the addresses `hosts`.
 fn gga(hosts: [&str; 3], near: &Machine<'_>, far: [&Machine<'_>; 3]) -> Result<(), Failed> {
     let bench = support::Bench::new();
     let content: Vec<u8> = (0..64 * 4096).map(|at: usize| (at / 64) as u8).collect();
@@ -278,7 +273,7 @@ fn gga_over_loopback() -> Result<(), Failed> {
     gga(["127.0.0.1"; 3], &machine("near"), far.each_ref())
 }
 
-/// A session that must not come about; what the service says.
+/// A session that must fail; returns the service's standard error.
 fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
     let (_target, port) = far.target(&["--block-count", BLOCKS]);
     let storage = format!("127.0.0.1:{port}");
@@ -293,12 +288,13 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
     service.wait(soon());
-    // Its last lines may still be on their way through the pipe.
+    // Its last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(100));
     Ok(format!("{}{}", service.stderr(), initiator.stderr()))
 }
 
-/// A session that must not come about, and texts that service and target say because of it. They outlive the session, to have time for that.
+/// Checks that a session fails with these texts on standard error of service and target. Both keep running after the
+/// session until the texts have been printed.
 fn refused_with(
     near: &Machine<'_>,
     far: &Machine<'_>,
@@ -352,7 +348,7 @@ fn gga_over_tls() -> Result<(), Failed> {
     gga(["127.0.0.1"; 3], &machine("near"), far.each_ref())
 }
 
-/// A near side whose certificate has expired, is for another host, or is of another authority.
+/// Service sides whose certificate has expired, is for another host, or is of another authority.
 fn wrong_certificates() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     Certificates::new(directory.path());
@@ -360,7 +356,7 @@ fn wrong_certificates() -> Result<(), Failed> {
     let far = machine("far", "ca-127.0.0.1");
     for certificate in ["other-127.0.0.1", "expired-127.0.0.1", "ca-storage.example"] {
         let near = machine(certificate, certificate);
-        // The target connects to the service, whose memory it needs, first.
+        // The target connects first to the service, whose memory it imports.
         let of_service = ["TLS: received fatal alert", "DOCA_ERROR_AUTHENTICATION"];
         refused_with(&near, &far, &of_service, &["TLS: invalid peer certificate"])?;
     }
@@ -390,7 +386,7 @@ fn incomplete_tls() -> Result<(), Failed> {
         environment.retain(|(name, _)| *name != "SOFTDOCA_TLS_KEY");
     }
     let far = Machine::with_tls(directory.path(), "far", "ca-127.0.0.1");
-    // The initiator is the first that uses the network.
+    // The initiator is the first to use the network.
     let said = refused(&near, &far)?;
     if said.contains("SOFTDOCA_TLS_KEY") {
         return Ok(());
@@ -398,9 +394,9 @@ fn incomplete_tls() -> Result<(), Failed> {
     Err(format!("expected SOFTDOCA_TLS_KEY in {said}").into())
 }
 
-/// A gga session with TLS on all connections, of which a target is lost. One whose certificate another authority has signed is not attached in
-/// its place, and then one with a good certificate is.
-fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
+/// A gga session with TLS on all connections that loses a target. A target whose certificate another authority has
+/// signed is not attached in its place; then one with a valid certificate is.
+fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let certificates = Certificates::new(directory.path());
     let machine = |name, certificate| Machine::with_tls(directory.path(), name, certificate);
@@ -459,7 +455,7 @@ fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
     under_way(&mut initiator);
     killed(targets[1].take().ok_or("it runs")?);
     said(&service, "detached storage target data_2", 1);
-    // Its control channel is good, and its memory is not reached.
+    // Its control channel is accepted, but its memory cannot be accessed.
     let other = start(1, "other-127.0.0.1");
     said(&other, "TLS: ", 1);
     said(&service, "trying again", 1);
@@ -475,7 +471,7 @@ fn lost_target_comes_back_over_tls() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Packets of all interfaces, as far as the kernel's buffer takes them.
+/// Packets of all interfaces, up to the size of the kernel's buffer.
 struct Capture(OwnedFd);
 
 impl Capture {
@@ -488,12 +484,12 @@ impl Capture {
             flags,
             Some(eth::ALL),
         )?;
-        // As much as the kernel allows.
+        // The maximum that the kernel allows.
         sockopt::set_socket_recv_buffer_size(&socket, 64 << 20)?;
         Ok(Self(socket))
     }
 
-    /// Packets with these bytes, until `is_done`.
+    /// Counts packets that contain these bytes, until `is_done`.
     fn count(&self, bytes: &[u8], is_done: &AtomicBool) -> usize {
         let mut packet = vec![0; 1 << 17];
         let mut count = 0;
@@ -512,7 +508,7 @@ impl Capture {
     }
 }
 
-/// Of a validation, all packets of this machine are searched for the content of its blocks.
+/// Searches all packets of this machine during a validation for the contents of its blocks.
 fn blocks_in_the_clear() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let certificates = Certificates::new(directory.path());
@@ -526,7 +522,7 @@ fn blocks_in_the_clear() -> Result<(), Failed> {
     let target_tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let ca = certificates.path("ca");
     for (near_name, far_name, is_clear) in [("a", "b", true), ("tls-a", "tls-b", false)] {
-        // Of this run alone.
+        // Unique to this run.
         let mut word = [0; 32];
         rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty())?;
         let content = directory.path().join(format!("{near_name}.content"));
@@ -557,8 +553,8 @@ fn blocks_in_the_clear() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The name of the far machine is not resolved in the first session.
-fn a_failure_of_the_resolver_is_not_final() -> Result<(), Failed> {
+/// The name of the other machine is not resolved in the first session.
+fn resolver_failure_is_retried() -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
     let named = |words: &[&str]| {
@@ -603,7 +599,7 @@ fn another_key_is_refused() -> Result<(), Failed> {
     };
     let (near, far) = (machine("near", &[1; 32])?, machine("far", &[2; 32])?);
     refused(&near, &far)?;
-    // The same with one key: it was the key.
+    // The same with equal keys succeeds, so the key was the reason.
     zero_copy("127.0.0.1", &near, &machine("other", &[1; 32])?, "4096")
 }
 
@@ -640,7 +636,7 @@ fn gga_over_four_machines() -> Result<(), Failed> {
     )
 }
 
-/// Runs a command that makes its own machines; its JSON document.
+/// Runs a command that creates its own machines; returns its JSON document.
 fn command_on_machines(arguments: &[&str]) -> Result<serde_json::Value, Failed> {
     let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
         .args(arguments)
@@ -694,7 +690,7 @@ fn bench_over_two_machines() -> Result<(), Failed> {
         kinds.push(measurement["subject"]["kind"].as_str().unwrap_or_default());
     }
     let left_out = document["left_out"].to_string();
-    // Without the programs it is said.
+    // Without the programs, they are named.
     let expected: &[&str] = if left_out.contains("NOT RUN: the comparison with NBD") {
         &["bare_tcp", "hosts"]
     } else {
@@ -725,7 +721,7 @@ fn matrix_over_two_machines() -> Result<(), Failed> {
     )
 }
 
-/// Links are hurt beside processes, and no acknowledged write is lost.
+/// Faults are injected into links and processes, and no acknowledged write is lost.
 fn hammer_over_two_machines() -> Result<(), Failed> {
     let hammer = ["conformance", "hammer", "--layout", "zero-copy"];
     let time = ["--duration", "10s", "--limit", "120", "--seed", "3"];
@@ -760,12 +756,12 @@ fn network_faults_and_addresses() -> Result<(), Failed> {
     Err(format!("expected {expected:?}, got {report}").into())
 }
 
-/// How long a peer may take to notice that the other is gone.
+/// Maximum time for a peer to detect a lost connection.
 const NOTICED: Duration = Duration::from_secs(3);
-/// Time that a loaded machine may add.
+/// Additional time on a loaded machine.
 const LOAD: Duration = Duration::from_secs(20);
 
-/// A run without end between two machines; `hurt` ends it, and the initiator must fail.
+/// An endless run on two machines; `hurt` injects a fault, and the initiator must fail.
 fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
@@ -785,7 +781,7 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
             line.contains("start_storage_request").then_some(())
         })
         .expect("the session begins");
-    // Before I/Os run, the time of a control answer counts, which is longer.
+    // Before I/Os are running, the timeout of control answers applies, which is longer.
     std::thread::sleep(Duration::from_secs(2));
     hurt(&network, &target)?;
     let begin = Instant::now();
@@ -805,14 +801,14 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
     Ok(())
 }
 
-fn a_cut_cable_is_noticed() -> Result<(), Failed> {
+fn cut_link_is_detected() -> Result<(), Failed> {
     interrupted(|network, _| {
         network.run(1, &["ip", "link", "set", "far1", "down"])?;
         Ok(())
     })
 }
 
-fn a_stopped_target_is_noticed() -> Result<(), Failed> {
+fn stopped_target_is_detected() -> Result<(), Failed> {
     interrupted(|_, target| {
         target.signal(Signal::STOP);
         Ok(())
@@ -837,7 +833,7 @@ fn nothing_listens_at_other_addresses() -> Result<(), Failed> {
     if listening.is_empty() || !listening.iter().all(is_offered) {
         return Err(format!("expected listeners at 10.91.1.1 alone, got {listening:?}").into());
     }
-    // The target's control channel is where its flag says: at all addresses, without one.
+    // The target's control channel listens on the address of its flag; without one, on all addresses.
     let listening = network.listeners(1)?;
     let others: Vec<_> = listening
         .iter()

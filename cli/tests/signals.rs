@@ -1,4 +1,4 @@
-//! Ctrl-C, and SIGTERM, at any moment end every role, and nothing is left.
+//! SIGINT and SIGTERM at any time end every role, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn signal_stops_a_target_that_waits_for_its_service() {
 #[test]
 fn signal_stops_a_service_that_waits_for_its_target() {
     let bench = Bench::new();
-    // A port that refuses: bound, and let go.
+    // A port that refuses connections: bound, and closed again.
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|l| l.local_addr())
         .expect("a port")
@@ -48,13 +48,13 @@ fn signal_stops_a_service_that_waits_for_its_initiator() {
     let service = bench.service(port, &[]);
     service.signal(Signal::TERM);
     assert_eq!(ended(service, "service"), Some(1));
-    // A connection without a request is no session: the target goes on waiting for one.
+    // A connection without a request is not a session: the target is still waiting for one.
     target.signal(Signal::TERM);
     assert_eq!(ended(target, "target"), Some(1));
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
 }
 
-/// A run that would take minutes; `victim` gets the signal in the middle of it.
+/// A run that would take minutes; `victim` gets the signal during it.
 fn under_load(victim: &str, signal: Signal) {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
@@ -89,7 +89,7 @@ fn signal_stops_an_initiator_under_load() {
     under_load("initiator", Signal::INT);
 }
 
-/// Statistics of an initiator that is interrupted in the middle of its run, in this format.
+/// Statistics, in this format, of an initiator that is interrupted during its run.
 fn statistics(signal: Signal, format: &[&'static str]) -> String {
     let bench = Bench::new();
     let (_target, port) = bench.target(&[]);

@@ -1,5 +1,5 @@
-//! Peers that are stopped (SIGSTOP), so that their connections live on and nothing answers: everybody else runs into a timeout,
-//! none into a hang, and goes on.
+//! Stopped peers (SIGSTOP), whose connections stay open without answers: all other roles time out,
+//! none hangs, and they continue.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crate::support::gga::compressible;
 use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
 use ::deployment::process::{Process, Signal};
 
-/// Flags of a service that gives up soon.
+/// Flags of a service with short timeouts.
 const IMPATIENT: [&str; 6] = [
     "--io-timeout",
     "1",
@@ -23,10 +23,10 @@ const IMPATIENT: [&str; 6] = [
     "2",
 ];
 
-/// Every end has to be seen in far less than this: twice the timeouts, and time for a loaded machine.
+/// Maximum time until a session ends: twice the timeouts, with a margin for a loaded machine.
 const IN_TIME: Duration = Duration::from_secs(20);
 
-/// An initiator in the middle of a run that would take hours, which itself waits a minute for an answer.
+/// An initiator during a run that would take hours; its own timeout for an answer is a minute.
 fn busy(bench: &Bench, arguments: &[&str]) -> Process {
     let base = [
         "--run-limit-operation-count",
@@ -48,7 +48,7 @@ fn busy(bench: &Bench, arguments: &[&str]) -> Process {
     initiator
 }
 
-/// The processes of a session that was given up; dropping a stopped one has to wake it first.
+/// Resumes and kills the stopped process of an abandoned session.
 fn woken_and_killed(mut process: Process) {
     process.signal(Signal::KILL);
     assert!(process.wait(soon()).is_some());
@@ -69,12 +69,12 @@ fn ended(mut process: Process, code: i32) -> String {
     stderr
 }
 
-/// The memory (by inode) that two processes share and may write: one of them could still write there when it wakes up.
+/// Inodes of the memory that two processes share writably: one of them could still write there after it resumes.
 fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
     let of = |process: &Process| -> BTreeSet<u64> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id()));
         let maps = maps.expect("a living process of this user");
-        // Validity words of exports are shared for reading only.
+        // Validity words of exports are shared read-only.
         let is_writable = |line: &&str| line.split_whitespace().nth(1) == Some("rw-s");
         let memfds = maps.lines().filter(|line| line.contains("/memfd:"));
         let memfds = memfds.filter(is_writable);
@@ -84,7 +84,7 @@ fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
     of(one).intersection(&of(other)).copied().collect()
 }
 
-/// Waits until two processes share no memory: softdoca unmaps a ring when its progress engine is polled next.
+/// Waits until two processes share no memory: softdoca unmaps a ring at the next poll of its progress engine.
 fn unshared(one: &Process, other: &Process) {
     let deadline = soon();
     while shared(one, other) != BTreeSet::new() {
@@ -93,7 +93,7 @@ fn unshared(one: &Process, other: &Process) {
     }
 }
 
-/// Passes connections on, to one target or to another one later, as an address that moves from machine to machine.
+/// Forwards connections to one target, and later to another one, like an address that moves to another machine.
 struct Relay {
     port: u16,
     to: Arc<AtomicU16>,
@@ -109,7 +109,7 @@ impl Relay {
         let to = Arc::clone(&relay.to);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // Whoever is not there has the client hang up, too.
+                // If the target is not running, the client is disconnected, too.
                 if let Ok(target) = TcpStream::connect(("127.0.0.1", to.load(Ordering::Relaxed))) {
                     pass(&client, &target);
                     pass(&target, &client);
@@ -120,7 +120,7 @@ impl Relay {
     }
 }
 
-/// Passes on what comes, and the end of it.
+/// Forwards bytes, and the end of the stream.
 fn pass(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (
         from.try_clone().expect("a descriptor"),
@@ -138,7 +138,7 @@ fn pass(from: &TcpStream, to: &TcpStream) {
 }
 
 #[test]
-fn a_target() {
+fn service_continues_after_its_target_was_stopped() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &IMPATIENT);
@@ -150,7 +150,7 @@ fn a_target() {
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(target);
     let target = bench.target_again(port, &[]);
-    // Once for the kernel's half of the stopped target, perhaps, and once for the new one.
+    // Possibly once for the kernel, which still accepts for the stopped target, and once for the new one.
     std::thread::sleep(Duration::from_millis(1500));
     good(&bench);
     document(target);
@@ -173,11 +173,11 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     said(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     said(&service, "waiting for the initiator", 2);
-    // Its memory is still its own: what it was about to read there is no business of this one's.
+    // Its memory is separate: the next session does not share what the stopped initiator may access.
     unshared(&service, &stopped);
     good(&bench);
     let stderr = ended(service, 1);
-    // All results found room in its queue, or not.
+    // Depending on whether all results fit in its queue.
     let expected = ["an I/O of the initiator", "the initiator takes no results"];
     assert!(
         expected.iter().any(|part| stderr.contains(part)),
@@ -194,7 +194,7 @@ fn busy_initiator_is_not_dropped() {
     let bench = Bench::new();
     let (target, port) = bench.target(&["--sessions", "forever"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
-    // Its requests are far apart, its I/Os are not.
+    // Its control requests are far apart, but its I/Os are not.
     let initiator = busy(&bench, &[]);
     std::thread::sleep(Duration::from_millis(2500));
     assert!(!service.stderr().contains("ended"), "{}", service.stderr());
@@ -209,7 +209,7 @@ fn busy_initiator_is_not_dropped() {
 }
 
 #[test]
-fn a_service() {
+fn session_of_a_stopped_service_times_out() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);
     let service = bench.service(port, &[]);
@@ -235,7 +235,7 @@ fn a_service() {
     let start = Instant::now();
     complaint(initiator);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
-    // As long as it may wake up, it is the target's client.
+    // As long as it may resume, it is the target's client.
     woken_and_killed(service);
     let stderr = ended(target, 1);
     assert!(
@@ -250,7 +250,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let bench = Bench::new();
     let flags = ["--sessions", "2", "--idle-timeout", "1"];
     let (target, port) = bench.target(&flags);
-    // In the middle of the I/Os; and before the first request, which is no session.
+    // During I/O, and before the first request, which is not a session.
     let service = bench.service(port, &[]);
     let initiator = busy(&bench, &[]);
     service.signal(Signal::STOP);
@@ -263,7 +263,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     service.signal(Signal::STOP);
     said(&target, "its first request", 1);
     woken_and_killed(service);
-    // One that has something to do is left alone, however far apart its requests are.
+    // An active service is not disconnected, however far apart its control requests are.
     let service = bench.service(port, &[]);
     let initiator = busy(&bench, &[]);
     std::thread::sleep(Duration::from_millis(2500));
@@ -280,7 +280,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// Of gga, whose targets read and write memory of the service itself: that of a session that was given up is not that of the next one.
+/// gga targets access the service's own memory: that of an abandoned session is not used by the next one.
 #[test]
 fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     let bench = Bench::new();

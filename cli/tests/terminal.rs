@@ -1,6 +1,6 @@
 //! Every command on a terminal: no line of a recording is wider than the terminal.
 //!
-//! `script` (of util-linux) records. Excepted is what programs read: JSON, Markdown, shell commands.
+//! `script` (of util-linux) records. Machine-readable output is excepted: JSON, Markdown, shell commands.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use crate::support::gga::TARGETS;
 use crate::support::{Bench, PATIENCE, listening_port, soon, text, waiting};
 use ::deployment::process::Process;
 
-/// Widths of terminals.
+/// Widths of terminals in columns.
 const WIDTHS: [usize; 3] = [80, 100, 120];
 
-/// This command on a terminal of `width` columns.
+/// Runs a command on a terminal of `width` columns.
 fn on_terminal(command: &Command, width: usize) -> Command {
     let words = [command.get_program()]
         .into_iter()
@@ -36,7 +36,7 @@ fn on_terminal(command: &Command, width: usize) -> Command {
     recorded
 }
 
-/// Lines as they are shown: without escape sequences. A line that is drawn again counts as another one.
+/// Lines as displayed, without escape sequences. A line that is redrawn counts as another one.
 fn lines(recording: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut characters = recording.chars();
@@ -58,7 +58,7 @@ fn fits(recording: &str, width: usize, arguments: &[&str]) {
     assert!(!recording.trim().is_empty(), "{arguments:?}: nothing");
     for line in lines(recording) {
         let columns = line.chars().count();
-        // A word that is longer than a line, a path perhaps, is not broken.
+        // A word that is longer than a line, such as a path, is not broken.
         let is_word = !line.trim().contains(' ');
         assert!(
             columns <= width || is_word,
@@ -103,7 +103,7 @@ fn short_commands_fit() {
     );
     let program = env!("CARGO_BIN_EXE_doca-storage");
     let service = "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0";
-    // The header of a library for x86-64.
+    // Header of a library for x86-64.
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     header[18] = 62;
@@ -220,7 +220,7 @@ fn short_commands_fit() {
     ];
     for (code, arguments) in list {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        // Errors have no columns to choose.
+        // Errors have no columns, so one width is sufficient.
         let widths = if code == 0 { &WIDTHS[..] } else { &WIDTHS[..1] };
         for &width in widths {
             let (actual, recording) = record(&bench, &arguments, width);
@@ -229,7 +229,7 @@ fn short_commands_fit() {
     }
 }
 
-/// Tables of commands that run a deployment, each at the width that is worst for them, and other widths of the quick ones.
+/// Tables of commands that run a deployment, each at its most critical width; quick commands also at other widths.
 #[test]
 fn results_fit() {
     let bench = Bench::new();
@@ -241,7 +241,7 @@ fn results_fit() {
         .expect("it runs");
     std::fs::write(&json, before.stdout).expect("written");
     let baseline = format!("{ring} --baseline {}", text(&json));
-    // Our own programs, under the reference's names.
+    // Our programs, under the reference's names.
     let reference = bench.path("reference");
     std::fs::create_dir(&reference).expect("a directory");
     for name in [
@@ -287,7 +287,7 @@ fn results_fit() {
             &[80],
         ),
     ] {
-        // `, ` is in the names of faults.
+        // Names of faults contain `, `.
         let arguments: Vec<String> = arguments
             .split(' ')
             .map(|word| word.replace(",_", ", "))
@@ -365,7 +365,7 @@ fn sessions_of_roles_fit() {
     }
 }
 
-/// Output of roles that serve until they are interrupted, and of an initiator that is interrupted in its run.
+/// Output of roles that serve until they are interrupted, and of an initiator that is interrupted during its run.
 #[test]
 fn interrupted_commands_fit() {
     const WIDTH: usize = 80;
@@ -416,7 +416,7 @@ fn interrupted_commands_fit() {
          --progress always --control-timeout 60 --io-timeout 60",
         "start_storage_request",
     );
-    // Its statistics are what signals.rs tests; here they are there unless the machine is very slow.
+    // Its statistics are tested by signals.rs; here they may be missing if the machine is very slow.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let (code, recording) = interrupted(initiator);
     assert_eq!(code, Some(1), "{recording}");
@@ -439,9 +439,11 @@ fn interrupted_commands_fit() {
         ),
         "listening on port",
     );
+    // A signal ends it without a word.
+    fits(&faulty.lines().join("\n"), WIDTH, &["faulty-target"]);
+    drop(faulty);
     for (process, name) in [
         (recorder, "record"),
-        (faulty, "faulty-target"),
         (service, "zero-copy"),
         (target, "target"),
     ] {
@@ -451,26 +453,28 @@ fn interrupted_commands_fit() {
     }
 }
 
-/// Sends SIGINT to the program that `script` records, and returns its exit code and all that it has printed.
+/// Sends SIGINT to the program that `script` records, and returns its exit code and its output.
 fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
     let children = format!("/proc/{0}/task/{0}/children", recorded.id());
     let children = std::fs::read_to_string(children).expect("it runs");
     let child: i32 = children.trim().parse().expect("one child");
     let child = rustix::process::Pid::from_raw(child).expect("a process");
     rustix::process::kill_process(child, rustix::process::Signal::INT).expect("it runs");
-    let status = recorded.wait(soon()).expect("the program ends");
+    let status = recorded.wait(soon());
     recorded.drain(PATIENCE);
-    (status.code(), recorded.lines().join("\n"))
+    let recording = recorded.lines().join("\n");
+    let status = status.unwrap_or_else(|| panic!("{} has not ended: {recording}", recorded.role()));
+    (status.code(), recording)
 }
 
-/// The metrics endpoint in what a role has printed.
+/// Metrics endpoint in a role's output.
 fn said_endpoint(role: &Process) -> String {
     let text = role.lines().join("\n");
     let (_, rest) = text.split_once("metrics at http://").expect("said");
     rest.split('/').next().expect("an address").to_owned()
 }
 
-/// Waits for the role to succeed; all that it has printed.
+/// Waits for the role to succeed; returns its output.
 fn ended(mut process: Process) -> String {
     let status = process.wait(soon()).expect("the role ends");
     process.drain(PATIENCE);

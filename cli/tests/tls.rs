@@ -1,4 +1,4 @@
-//! TLS between services and targets: `--tls` on both sides, on one, with the wrong certificates, and without.
+//! TLS between services and targets: `--tls` on both sides, on one, with wrong certificates, and without.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -23,7 +23,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// A target with the certificate of this name, which wants clients with one that `client_ca` has signed.
+    /// Starts a target with the certificate of this name; `client_ca`: requires client certificates signed by this authority.
     fn target(&self, name: &str, client_ca: Option<&str>) -> (Process, u16) {
         let mut flags = self.certificates.flags(name);
         if let Some(authority) = client_ca {
@@ -35,7 +35,7 @@ impl<'a> Deployment<'a> {
         self.bench.target(&words(&flags))
     }
 
-    /// A service that trusts an authority, with the certificate of this name.
+    /// Starts a service that trusts an authority, with the certificate of this name.
     fn service(&self, port: u16, authority: &str, name: Option<&str>) -> Process {
         let mut flags = name.map_or_else(
             || vec!["--tls".to_owned()],
@@ -55,7 +55,7 @@ fn validate(bench: &Bench) -> Process {
     bench.initiator("read_write_data_validity_test", &limit)
 }
 
-/// The service must give up its target with exit code 1, and say that it is because of TLS.
+/// Checks that the service exits with 1, and reports TLS as the reason; returns its standard error.
 fn refused(service: Process) -> String {
     let stderr = complaint(service);
     assert!(stderr.contains("TLS"), "{stderr}");
@@ -80,17 +80,17 @@ fn session_over_tls_is_as_without() {
 fn wrong_certificates_are_refused_on_either_side() {
     let bench = Bench::new();
     let deployment = Deployment::new(&bench);
-    // A target that an unknown authority has signed, and one for another host.
+    // A target with a certificate of an unknown authority, and one with a certificate for another host.
     for name in ["other-127.0.0.1", "ca-storage.example"] {
         let (target, port) = deployment.target(name, None);
         refused(deployment.service(port, "ca", None));
         drop(target);
     }
-    // A service without a certificate, and one with another authority's.
+    // A service without a certificate, and one with a certificate of another authority.
     for own in [None, Some("other-127.0.0.1")] {
         let (target, port) = deployment.target("ca-127.0.0.1", Some("ca"));
         refused(deployment.service(port, "ca", own));
-        // The target serves the next one.
+        // The target serves the next client.
         let service = waiting(deployment.service(port, "ca", Some("ca-127.0.0.1")));
         assert_eq!(document(validate(&bench))["operation_count"], 200);
         document(service);
@@ -99,11 +99,11 @@ fn wrong_certificates_are_refused_on_either_side() {
 }
 
 #[test]
-fn one_side_without_tls_is_told_so() {
+fn tls_on_one_side_only_is_reported() {
     let bench = Bench::new();
     let deployment = Deployment::new(&bench);
     let (target, port) = deployment.target("ca-127.0.0.1", None);
-    // A service that does not use TLS sends nothing before an initiator comes.
+    // A service without TLS sends nothing before there is an initiator.
     let service = bench.service(port, &[]);
     complaint(validate(&bench));
     let stderr = refused(service);
@@ -115,9 +115,9 @@ fn one_side_without_tls_is_told_so() {
     drop(target);
 }
 
-/// A query in the clear gets no answer of the protocol.
+/// A query without TLS gets no answer of the protocol.
 #[test]
-fn target_with_tls_answers_nothing_in_the_clear() {
+fn target_with_tls_does_not_answer_unencrypted_requests() {
     const QUERY: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
     let bench = Bench::new();
     let deployment = Deployment::new(&bench);
@@ -129,7 +129,7 @@ fn target_with_tls_answers_nothing_in_the_clear() {
         answer[..count].to_vec()
     };
     let (target, port) = deployment.target("ca-127.0.0.1", None);
-    // An alert at most.
+    // A TLS alert at most.
     let answer = ask(port);
     assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
     drop(target);
@@ -143,10 +143,10 @@ fn target_with_tls_answers_nothing_in_the_clear() {
 }
 
 #[test]
-fn lost_target_comes_back_over_tls_unless_another_authority_has_signed_its_certificate() {
+fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     let bench = Bench::new();
     let certificates = Certificates::new(&bench.path(""));
-    // They live as long as the flags of the set.
+    // Leaked, because the set's flags are `'static`.
     let leak = |flags: Vec<String>| -> Vec<&'static str> {
         let flags = flags.into_iter();
         flags.map(|flag| &*flag.leak()).collect()
@@ -178,7 +178,7 @@ fn lost_target_comes_back_over_tls_unless_another_authority_has_signed_its_certi
     said(&service, "storage target data_2 is up to date", 1);
     interrupted(writer);
     document(service);
-    // All of it is there, with any two of the targets.
+    // All blocks are intact, with any two of the targets.
     let service = set.service(&[]);
     let reader = set.reader(&content);
     set.reads_with_any_two(&service, reader);
@@ -186,7 +186,7 @@ fn lost_target_comes_back_over_tls_unless_another_authority_has_signed_its_certi
 }
 
 #[test]
-fn flags_without_those_that_they_need_are_wrong_usage() {
+fn flags_without_required_ones_are_wrong_usage() {
     let bench = Bench::new();
     let target = [
         "target",

@@ -1,4 +1,4 @@
-//! `gga-offload --degraded on`: services and targets that are killed, and what the next ones make of what is left.
+//! `gga-offload --degraded on`: killed services and targets, and the next session with the remaining data.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 use ::deployment::process::{Process, Signal};
 
 const HALF: usize = BLOCK_SIZE / 2;
-/// The two places of the superblock in a backing file, and where in it are its sequence and the boot id of the machine during which blocks were
-/// written that may not be durable; zeros when all are.
+/// Offsets of the two copies of the superblock in a backing file, and the offsets in it of its sequence number and of
+/// the boot id of the machine while written blocks may not be durable; zeros when all are.
 const RECORDS: [usize; 2] = [4096, 8192];
 const SEQUENCE: std::ops::Range<usize> = 8..16;
 const SINCE: std::ops::Range<usize> = 76..92;
@@ -39,7 +39,7 @@ fn use_by_a_service_without_superblocks_is_not_trusted() {
     let set = Set::new("crc32c");
     let (old, new) = (set.content(0), set.content(1));
     set.write(&old);
-    // It does not say when its last use has come to a good end.
+    // It does not record that its last session was shut down cleanly.
     let service = set.bench.gga_service(set.ports, 2, &[]);
     document(set.initiator("read_write_data_validity_test", &new, BLOCKS));
     document(service);
@@ -102,18 +102,18 @@ fn killed_service_loses_no_acknowledged_write() {
     }
 }
 
-/// Every mix of old and new halves that an interrupted write may leave.
+/// Every combination of old and new chunks that an interrupted write may leave.
 #[test]
 fn block_being_written_at_the_kill_is_old_or_new() {
     for checksum in ["crc32c", "off"] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
-        // Checksums are bound to the set: only it can say what its targets hold of either content.
+        // Checksums are bound to the set, so only the set's own targets have valid chunks of either content.
         let [new_chunks, old_chunks] = [&new, &old].map(|content| {
             set.write(content);
             [0, 1, 2].map(|number| set.stored(number))
         });
-        // In use, and nothing in flight.
+        // A session without I/O in flight.
         let service = set.service(&[]);
         let reader = set.reader(&old);
         killed(service);
@@ -131,7 +131,7 @@ fn block_being_written_at_the_kill_is_old_or_new() {
                     set.put(number, block, 0, &chunks[chunk.clone()]);
                 }
             }
-            // Two of one write make it up, whichever.
+            // Any two chunks of one write are sufficient.
             if (block & 7).count_ones() > 1 {
                 let place = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
                 expected[place.clone()].copy_from_slice(&bytes[place]);
@@ -143,14 +143,14 @@ fn block_being_written_at_the_kill_is_old_or_new() {
         let expected = set.bench.file("expected", &expected);
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&[]);
-        // From the first I/O on, and not only when all stripes were looked at.
+        // From the first I/O on, and not only once the resync is complete.
         let read = set.initiator("read_only_data_validity_test", &expected, 4 * BLOCKS);
         document(read);
         document(service);
         let service = set.service(&[]);
         let reader = set.reader(&expected);
         set.reads_with_any_two(&service, reader);
-        // What was made anew is of the same write as the others.
+        // Recovered chunks are of the same write as the others.
         let end = redundancy(service);
         assert_eq!(end["verified_stripes"]["unreadable"], 0);
         (0..3).for_each(|number| set.kill(number));
@@ -164,7 +164,7 @@ fn block_being_written_at_the_kill_is_old_or_new() {
     }
 }
 
-/// A run in which a target is killed, and that goes on without it: the others keep that.
+/// A run that loses a target and continues, with the loss persisted by the other targets.
 fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize) -> Process {
     const KEPT: &str = ": epoch ";
     let mut writer = set.writer(content);
@@ -174,7 +174,7 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
     said(service, "detached storage target", 1);
     for (target, before) in set.targets.iter().zip(before) {
         if let Some(target) = target {
-            // They prepare for an epoch without the lost one, and commit it.
+            // They prepare an epoch without the lost target, and commit it.
             said(target, KEPT, before + 2);
         }
     }
@@ -196,7 +196,7 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
 
         set.start(lost);
         let service = set.service(&[]);
-        // What it has is old, and would be compared.
+        // It has old data, which would be a mismatch.
         let reader = set.reader(&new);
         said(&service, "stripes, all of them", 1);
         let whole = format!("storage target {} is up to date", TARGETS[lost]);
@@ -207,7 +207,7 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
 }
 
 #[test]
-fn next_session_knows_the_lost_target() {
+fn next_session_excludes_the_lost_target() {
     let mut set = Set::new("crc32c");
     let (old, new) = (set.content(0), set.content(1));
     set.write(&old);
@@ -219,7 +219,7 @@ fn next_session_knows_the_lost_target() {
         said(target, "session 2 has ", 1);
     }
     set.start(1);
-    // A target may still have refused the service when its last session was ending: then this one fails, and the next does not.
+    // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
     let deadline = soon();
     let reader = loop {
         let mut reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
@@ -248,7 +248,7 @@ fn without_two_current_targets_no_session_starts() {
     set.kill(1);
     complaint(writer);
     drop(service);
-    // One has missed writes, and the other one has lost what it had.
+    // One has missed writes, and the other one has lost its data.
     std::fs::remove_file(set.bench.path(TARGETS[1])).expect("it was there");
     (0..2).for_each(|number| set.start(number));
     let service = set.service(&[]);

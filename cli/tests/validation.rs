@@ -1,11 +1,11 @@
-//! A storage that lies is caught, by real initiator and service processes, and the first wrong byte is named.
+//! A faulty storage is detected by real initiator and service processes, and the first wrong byte is reported.
 
 use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, text};
 use ::deployment::process::Process;
 
 const BLOCKS: usize = 32;
 
-/// Write-read validation of two and a half passes over a target with `fault`; answers target and initiator.
+/// Write-read validation of two and a half passes over a target with `fault`; returns target and initiator.
 fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
     let content = bench.file("content", &content(BLOCKS));
     let (target, port) = bench.scripted_target(&content, BLOCK_SIZE, fault);
@@ -22,7 +22,7 @@ fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
             "2",
         ],
     );
-    // The service ends with its session, well or not; the test is about the initiator.
+    // The service exits after its session with any status: this test checks the initiator.
     std::thread::spawn(move || service.finish(crate::support::soon(), || false));
     (target, initiator)
 }

@@ -1,4 +1,4 @@
-//! A disk by vhost-user-blk on a deployment of real processes, with libblkio as the client.
+//! A vhost-user-blk disk on a deployment of real processes, with libblkio as the client.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -10,11 +10,11 @@ use deployment::process::{Process, Signal};
 const BLOCKS: usize = 1024;
 const SIZE: usize = BLOCKS * crate::support::BLOCK_SIZE;
 
-/// A client with as many queues, and memory of the size of the disk.
+/// A client with this number of queues, and memory of the size of the disk.
 struct Client {
     queues: Vec<Blkioq>,
     memory: MemoryRegion,
-    // Last: it owns the memory.
+    // Last, because it owns the memory.
     blkio: Blkio,
 }
 
@@ -23,7 +23,7 @@ impl Client {
         Self::start(socket, queues, false).expect("started")
     }
 
-    /// As `connect`; fails for a disk that can only be read unless that is expected.
+    /// As `connect`; fails for a read-only disk unless `read_only`.
     fn start(socket: &Path, queues: i32, read_only: bool) -> blkio::Result<Self> {
         let mut blkio = Blkio::new("virtio-blk-vhost-user").expect("the driver");
         blkio.set_str("path", text(socket)).expect("a property");
@@ -47,19 +47,19 @@ impl Client {
 
     fn set(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= SIZE);
-        // SAFETY: Inside of the region, which is mapped as long as the client lives. No I/O is in flight on these bytes.
+        // SAFETY: within the region, which is mapped as long as the client exists. No I/O is in flight on these bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
     }
 
     fn get(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= SIZE);
         let mut bytes = vec![0; len];
-        // SAFETY: As in `set`.
+        // SAFETY: as in `set`.
         unsafe { std::ptr::copy_nonoverlapping(self.at(offset), bytes.as_mut_ptr(), len) };
         bytes
     }
 
-    /// Reads or writes bytes of the disk from or to the same offset of the memory.
+    /// Transfers bytes between the disk and the same offset of the memory.
     fn transfer(&mut self, queue: usize, is_write: bool, offset: usize, len: usize) {
         let address = self.at(offset);
         let (queue, flags) = (&mut self.queues[queue], ReqFlags::empty());
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Waits for `count` I/Os of a queue; their results.
+    /// Waits for `count` I/Os of a queue; returns their results.
     fn wait(&mut self, queue: usize, count: usize) -> Vec<i32> {
         let mut results = Vec::new();
         while results.len() < count {
@@ -80,14 +80,14 @@ impl Client {
                 .do_io(&mut completions[..most], 1, None, None)
                 .expect("completions");
             for completion in &completions[..done] {
-                // SAFETY: The call has initialised as many as it returned.
+                // SAFETY: the call has initialised as many elements as it returned.
                 results.push(unsafe { completion.assume_init_ref() }.ret);
             }
         }
         results
     }
 
-    /// Transfers everything in pieces of odd lengths, over all queues.
+    /// Transfers the whole disk in pieces of odd lengths, over all queues.
     fn transfer_all(&mut self, is_write: bool) {
         let mut counts = vec![0; self.queues.len()];
         let (mut offset, mut turn) = (0, 0);
@@ -156,7 +156,7 @@ fn back_end(bench: &Bench, flags: &[&str]) -> Process {
         "60",
         "--reconnect-timeout",
         "300",
-        // What is announced goes to standard error then.
+        // So that announcements go to standard error.
         "--output",
         "json",
     ];
@@ -193,7 +193,7 @@ fn libblkio_round_trips() {
     client.transfer_all(true);
     client.flush();
     client.compare(&expected);
-    // Zeros and discards of parts of blocks, and of many.
+    // Zeroing and discarding of partial and of many blocks.
     for (is_discard, sector, sectors) in [
         (false, 3, 1),
         (true, 17, 40),
@@ -249,7 +249,7 @@ fn writes_outlive_the_service() {
     drop(client);
     ended(process);
     ended(second);
-    // Its exit code says that a session has ended badly.
+    // Its exit code reports that a session was interrupted.
     target.signal(Signal::TERM);
 }
 

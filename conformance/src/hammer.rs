@@ -1,9 +1,10 @@
 //! Random faults in a live deployment of real processes, under a load that verifies every block.
 //!
-//! The faults hit a service and its targets, which keep their blocks in files, and the [`Load`], which plays the initiator. They never
-//! hit the [`Verifier`], which is told of each write before it is submitted and of each acknowledgement, and judges the result of every read.
-//! With [`LoadKind::Nbd`], an NBD server is between them and a service, which is restarted as the others are, and no I/O may fail.
-//! A [`Hammer`] starts these processes, injects the faults of a [`Plan`], and checks the consequences.
+//! The faults are injected into a service, its targets, which store their blocks in files, and the [`Load`], which
+//! acts as the initiator; never into the [`Verifier`], which is informed of each write before it is submitted and of
+//! each acknowledgement, and checks the result of every read. With [`LoadKind::Nbd`], clients access the service
+//! through an NBD server, which is restarted as well, and no I/O may fail. A [`Hammer`] starts these processes,
+//! injects the faults of a [`Plan`], and checks the consequences.
 
 mod deployment;
 mod ledger;

@@ -1,8 +1,8 @@
-//! Golden vectors: bytes on the wire, field by field, against the `wire` crate and its table of offsets.
+//! Golden vectors: bytes on the wire, field by field, checked with the `wire` crate and its table of offsets.
 //!
-//! The vectors are data files, written from the documented layout. Each must be what the crate encodes for its values and
-//! decode to them, and its fields must lie where the table says. So an implementation in any language can be held against
-//! the same files.
+//! The vectors are data files, written from the documented layout. The crate must encode the values of each to its
+//! bytes and decode these to the values, and the fields must have the offsets of the table. An implementation in any
+//! language can be checked with the same files.
 
 mod values;
 
@@ -11,41 +11,41 @@ use wire::layout::{ByteOrder, Kind, Message, TABLE};
 
 use values::decode;
 
-// Vectors as files.
+// Vector files.
 
-/// Bytes of a message, explained.
+/// A message as bytes with a description of each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vector {
     /// Name of the vector.
     pub name: String,
-    /// Name of the message in the table of offsets, or `stored_block` for a whole one.
+    /// Name of the message in the table of offsets, or `stored_block` for a whole stored block.
     pub message: String,
-    /// Meaning of the message, in a sentence.
+    /// Description of the message in one sentence.
     pub meaning: String,
-    /// Its fields, in the order of their offsets and without gaps.
+    /// Fields in the order of their offsets, without gaps.
     pub fields: Vec<Field>,
 }
 
-/// A part of a vector.
+/// A field of a vector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// Bytes before it.
+    /// Offset in the message in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Bytes of the field.
     #[serde(serialize_with = "as_hex")]
     pub bytes: Vec<u8>,
-    /// Expected value: a number, the name of an enumerator, a text, or bytes in hexadecimal; empty for bytes without meaning.
+    /// Expected value: a number, the name of an enumerator, a text, or hexadecimal bytes; empty for bytes without a meaning.
     pub value: String,
-    /// Purpose of the vector, in a sentence.
+    /// Description of the field in one sentence.
     pub meaning: String,
 }
 
-/// A file is not a valid vector.
+/// Error in a vector file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is no TOML, or has other keys.
+    /// Invalid TOML, or unknown or missing keys.
     #[error(transparent)]
     Toml(#[from] Box<toml::de::Error>),
     /// The bytes do not match the description of the field.
@@ -59,25 +59,25 @@ pub enum FileError {
 }
 
 impl Vector {
-    /// All bytes.
+    /// Bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let parts = self.fields.iter().map(|field| &field.bytes[..]);
         parts.collect::<Vec<_>>().concat()
     }
 
-    /// The first field of this name.
+    /// First field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 }
 
-/// The vectors of this crate.
+/// Vectors embedded in this crate.
 ///
 /// # Errors
 ///
-/// One of them is no vector; its name, and why.
+/// Name of an invalid file, and its error.
 pub fn embedded() -> Result<Vec<Vector>, (&'static str, FileError)> {
     let files = include!(concat!(env!("OUT_DIR"), "/vectors.rs"));
     files
@@ -86,11 +86,11 @@ pub fn embedded() -> Result<Vec<Vector>, (&'static str, FileError)> {
         .collect()
 }
 
-/// Reads the text of a vector file.
+/// Parses a vector file.
 ///
 /// # Errors
 ///
-/// It is no vector: other keys, bytes that are no bytes, or fields with gaps.
+/// Unknown keys, invalid hexadecimal, or fields with gaps.
 pub fn parse(text: &str) -> Result<Vector, FileError> {
     let file: VectorFile = toml::from_str(text).map_err(Box::new)?;
     let mut end = 0;
@@ -166,7 +166,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Bytes as vector files have them.
+/// Formats bytes as in vector files.
 #[must_use]
 fn to_hex(bytes: &[u8]) -> String {
     let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -177,20 +177,20 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&to_hex(bytes))
 }
 
-// A vector against the `wire` crate and its table of offsets.
+// Check of a vector with the `wire` crate and its table of offsets.
 
-/// Names of the parts of a stored block in the table: its header, the header of each of its data blocks, and its trailer.
+/// Names of the parts of a stored block in the table: its header, the header of each LZ4 data block, and its trailer.
 const STORED_BLOCK: [&str; 3] = [
     "stored_block_header",
     "lz4_data_block",
     "stored_block_trailer",
 ];
 
-/// Checks a vector both ways, and against the table.
+/// Checks a vector by decoding and encoding, and the offsets of its fields by the table.
 ///
 /// # Errors
 ///
-/// Compares a vector with the `wire` crate; the error describes the first difference.
+/// Description of the first difference.
 pub fn check(vector: &Vector) -> Result<(), String> {
     let bytes = vector.bytes();
     let decoded = decode(&vector.message, &bytes).map_err(|what| format!("decoding: {what}"))?;
@@ -243,7 +243,7 @@ fn entry(name: &str) -> Result<&'static Message, String> {
         .ok_or_else(|| format!("the table of offsets has no {name}"))
 }
 
-/// Every field of the table, with this message beginning at `base`.
+/// Checks every field of the table; the message begins at offset `base`.
 fn fields_of(vector: &Vector, message: &Message, base: usize) -> Result<(), String> {
     // Texts and blobs lie between the fields of the table.
     let mut shift = base;
@@ -298,7 +298,7 @@ fn fields_of(vector: &Vector, message: &Message, base: usize) -> Result<(), Stri
     Ok(())
 }
 
-/// The number that the bytes of a field are, unless they are too many for one.
+/// Number encoded in a field; `None` if it has too many bytes.
 fn number(field: &Field, order: ByteOrder) -> Option<u64> {
     let shift = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
     (field.bytes.len() <= 8).then(|| match order {
@@ -413,7 +413,7 @@ mod check_tests {
             for at in 0..vector.fields.len() {
                 let mut changed = vector.clone();
                 changed.fields[at].bytes[0] ^= 0x40;
-                // The content of a text or a blob is whatever it is, and so is a number that the value does not repeat.
+                // Contents of a text or a blob are arbitrary, and so are numbers that the value does not repeat.
                 let content = changed.fields[at].name.ends_with("(content)");
                 assert_eq!(check(&changed).is_ok(), content, "{} {at}", vector.name);
                 let mut changed = vector.clone();

@@ -1,13 +1,13 @@
 //! Black-box tests of implementations of the DOCA storage protocol.
 //!
-//! * [`layout`]: the bytes of the wire format, against golden vectors.
+//! * [`layout`]: the bytes of the wire format, checked with golden vectors.
 //! * [`role`]: one role of any implementation between scripted peers.
-//! * [`target`]: a scripted storage target that injects faults. Like all scripted peers, it speaks TCP, Comch and RDMA without any code of
-//!   the roles, whose mistakes it would share.
-//! * [`matrix`]: every mix of implementations, in one deployment each.
+//! * [`target`]: a scripted storage target that injects faults. Like all scripted peers, it uses TCP, Comch and RDMA
+//!   without any code of the roles, so that it does not share their errors.
+//! * [`matrix`]: every combination of implementations, in one deployment each.
 //! * [`faults`]: roles that crash or stop, and connections that end, at every phase of a session.
 //! * [`hammer`]: random faults in a deployment under a load that verifies every block.
-//! * [`network`]: network faults in a deployment over machines with cables that can be cut, slow or lossy.
+//! * [`network`]: network faults in a deployment on several machines, whose links can be cut, slow or lossy.
 //! * [`hostile`]: attacks on one role, and their cost.
 //! * [`transcript`]: recording, display and replay of control connections.
 //! * [`samples`]: DOCA's own samples, run to their documented result.

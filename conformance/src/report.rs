@@ -1,4 +1,4 @@
-//! The report of a run of checks, for terminals and as JUnit XML.
+//! Report of a run of checks, for terminals and as JUnit XML.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,35 +13,35 @@ use serde::Serialize;
 pub enum Outcome {
     /// The check passed.
     Passed,
-    /// The check failed: expected and actual behaviour.
+    /// The check failed; describes the expected and the actual behaviour.
     Failed(String),
-    /// It was not tried, and why. Never the same as passed.
+    /// The check was not run, for this reason. Never counts as passed.
     NotRun(String),
 }
 
-/// One check, after it was tried.
+/// A check with its result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// Its group: `layout`, `role.target`, `matrix.gga`.
+    /// Group, such as `layout`, `role.target`, `matrix.gga`.
     pub suite: String,
-    /// Its name within the group.
+    /// Name within the group.
     pub name: String,
-    /// The checked behaviour, in a sentence.
+    /// Checked behaviour in one sentence.
     pub meaning: String,
-    /// Its result.
+    /// Result of the check.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// A remark for readers that is no failure.
+    /// Note that is not a failure.
     pub note: Option<String>,
-    /// Time that it took.
+    /// Duration.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// Output of the processes under test, where it explains a failure.
+    /// Output of the processes under test, if it explains a failure.
     pub output: Option<String>,
 }
 
 impl Case {
-    /// A check with this outcome and nothing else to say.
+    /// Creates a case with this outcome; other fields are empty.
     pub fn new(suite: &str, name: impl Into<String>, outcome: Outcome) -> Self {
         Self {
             suite: suite.to_owned(),
@@ -59,25 +59,25 @@ fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok
     serializer.serialize_f64(took.as_secs_f64())
 }
 
-/// The checks of one run, in the order in which they were tried.
+/// Checks of one run in the order of their execution.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// The checks.
+    /// Cases of the run.
     pub cases: Vec<Case>,
 }
 
 impl Report {
-    /// Checks that failed.
+    /// Number of failed checks.
     pub fn failed(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
     }
 
-    /// Checks that were not tried.
+    /// Number of checks that were not run.
     pub fn not_run(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::NotRun(_)))
     }
 
-    /// Checks that passed.
+    /// Number of passed checks.
     pub fn passed(&self) -> usize {
         self.count(|outcome| *outcome == Outcome::Passed)
     }
@@ -87,11 +87,11 @@ impl Report {
         self.failed() == 0 && self.passed() > 0
     }
 
-    /// The report as JUnit XML, which CI systems show: one test suite per [`Case::suite`].
+    /// Report as JUnit XML for CI systems, with one test suite per [`Case::suite`].
     ///
     /// # Errors
     ///
-    /// The document could not be written: text that XML cannot hold is replaced, so this has no known cause.
+    /// The document could not be written. Text that XML cannot represent is replaced, so there is no known cause.
     pub fn to_junit_xml(&self, name: &str) -> Result<String, quick_junit::SerializeError> {
         document(self, name)
     }
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-/// `PASS` only where something was tried and nothing failed.
+/// `PASS` only if at least one check passed and none failed.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match (self.failed(), self.passed()) {
@@ -127,7 +127,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-// The report as a JUnit document.
+// Conversion to a JUnit document.
 
 fn document(report: &Report, name: &str) -> Result<String, SerializeError> {
     let mut suites: BTreeMap<&str, Vec<&Case>> = BTreeMap::new();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_is_no_success() {
+    fn report_with_a_failure_is_not_a_success() {
         let failed = Outcome::Failed("wrong".to_owned());
         assert!(!report(vec![Outcome::Passed, failed]).is_success());
     }

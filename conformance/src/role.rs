@@ -1,7 +1,8 @@
-//! Checks of **one** running role of any implementation: every peer that it talks to is scripted.
+//! Checks of **one** running role of any implementation, all of whose peers are scripted.
 //!
-//! A [`Check`] starts the role in a [`Fixture`], scripts its peers over real TCP, Comch and RDMA, and reports violations. The peers live in
-//! this process, which has to share a runtime directory with the role: the command gives both a private one.
+//! A [`Check`] starts the role in a [`Fixture`], scripts its peers over real TCP, Comch and RDMA, and reports
+//! violations. The peers live in this process, which must share a runtime directory with the role: the command
+//! creates a private one for both.
 
 mod control;
 mod fixture;
@@ -28,19 +29,19 @@ pub use control::{ComchPeer, ControlPeer, Listening, Polled, TcpPeer};
 pub use fixture::{Fixture, Running, Subject};
 pub use io_channel::IoChannel;
 
-/// One thing that a role must do, and how to see whether it does.
+/// A required behaviour of a role, and its test.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
-    /// Its name: a few words with dashes.
+    /// Name: a few words with dashes.
     pub name: &'static str,
-    /// The required behaviour, in a sentence.
+    /// Required behaviour in one sentence.
     pub meaning: &'static str,
-    /// Plays it.
+    /// Runs the check.
     pub play: fn(&Fixture<'_>) -> Result<(), Wrong>,
 }
 
 impl Check {
-    /// Returns `true` if it can be tried with a role that speaks this release. The local region of an initiator of 3.0 is as large as the storage.
+    /// Returns `true` if it applies to a role of this release. The local region of an initiator of 3.0 is as large as the storage.
     pub fn is_of(&self, release: Release) -> bool {
         release != Release::V3_0 || !initiator::NEED_SMALL_REGIONS.contains(&self.name)
     }
@@ -56,29 +57,27 @@ pub fn checks(role: Role) -> Vec<Check> {
     }
 }
 
-// Violations by a role.
-
 /// A violation: the expected and the actual behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(String);
 
 impl Wrong {
-    /// In these words.
+    /// Creates a violation with this description.
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
 
-    /// `expected X, got Y`.
+    /// Creates a violation `expected X, got Y`.
     pub fn expected(expected: impl Display, got: impl Display) -> Self {
         Self(format!("expected {expected}, got {got}"))
     }
 
-    /// Fails unless it `holds`.
+    /// Fails unless `holds`.
     ///
     /// # Errors
     ///
-    /// It does not; the text says what was expected and what came.
+    /// The violation `expected X, got Y`.
     pub fn unless(holds: bool, expected: impl Display, got: impl Display) -> Result<(), Self> {
         if holds {
             Ok(())
@@ -88,13 +87,13 @@ impl Wrong {
     }
 }
 
-/// Says when it went wrong.
+/// Adds context to an error.
 pub trait During<T> {
-    /// `when`: and then the error.
+    /// Prefixes the error with `when: `.
     ///
     /// # Errors
     ///
-    /// The error of `self`, with this before it.
+    /// The error of `self`, with the prefix.
     fn during(self, when: impl Display) -> Result<T, Wrong>;
 }
 
@@ -124,7 +123,7 @@ from!(
     super::target::Error
 );
 
-// The steps of a session between initiator and service.
+// Steps of a session between initiator and service.
 
 /// A request of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +136,7 @@ enum Step {
 }
 
 impl Step {
-    /// In their order.
+    /// All steps in order.
     const ALL: [Self; 5] = [
         Self::Query,
         Self::Init,
@@ -146,7 +145,7 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// The initiator's request of this step.
+    /// Type of the initiator's request.
     fn request(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageRequest,
@@ -157,7 +156,7 @@ impl Step {
         }
     }
 
-    /// The response to it.
+    /// Type of the response.
     fn answer(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageResponse,
@@ -169,10 +168,10 @@ impl Step {
     }
 }
 
-// Runs checks: several at a time, because most of them mostly wait.
+// Runs several checks concurrently, because most of the time they wait.
 
-/// Runs the checks on `jobs` threads. `done` is called with the name of each completed check; once `interrupted` returns `true`, the rest
-/// is skipped. Cases are in the order of the checks.
+/// Runs the checks on `jobs` threads. `done` is called with the name of each completed check; once `interrupted`
+/// returns `true`, the rest is skipped. Cases are in the order of the checks.
 pub fn run(
     subject: &Subject,
     checks: &[Check],
@@ -247,7 +246,7 @@ fn play(subject: &Subject, check: &Check) -> Case {
     }
 }
 
-/// A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
+/// Runs a check once. A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
 fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Option<i32>) {
     let fixture = match Fixture::new(subject) {
         Ok(fixture) => fixture,
@@ -264,7 +263,7 @@ fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Op
 
 // Memory access that the scripted peers grant.
 
-/// Reading and writing, by themselves and by RDMA peers.
+/// Read and write access, local and for RDMA peers.
 pub(crate) const REMOTE: Access = Access::LOCAL_READ_WRITE
     .union(Access::RDMA_READ)
     .union(Access::RDMA_WRITE);

@@ -1,8 +1,8 @@
-//! DOCA's own samples as a test of a DOCA implementation: C programs, built elsewhere, that are started in pairs as their READMEs say,
-//! given the input that they prompt for, and checked for their documented result.
+//! DOCA's own samples as a test of a DOCA implementation: C programs, built elsewhere, that are started in pairs
+//! according to their READMEs, given the input that they prompt for, and checked for their documented result.
 //!
 //! * `scenario`: the description of a run, as data, with the contents of its files; [`catalogue`]: all known runs.
-//! * `binaries`: finds the programs; `run`: a scenario from start to verdict.
+//! * `binaries`: finds the programs; `run`: runs a scenario.
 
 mod binaries;
 mod catalogue;

@@ -26,19 +26,19 @@ use worker::{Storage, Worker};
 pub use fault::{Fault, UnknownFault};
 pub(crate) use messages::{Io as IoOfRelease, Messages};
 
-/// A scripted target could not go on.
+/// Failure of a scripted target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// DOCA refused something.
+    /// A DOCA call failed.
     #[error(transparent)]
     Doca(#[from] doca::Error),
     /// The control connection failed.
     #[error("control connection: {0}")]
     Control(#[from] io::Error),
-    /// The service sent bytes that are no control frame.
+    /// The service has sent bytes that are not a control frame.
     #[error("control frame: {0}")]
     Frame(#[from] wire::DecodeError),
-    /// The service sent something that this script does not expect.
+    /// The service has sent something that the script does not expect.
     #[error("expected {expected}, got {got}")]
     Unexpected {
         /// The event that the script waited for.
@@ -48,27 +48,28 @@ pub enum Error {
     },
 }
 
-/// The storage of the target and its fault.
+/// Storage of a target, and its fault.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// DOCA device, as the roles name it.
+    /// DOCA device, as in the roles' flags.
     pub device: String,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// The blocks' content; its length is the capacity.
+    /// Contents of the blocks, whose length is the capacity.
     pub content: Vec<u8>,
-    /// The fault that the target injects.
+    /// Fault to inject.
     pub fault: Fault,
-    /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without superblocks, like the
-    /// reference's.
+    /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without
+    /// superblocks, like the reference's.
     pub records: Option<u32>,
-    /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
+    /// Extensions of the data path that it announces (`FeatureQuery::features`). With 0, it does not support
+    /// announcements, as the reference.
     pub features: u32,
-    /// The release of the protocol that its services speak.
+    /// Release of its services' protocol.
     pub release: Release,
 }
 
-/// A scripted target that listens.
+/// A listening scripted target.
 #[derive(Debug)]
 pub struct ScriptedTarget {
     listener: TcpListener,
@@ -76,7 +77,7 @@ pub struct ScriptedTarget {
 }
 
 impl ScriptedTarget {
-    /// Listens on `port` of 127.0.0.1; 0 for a free one.
+    /// Listens on `port` of 127.0.0.1; 0 selects a free one.
     ///
     /// # Errors
     ///
@@ -85,11 +86,11 @@ impl ScriptedTarget {
         Self::listen_at(script, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
     }
 
-    /// Listens at an address of this machine; at a free port for port 0.
+    /// Listens on an address of this machine; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// The port is in use, or the address is not one of this machine.
+    /// The port is in use, or the machine does not have the address.
     pub fn listen_at(script: Script, address: SocketAddrV4) -> io::Result<Self> {
         Ok(Self {
             listener: TcpListener::bind(address)?,
@@ -101,27 +102,28 @@ impl ScriptedTarget {
     ///
     /// # Errors
     ///
-    /// The operating system does not say.
+    /// The system call failed.
     pub fn port(&self) -> io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage, of the script's size.
+    /// Serves one session, until the service has shut it down or disconnected. Returns the contents of the storage,
+    /// of the script's size.
     ///
     /// # Errors
     ///
-    /// The target could not follow its script. A service that leaves early is not an error.
+    /// The target could not follow its script. A service that disconnects early is not an error.
     pub fn serve(self) -> Result<Vec<u8>, Error> {
         serve(&self.listener, &self.script)
     }
 }
 
-// The control side of the scripted target: one TCP connection, one session.
+// Control side of the scripted target: one TCP connection, one session.
 
-/// Polling interval while no event can occur.
+/// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage.
+/// Serves one session, until the service has shut it down or disconnected. Returns the contents of the storage.
 fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
     let mut session = Session::new(script)?;
     let (stream, _) = listener.accept()?;
@@ -198,9 +200,9 @@ impl Connection {
     }
 }
 
-// A session of the scripted target, without its control channel.
+// Session of the scripted target, without its control channel.
 
-/// The target's responses to the requests of a service, and its workers' I/Os, independent of how requests arrive.
+/// Responses of the target to a service's requests, and the I/Os of its workers, independent of the transport of requests.
 pub(crate) struct Session {
     workers: Vec<Worker>,
     device: Device,
@@ -216,7 +218,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session with the content and the fault of the script.
+    /// Creates a session with the contents and the fault of the script.
     pub(crate) fn new(script: &Script) -> Result<Self, Error> {
         let device = Device::open(&script.device)?;
         let region = MemoryRegion::new(script.content.len())?;
@@ -237,12 +239,12 @@ impl Session {
         })
     }
 
-    /// Records I/Os from now on.
+    /// Starts to record I/Os.
     pub(crate) fn watch_ios(&mut self) {
         self.faults.watch();
     }
 
-    /// The I/Os since the last call, in the order of their arrival.
+    /// Returns the recorded I/Os since the last call, in the order of their arrival.
     pub(crate) fn take_ios(&mut self) -> Vec<Repr> {
         self.faults.take_seen()
     }
@@ -252,26 +254,26 @@ impl Session {
         self.running
     }
 
-    /// The storage at the end. The workers' connections are closed, so that no peer writes to it any more.
+    /// Final contents of the storage. Closes the workers' connections first, so that no peer can write any more.
     pub(crate) fn into_content(mut self) -> Result<Vec<u8>, Error> {
         self.workers.clear();
         self.content()
     }
 
-    /// The storage as it is now.
+    /// Current contents of the storage.
     pub(crate) fn content(&self) -> Result<Vec<u8>, Error> {
         let mut content = vec![0; self.region.len()];
         self.region.read(0, &mut content)?;
         Ok(content)
     }
 
-    /// Returns `true` if a request is not answered at all.
+    /// Returns `true` if a request must not be answered.
     pub(crate) fn withholds(&mut self, request: &Payload) -> bool {
         let records = self.records.as_mut();
         records.is_some_and(|records| records.withholds(request))
     }
 
-    /// Carries out a request and returns the response.
+    /// Executes a request and returns the response.
     pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
         let details = StorageDetails {
             total_size: self.capacity,
@@ -288,7 +290,7 @@ impl Session {
                     features: query.features & self.features,
                 })
             }
-            // Like the reference, it does not see what follows the shorter request.
+            // Like the reference, it ignores the fields after the shorter request.
             Payload::QueryStorageRequest
             | Payload::IdentifyStorageRequest(_)
             | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
@@ -354,7 +356,7 @@ impl Session {
         })
     }
 
-    /// Serves the I/Os that have arrived.
+    /// Executes the I/Os that have arrived.
     pub(crate) fn progress(&mut self) -> Result<(), Error> {
         for worker in &mut self.workers {
             worker.progress(&mut self.faults)?;
@@ -363,19 +365,19 @@ impl Session {
     }
 }
 
-// The superblock of a scripted target.
+// Superblock of a scripted target.
 
-/// The last superblock, and the storage's identity.
+/// Last superblock, and identity of the storage.
 #[derive(Debug)]
 struct Records {
     identity: Bytes,
     kept: IdentityQuery,
-    /// Number of superblocks that it still persists.
+    /// Number of superblocks that it will still persist.
     left: u32,
 }
 
 impl Records {
-    /// No superblock yet, and `most` of them, one after the other.
+    /// State without a superblock, that will persist up to `most` of them.
     fn new(most: u32) -> Self {
         Self {
             identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
@@ -394,7 +396,7 @@ impl Records {
         }
     }
 
-    /// `true` if a request is to stay unanswered: the superblock in any other is persisted by [`answer`](Self::answer).
+    /// Returns `true` if a request must not be answered; [`answer`](Self::answer) persists the superblocks in other requests.
     fn withholds(&mut self, request: &Payload) -> bool {
         match request {
             Payload::IdentifyStorageRequest(query) if query.state != RecordState::None => {
@@ -406,7 +408,7 @@ impl Records {
         }
     }
 
-    /// The answer of a storage of this size.
+    /// Answer of a storage of this size.
     fn answer(&mut self, query: &IdentityQuery, storage: &StorageDetails) -> Payload {
         if query.state != RecordState::None {
             self.kept = query.clone();

@@ -11,22 +11,22 @@ use serde::Serialize;
 
 use crate::process::Process;
 
-/// The program that has all our roles as subcommands.
+/// Multi-call program with all roles of this project as subcommands.
 const MULTI_CALL: &str = "doca-storage";
 
 /// A role in a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// On the host; submits I/O.
+    /// On the host: submits I/O.
     Initiator,
-    /// On the DPU; forwards I/O to one target.
+    /// On the DPU: forwards I/O to one target.
     ZeroCopy,
-    /// On the DPU; compresses blocks and stripes them with parity over three targets.
+    /// On the DPU: compresses blocks and stripes them with parity over three targets.
     GgaOffload,
     /// Stores blocks.
     Target,
-    /// Generates the initial content of the targets of [`Role::GgaOffload`].
+    /// Generates the initial contents of the targets of [`Role::GgaOffload`].
     SbcGenerator,
 }
 
@@ -40,7 +40,7 @@ impl Role {
         Self::SbcGenerator,
     ];
 
-    /// Its name in this project, in snake case.
+    /// Name in this project, in snake case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Initiator => "initiator",
@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    /// The file name of its program, the same as in the reference.
+    /// File name of the program, the same as in the reference.
     pub fn program(self) -> &'static str {
         match self {
             Self::Initiator => "doca_storage_initiator_comch",
@@ -62,7 +62,7 @@ impl Role {
         }
     }
 
-    /// Its subcommand of `doca-storage`.
+    /// Subcommand of `doca-storage`.
     fn subcommand(self) -> String {
         self.name().replace('_', "-")
     }
@@ -88,7 +88,7 @@ impl Layout {
     /// Both layouts.
     pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
 
-    /// The role of its service.
+    /// Role of the service.
     pub fn service(self) -> Role {
         match self {
             Self::ZeroCopy => Role::ZeroCopy,
@@ -96,7 +96,7 @@ impl Layout {
         }
     }
 
-    /// Names of its targets.
+    /// Names of the targets.
     pub fn targets(self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["target"],
@@ -131,19 +131,19 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A program cannot be found.
+/// Error of finding a program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An implementation that is not given as `NAME=DIR`.
     #[error("{0:?}: expected NAME=DIR, as in rust=target/release")]
     Syntax(String),
-    /// A directory without programs of roles.
+    /// A directory without a role's program.
     #[error(
         "{}: expected a directory with {MULTI_CALL} or the roles' programs ({} and so on), found none of them",
         .0.display(), Role::Initiator.program()
     )]
     Nothing(PathBuf),
-    /// The implementation has no program for this role.
+    /// The implementation lacks a program for this role.
     #[error("implementation {implementation} has no {role}: expected {} in its directory", .role.program())]
     NoProgram {
         /// Name of the implementation.
@@ -205,7 +205,7 @@ impl Implementation {
         }
     }
 
-    /// An implementation of one binary, whose file may have any name, for `role`; `doca-storage` provides all roles.
+    /// An implementation of one binary, with any file name, for `role`; `doca-storage` provides all roles.
     pub fn of_binary(name: &str, role: Role, path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let roles = if is_multi_call(&path) {
@@ -221,14 +221,14 @@ impl Implementation {
         }
     }
 
-    /// Runs its programs with the DOCA libraries of this directory, which goes in front of `LD_LIBRARY_PATH`.
+    /// Runs its programs with the DOCA libraries of this directory, which is prepended to `LD_LIBRARY_PATH`.
     #[must_use]
     pub fn with_library_path(mut self, directory: Option<PathBuf>) -> Self {
         self.library_path = directory;
         self
     }
 
-    /// The same, whose roles are started with `--protocol` and this release. Only programs that know this flag can be.
+    /// Starts its roles with `--protocol` and this release. Its programs must have this flag.
     #[must_use]
     pub fn with_protocol(mut self, release: Option<String>) -> Self {
         self.protocol = release;
@@ -245,7 +245,7 @@ impl Implementation {
         self.programs.contains_key(&role)
     }
 
-    /// The command that starts this role, without flags but those that all starts of it have.
+    /// Returns the command that starts this role, with the flags common to all starts.
     ///
     /// # Errors
     ///
@@ -280,17 +280,17 @@ fn is_multi_call(path: &Path) -> bool {
     path.file_name() == Some(OsStr::new(MULTI_CALL))
 }
 
-/// Time that a program gets to print its usage.
+/// Time for a program to print its usage.
 const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
-/// A flag that all our roles have and the reference's do not.
+/// A flag that all roles of this project have, and those of the reference lack.
 const OUR_FLAG: &str = "--output";
-/// The flag for the number of I/Os that an initiator keeps in flight, up to version 3.1 of the reference and after it.
+/// Flag for the number of I/Os in flight of an initiator, up to version 3.1 of the reference.
 const TASK_COUNT: &str = "--task-count";
 const TRANSACTION_COUNT: &str = "--transaction-count";
 /// A flag that the reference's initiator has in version 3.0 only.
 const BATCH_SIZE: &str = "--batch-size";
 
-/// The usage text of a program (`--help`), by which implementations and their versions are told apart.
+/// Usage text of a program (`--help`), by which implementations and their versions are distinguished.
 #[derive(Debug, Clone, Default)]
 pub struct Usage(String);
 
@@ -306,7 +306,7 @@ impl Usage {
         Ok(Self(printed(role.name(), command)))
     }
 
-    /// Returns `true` if the program knows a flag.
+    /// Returns `true` if the program has this flag.
     #[must_use]
     pub fn has(&self, flag: &str) -> bool {
         self.0
@@ -314,13 +314,13 @@ impl Usage {
             .any(|word| word == flag)
     }
 
-    /// Returns `true` for one of our programs, by a flag that the reference's do not have.
+    /// Returns `true` for a program of this project.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.has(OUR_FLAG)
     }
 
-    /// The flag for the number of I/Os that an initiator keeps in flight.
+    /// Flag for the number of I/Os in flight of an initiator.
     #[must_use]
     pub fn transactions_flag(&self) -> &'static str {
         if self.has(TASK_COUNT) {
@@ -330,7 +330,7 @@ impl Usage {
         }
     }
 
-    /// The release of the protocol that this initiator speaks, as a value of `--protocol`.
+    /// Release of this initiator's protocol, as a value of `--protocol`.
     #[must_use]
     pub fn release(&self) -> &'static str {
         match (self.has(TASK_COUNT), self.has(BATCH_SIZE)) {
@@ -347,7 +347,7 @@ impl From<&str> for Usage {
     }
 }
 
-/// Output of the program on both streams; empty when it hangs or cannot be started.
+/// Output of the program on both streams; empty if it hangs or cannot be started.
 fn printed(role: &'static str, command: Command) -> String {
     let Ok(mut process) = Process::spawn(role, command) else {
         return String::new();

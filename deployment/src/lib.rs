@@ -1,15 +1,15 @@
 //! Deployments of real processes: the storage roles of any implementation, started with their flags, observed and stopped.
 //!
-//! * [`implementation`]: the programs of the roles, and what their `--help` tells about them.
+//! * [`implementation`]: programs of the roles, and their properties as reported by `--help`
 //! * [`sandbox`]: a private runtime directory with files, a Comch channel name and TCP ports; the command line of each role in it,
-//!   readiness of targets and services, and what processes leave behind.
-//! * [`process`]: one child process: its output and log, signals, waiting, CPU time, exit.
-//! * [`network`]: machines that are network namespaces, for deployments over several of them.
-//! * [`port`]: TCP ports that no other sandbox of the machine uses.
+//!   readiness of targets and services, and leftovers of processes
+//! * [`process`]: one child process: output and log, signals, waiting, CPU time, exit
+//! * [`network`]: simulated machines (network namespaces), for deployments over several of them
+//! * [`port`]: TCP ports that no other sandbox of the machine uses
 //!
-//! A caller adds the flags that its scenario needs to a command line of the [`Sandbox`](sandbox::Sandbox), starts it as a
+//! A caller adds the flags of its scenario to a command line of the [`Sandbox`](sandbox::Sandbox), starts it as a
 //! [`Process`](process::Process), and waits until it [listens](process::Process::wait_until_listening) or
-//! [serves](sandbox::Sandbox::wait_until_serving). Processes that are still running when their value is dropped are terminated.
+//! [serves](sandbox::Sandbox::wait_until_serving). Dropping a `Process` terminates it if it is still running.
 #![forbid(unsafe_code)]
 
 pub mod implementation;
@@ -30,7 +30,7 @@ pub fn allowed_cpus() -> std::io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Wraps a command in another program, which gets `arguments` and the command's program and arguments behind them. The
+/// Wraps a command in another program, whose arguments are `arguments`, the command's program and the command's arguments. The
 /// environment and the working directory of the command are kept.
 pub fn wrap(
     program: impl AsRef<std::ffi::OsStr>,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn this_thread_may_run_on_at_least_one_cpu() {
+    fn at_least_one_cpu_is_allowed() {
         assert!(!allowed_cpus().expect("an affinity mask").is_empty());
     }
 }

@@ -1,8 +1,9 @@
-//! Machines on one machine: network namespaces with a boot id and a runtime directory each, and cables between them.
+//! Simulated machines: network namespaces with a boot id and a runtime directory each, connected by veth pairs.
 //!
-//! [`Network::new`] makes machine 0 and connects it to each of the others: machine `n` has the address `10.91.n.2`, and machine 0
-//! `10.91.n.1` at the other end of that cable. The namespaces belong to a user namespace of their own, so no privileges are needed where the
-//! kernel lets users make these. They end with the value, or with the process that made them.
+//! [`Network::new`] connects machine 0 to each of the others: machine `n` has the address `10.91.n.2`, and machine 0
+//! `10.91.n.1` at the other end of that veth pair. The namespaces belong to a user namespace of their own, so no
+//! privileges are needed where the kernel allows unprivileged ones. They are removed when the value is dropped, or
+//! when the process that created them exits.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,16 +13,16 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// The environment variables with which softdoca uses the network.
+/// softdoca's environment variables for networks.
 const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
 const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
-/// Switch for forwarding of packets between the interfaces of a network namespace.
+/// Setting of a network namespace that enables forwarding between its interfaces.
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
-/// Most machines: softdoca offers at most four addresses, and machine 0 has one for each of the others.
+/// Maximum number of machines: softdoca supports at most four addresses, and machine 0 has one for each of the others.
 pub const MOST_MACHINES: usize = 5;
 
-/// Network namespaces cannot be made or changed here.
+/// Network namespaces cannot be created or changed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot make network namespaces: {0}\nNeeded are unshare, nsenter and mount (package util-linux), ip (package iproute2), a kernel with \
@@ -43,19 +44,19 @@ type Result<T> = std::result::Result<T, Unavailable>;
 #[derive(Debug)]
 pub struct Network {
     directory: TempDir,
-    /// Processes that keep the namespaces.
+    /// Processes that hold the namespaces.
     holders: Vec<Child>,
     key: PathBuf,
-    /// Last number of the address of each machine but the first.
+    /// Last octet of the address of each machine other than the first.
     hosts: Vec<u8>,
 }
 
 impl Network {
-    /// Makes `machines` machines, with a veth pair between machine 0 and each of the others.
+    /// Creates `machines` machines, with a veth pair between machine 0 and each of the others.
     ///
     /// # Errors
     ///
-    /// The system does not let this user make them, a program is missing, or there are more than [`MOST_MACHINES`].
+    /// The system does not permit it, a program is missing, or there are more than [`MOST_MACHINES`].
     pub fn new(machines: usize) -> Result<Self> {
         let network = Self::without_cables(machines)?;
         for index in 1..machines {
@@ -73,7 +74,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Makes `machines` machines that are not connected.
+    /// Creates `machines` machines that are not connected.
     ///
     /// # Errors
     ///
@@ -107,11 +108,11 @@ impl Network {
         Ok(network)
     }
 
-    /// Gives a machine another address in place of the one that it had, as one that starts with another configuration.
+    /// Replaces the address of a machine, as a restart with another configuration does.
     ///
     /// # Errors
     ///
-    /// The machine has no cable.
+    /// The machine is not connected.
     pub fn change_address(&mut self, machine: usize) -> Result<()> {
         let device = far(machine);
         let with_prefix = |address: String| format!("{address}/24");
@@ -123,11 +124,11 @@ impl Network {
         Ok(())
     }
 
-    /// Gives both ends of the cable to machine `index` their addresses.
+    /// Assigns the addresses of both ends of the veth pair of machine `index`.
     ///
     /// # Errors
     ///
-    /// The devices are not there.
+    /// The devices do not exist.
     pub fn set_up(&self, index: usize) -> Result<()> {
         let ends = [
             (0, near(index), format!("10.91.{index}.1/24")),
@@ -140,7 +141,7 @@ impl Network {
         Ok(())
     }
 
-    /// Starts the process that keeps a machine, with a boot id and a file of host names of its own.
+    /// Starts the process that holds a machine, with a boot id and a hosts file of its own.
     fn hold(&mut self, command: &mut Command, index: usize) -> Result<()> {
         let path = |name: &str| self.directory.path().join(format!("{name}{index}"));
         let (boot, hosts) = (path("boot"), path("hosts"));
@@ -153,14 +154,14 @@ impl Network {
                     .create(self.runtime(index))
             })
             .map_err(Unavailable::because)?;
-        // A machine with several cables is no router between the others.
+        // A machine with several interfaces must not forward packets between the others.
         let script = format!(
             "mount --bind {} /proc/sys/kernel/random/boot_id && mount --bind {} /etc/hosts && ip link set lo up && \
              {{ read forwards < {FORWARDING}; test \"$forwards\" = 0 || echo 0 > {FORWARDING}; }} && echo ready && exec cat",
             boot.display(),
             hosts.display()
         );
-        // It ends when this process does, and closes the pipe.
+        // The holder exits when this process does, which closes the pipe.
         let mut child = command
             .arg(script)
             .stdin(Stdio::piped())
@@ -189,12 +190,12 @@ impl Network {
         self.holders.len()
     }
 
-    /// A process that lives in the machine as long as it exists.
+    /// Id of a process that runs in the machine for its lifetime.
     pub fn holder(&self, machine: usize) -> u32 {
         self.holders[machine].id()
     }
 
-    /// Runs a command in a machine, and nothing else of its environment.
+    /// Runs a command in the namespaces of a machine; the environment is unchanged.
     fn entering(&self, machine: usize, command: Command) -> Command {
         let process = self.holder(machine).to_string();
         let words = ["-t", &process, "-U", "-n", "-m", "--preserve-credentials"];
@@ -206,7 +207,8 @@ impl Network {
         command
     }
 
-    /// The same command in a machine: its network, boot id and runtime directory, with the key and the addresses for softdoca.
+    /// Runs a command on a machine: in its network, with its boot id and runtime directory, and the key and the
+    /// addresses for softdoca.
     #[must_use]
     pub fn place(&self, machine: usize, command: Command) -> Command {
         let mut command = self.entering(machine, command);
@@ -217,7 +219,7 @@ impl Network {
         command
     }
 
-    /// Runs a command in a machine and returns its standard output.
+    /// Runs a command on a machine and returns its standard output.
     ///
     /// # Errors
     ///
@@ -239,17 +241,17 @@ impl Network {
         Err(Unavailable(format!("{words:?}: {}", error.trim())))
     }
 
-    /// The runtime directory of a machine.
+    /// Runtime directory of a machine.
     pub fn runtime(&self, machine: usize) -> PathBuf {
         self.directory.path().join(format!("run{machine}"))
     }
 
-    /// The file with the key that all machines have.
+    /// File with the key that all machines share.
     pub fn key(&self) -> &Path {
         &self.key
     }
 
-    /// The address at which machine 0 reaches a machine; of machine 0 its loopback address.
+    /// Address at which machine 0 reaches a machine; for machine 0, its loopback address.
     pub fn address(&self, machine: usize) -> String {
         match machine {
             0 => "127.0.0.1".to_owned(),
@@ -257,7 +259,7 @@ impl Network {
         }
     }
 
-    /// The addresses of a machine at the ends of its cables.
+    /// Addresses of a machine on its veth interfaces.
     pub fn addresses(&self, machine: usize) -> Vec<String> {
         match machine {
             0 => (1..self.machines())
@@ -267,7 +269,7 @@ impl Network {
         }
     }
 
-    /// Tells a machine the address of a host name.
+    /// Sets the host names and their addresses in the hosts file of a machine.
     ///
     /// # Errors
     ///
@@ -277,11 +279,11 @@ impl Network {
         for (name, address) in names {
             text.push_str(&format!("{address} {name}\n"));
         }
-        // Written in place: the machine has this file mounted.
+        // Overwritten in place, because the file is bind-mounted in the machine.
         fs::write(self.directory.path().join(format!("hosts{machine}")), text)
     }
 
-    /// Sockets of a machine that listen, as `address:port`, of TCP and UDP, IPv4 and IPv6.
+    /// Listening sockets of a machine, TCP and UDP, IPv4 and IPv6, as `address:port`.
     ///
     /// # Errors
     ///
@@ -291,12 +293,12 @@ impl Network {
     }
 }
 
-/// Name of machine 0's end of the cable to a machine.
+/// Name of machine 0's interface to a machine.
 pub fn near(machine: usize) -> String {
     format!("near{machine}")
 }
 
-/// Name of a machine's end of its cable.
+/// Name of a machine's interface to machine 0.
 pub fn far(machine: usize) -> String {
     format!("far{machine}")
 }
@@ -304,7 +306,7 @@ pub fn far(machine: usize) -> String {
 impl Drop for Network {
     fn drop(&mut self) {
         for holder in &mut self.holders {
-            // It waits for the end of its input, or has ended.
+            // Fails only if it has exited.
             let _ = holder.kill();
             let _ = holder.wait();
         }

@@ -19,11 +19,11 @@ const TICK: Duration = Duration::from_millis(2);
 /// The state of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Number of the next attempt of this process.
+/// Counter of this process that varies the first number to try.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A reserved TCP port for a program that will listen on it. It was free when it was reserved, and no other `Port` of this network namespace
-/// has its number, also while programs that use it are restarted.
+/// A reserved TCP port for a program to listen on. It was free when it was reserved, and no other `Port` of this network namespace
+/// has its number while this one exists, even if the programs that use it are restarted.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -37,7 +37,7 @@ impl Port {
     ///
     /// All ports of the range are in use.
     pub fn reserve() -> io::Result<Self> {
-        // Processes that reserve ports at the same time start at different numbers.
+        // Processes that reserve ports concurrently start at different numbers.
         let start = std::process::id().wrapping_mul(97);
         for _ in RANGE {
             let step = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -52,7 +52,7 @@ impl Port {
         )))
     }
 
-    /// Reserves this port. The reservation precedes the check, which binds the port for a moment.
+    /// Reserves this port. The reservation precedes the check, which binds the port briefly.
     fn take(number: u16) -> io::Result<Self> {
         let reservation = reservation(number)?;
         bind(number)?;
@@ -68,8 +68,8 @@ impl Port {
     }
 }
 
-/// Binds a socket whose abstract name marks the port as reserved. Like a port, the name belongs to the network namespace, and the kernel
-/// frees it when its owner exits for any reason.
+/// Binds a socket whose abstract name marks the port as reserved. Like a port, the name belongs to the network
+/// namespace, and the kernel frees it when its owner exits for any reason.
 fn reservation(port: u16) -> io::Result<OwnedFd> {
     let socket = net::socket_with(
         AddressFamily::UNIX,
@@ -99,8 +99,8 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits until a process listens on a TCP port of this network namespace, without connecting: a target serves only one client. `false` if
-/// none does at `deadline`, or `given_up` returned `true`.
+/// Waits until a process listens on a TCP port of this network namespace, without connecting: a target serves only
+/// one client. Returns `false` after `deadline`, or if `given_up` returned `true`.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub fn wait_for_listener(
     wait_for_listener_in(Path::new("/proc/net"), port, deadline, given_up)
 }
 
-/// As [`wait_for_listener`], in the network namespace of a process: `net` is its `/proc/<pid>/net`. There is no listener once the process
+/// As [`wait_for_listener`], in the network namespace of a process: `net` is its `/proc/<pid>/net`. Returns `false` if the process
 /// has exited.
 pub(crate) fn wait_for_listener_in(
     net: &Path,
@@ -141,7 +141,7 @@ fn is_listening(net: &Path, port: u16) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A table of sockets; empty when the kernel has no IPv6, or the process of this table has exited.
+/// Reads a table of sockets; empty if the kernel has no IPv6, or the process has exited.
 fn read(table: &Path) -> io::Result<String> {
     match fs::read_to_string(table) {
         Err(error)
@@ -154,7 +154,7 @@ fn read(table: &Path) -> io::Result<String> {
     }
 }
 
-/// Sockets of a network namespace that anything can reach: listening ones of TCP, and those of UDP without a peer, as `address:port`.
+/// Reachable sockets of a network namespace: listening ones of TCP, and unconnected ones of UDP, as `address:port`.
 pub(crate) fn listeners(net: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
@@ -210,7 +210,7 @@ pub fn listeners_of(process: u32) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// An address of a table: words of 32 bits in the byte order of the machine, and the port, in hexadecimal.
+/// Parses an address of a table: 32-bit words in native byte order, and the port, in hexadecimal.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -226,7 +226,8 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Lines are: number, local address:port, remote address:port, state, ..., in hexadecimal.
+/// Returns `true` if a table has a listening socket on the port. Fields are: number, local address:port, remote
+/// address:port, state, ..., in hexadecimal.
 fn listens(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn listeners_are_found_without_connecting() {
-        // Reserved, so that no test beside this one listens there afterwards.
+        // Reserved, so that concurrent tests do not use the port afterwards.
         let reserved = Port::reserve().expect("a port");
         let port = reserved.number();
         let listener = bind(port).expect("free");
@@ -252,7 +253,7 @@ mod tests {
         let now = Instant::now();
         assert!(wait_for_listener(port, now, || false).expect("a table"));
         drop(listener);
-        // A process that a test beside this one starts has it until it runs its program.
+        // A child process that a concurrent test has forked keeps the listener open until it calls exec.
         let gone = Instant::now() + Duration::from_secs(30);
         while wait_for_listener(port, now, || false).expect("a table") {
             assert!(Instant::now() < gone, "nothing listens any more");

@@ -18,31 +18,31 @@ pub use rustix::process::Signal;
 
 /// Time between SIGTERM and SIGKILL when a process is dropped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time that a killed process gets until the kernel has reaped it, and pipes get to be drained once their writer has exited.
+/// Time for the kernel to end a killed process, and to drain the pipes of a process that has exited.
 const REAPED: Duration = Duration::from_secs(10);
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(2);
-/// Lines of standard error that are kept to explain a failure.
+/// Maximum number of lines of standard error that are kept for failure messages.
 const KEPT_LINES: usize = 200;
-/// Lines of an interactive program that are kept: one that prints without end must not exhaust memory.
+/// Maximum number of lines of an interactive program that are kept, to bound the memory for endless output.
 const KEPT_INTERACTIVE_LINES: usize = 20_000;
 /// Exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
 
-/// A process that did not do what it should.
+/// Failure of a process.
 #[derive(Debug, thiserror::Error)]
 #[error("{role}: {what}{stderr}")]
 pub struct Failure {
-    /// The process's role.
+    /// Role of the process.
     pub role: &'static str,
-    /// The event or missing event that made it fail.
+    /// Description of the event, or of the missing one.
     pub what: String,
-    /// The end of its standard error, indented; empty without one.
+    /// Last lines of standard error, indented; empty if there are none.
     pub stderr: String,
 }
 
 impl Failure {
-    /// Combines the failures of several processes of one session, of which there must be at least one.
+    /// Combines the failures of several processes of one session; there must be at least one.
     pub fn all(failures: Vec<Self>) -> Self {
         let role = failures
             .first()
@@ -58,7 +58,7 @@ impl Failure {
     }
 }
 
-/// Reason for which a process is not ready for its peers.
+/// Reason why a process is not ready for its peers.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
     /// It has exited.
@@ -67,7 +67,7 @@ pub enum NotReady {
     /// It was not ready in time.
     #[error("was not ready within {0:?}")]
     TimedOut(Duration),
-    /// The caller no longer waits.
+    /// The caller has cancelled the wait.
     #[error("interrupted")]
     Interrupted,
     /// The kernel's tables of sockets cannot be read.
@@ -75,12 +75,12 @@ pub enum NotReady {
     Io(#[from] io::Error),
 }
 
-/// A process that has exited, or was killed because it had not.
+/// Result of a process that has exited or was killed.
 #[derive(Debug)]
 pub struct Exit {
-    /// The process's role.
+    /// Role of the process.
     pub role: &'static str,
-    /// `None` for a process that was still running when its output was taken.
+    /// Exit status; `None` if the process was still running when its output was taken.
     pub status: Option<ExitStatus>,
     /// Standard output.
     pub stdout: String,
@@ -89,18 +89,18 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Returns `true` for a process that exited by itself with status 0.
+    /// Returns `true` if the process exited by itself with status 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 }
 
-/// Returns `true` for a status that a program has chosen: no signal, no panic.
+/// Returns `true` for an exit code of the program's choice: not for a signal or a panic.
 pub fn is_orderly(status: ExitStatus) -> bool {
     status.code().is_some_and(|code| code != PANICKED)
 }
 
-/// A running child process. It is terminated when this is dropped: SIGTERM, and SIGKILL after 2 s.
+/// A running child process. Dropping it sends SIGTERM, and SIGKILL after 2 s.
 pub struct Process {
     role: &'static str,
     child: Child,
@@ -141,7 +141,7 @@ impl Process {
         let lines = Arc::new(Lines::keeping(KEPT_LINES, 1));
         let stdout = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // After an error, the bytes read so far are the output.
+            // After an error, the output is what was read so far.
             let _ = stdout.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
@@ -155,8 +155,8 @@ impl Process {
         })
     }
 
-    /// Starts a program that asks for input: its standard input is a pipe for [`Process::press_enter`], and both outputs are captured as
-    /// one sequence of lines ([`Process::lines`]) in the order of their arrival.
+    /// Starts a program that reads from standard input: that is a pipe for [`Process::press_enter`], and both outputs
+    /// are captured as one sequence of lines ([`Process::lines`]) in the order of their arrival.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Process {
         let stderr = child.stderr.take().expect("piped by start");
         Ok(Self {
             role,
-            // Open until the end: programs read until Enter is pressed and never check for the end of the input.
+            // Kept open: programs read until Enter is pressed and do not check for the end of the input.
             stdin: child.stdin.take(),
             child,
             stdout: None,
@@ -178,7 +178,7 @@ impl Process {
         })
     }
 
-    /// The role that it was started as.
+    /// Role that it was started as.
     pub fn role(&self) -> &'static str {
         self.role
     }
@@ -192,14 +192,14 @@ impl Process {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Sends a signal. Without effect on a process that has exited.
+    /// Sends a signal. Has no effect if the process has exited.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Writes a newline to an interactive program. Without effect on one that has exited.
+    /// Writes a newline to an interactive program. Has no effect if it has exited.
     pub fn press_enter(&mut self) {
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(b"\n");
@@ -225,7 +225,7 @@ impl Process {
     /// Returns `true` once it has exited. Does not reap it, so [`Process::cpu_time`] remains available.
     pub fn has_ended(&self) -> bool {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // A process that is no longer a child has been reaped.
+        // If it is not a child any more, it has been reaped.
         self.pid()
             .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), peek), Ok(None)))
     }
@@ -242,7 +242,7 @@ impl Process {
         }
     }
 
-    /// Waits until a SIGSTOP has taken effect; `false` if it has not at `deadline`, or the process has exited.
+    /// Waits until a SIGSTOP has taken effect; `false` if it has not by `deadline`, or the process has exited.
     pub fn wait_until_stopped(&self, deadline: Instant) -> bool {
         let path = format!("/proc/{}/stat", self.id());
         while !fs::read_to_string(&path).is_ok_and(|stat| is_stopped(&stat)) {
@@ -255,7 +255,7 @@ impl Process {
     }
 
     /// Waits until the process listens on a TCP port of its network namespace, without connecting: a target serves only one client.
-    /// `interrupted` ends the wait early.
+    /// `interrupted` cancels the wait.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl Process {
         Err(self.not_ready(limit, interrupted))
     }
 
-    /// Explains the end of a wait for readiness.
+    /// Reason why a wait for readiness has ended.
     pub(crate) fn not_ready(&self, limit: Duration, interrupted: impl Fn() -> bool) -> NotReady {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let exit = self
@@ -290,24 +290,24 @@ impl Process {
         }
     }
 
-    /// CPU time of all its threads so far, exited ones included, in user and kernel mode. `None` once it has been reaped.
+    /// User and system CPU time of all its threads so far, including exited ones. `None` once it has been reaped.
     pub fn cpu_time(&self) -> Option<Duration> {
         let pid = nix::unistd::Pid::from_raw(self.pid()?.as_raw_nonzero().get());
         let time = clock_getcpuclockid(pid).and_then(clock_gettime).ok()?;
         Some(time.into())
     }
 
-    /// The last lines of standard error so far, each behind a newline and four spaces.
+    /// Last lines of standard error so far, each preceded by a newline and four spaces.
     pub fn stderr(&self) -> String {
         self.lines.indented()
     }
 
-    /// The last captured lines: of standard error, or of both outputs of an interactive program.
+    /// Last captured lines: of standard error, or of both outputs of an interactive program.
     pub fn lines(&self) -> Vec<String> {
         self.lines.all()
     }
 
-    /// Number of captured lines so far, dropped ones included.
+    /// Number of captured lines so far, including dropped ones.
     pub fn line_count(&self) -> usize {
         self.lines.count()
     }
@@ -317,8 +317,8 @@ impl Process {
         self.lines.quiet_for()
     }
 
-    /// Waits for a captured line for which `parse` returns a value, starting with line number `from`. `None` if there is none within
-    /// `timeout`, or the output has ended without one.
+    /// Waits for a captured line for which `parse` returns a value, starting with line number `from`. `None` after
+    /// `timeout`, or if the output has ended.
     pub fn find_line<T>(
         &self,
         from: usize,
@@ -328,11 +328,11 @@ impl Process {
         self.lines.find(from, timeout, parse).ok()
     }
 
-    /// Waits until `find` returns a value for the end of standard error so far. `what` names it in the error.
+    /// Waits until `find` returns a value for the last lines of standard error. `what` describes it in the error.
     ///
     /// # Errors
     ///
-    /// The process has exited without it, or `deadline` has passed. The process is left as it is.
+    /// The process has exited, or `deadline` has passed. The process is not terminated.
     pub fn wait_for_output<T>(
         &mut self,
         what: &str,
@@ -406,7 +406,8 @@ impl Process {
         }
     }
 
-    /// Waits until all output of a process that has exited is captured; children that it left may hold its pipes longer than `limit`.
+    /// Waits until all output of a process that has exited is captured, for at most `limit`: its children may hold
+    /// the pipes longer.
     pub fn drain(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
@@ -422,7 +423,7 @@ impl Process {
         (stdout, self.lines.text())
     }
 
-    /// Its exit and its output. Terminates a process that is still running.
+    /// Exit status and output. Terminates a process that is still running.
     pub fn into_exit(mut self) -> Exit {
         let (role, status) = (self.role, self.status());
         let (stdout, stderr) = self.into_output();
@@ -434,7 +435,7 @@ impl Process {
         }
     }
 
-    /// As [`Process::into_exit`], with SIGKILL, the only signal that also ends a stopped process.
+    /// As [`Process::into_exit`], with SIGKILL, the only signal that also terminates a stopped process.
     pub fn kill_into_exit(mut self) -> Exit {
         let status = self.status();
         if status.is_none() {
@@ -447,7 +448,7 @@ impl Process {
         }
     }
 
-    /// Terminates it and makes a failure of it, with its standard error.
+    /// Terminates it, and returns a failure with its standard error.
     pub fn failed(mut self, what: &str) -> Failure {
         self.failure(what.to_owned())
     }
@@ -471,7 +472,7 @@ impl Process {
 
     fn join_readers(&mut self) {
         for reader in self.readers.drain(..) {
-            // Lines captured before a panic are kept.
+            // Lines captured before a panic of the reader are kept.
             let _ = reader.join();
         }
     }
@@ -509,7 +510,8 @@ fn start(role: &'static str, command: &mut Command) -> Result<Child, Failure> {
         })
 }
 
-/// Parses the state, field 3 of `/proc/PID/stat`. It follows the name, which may hold any character, in parentheses.
+/// Returns `true` if the state, field 3 of `/proc/PID/stat`, is "stopped". It follows the name in parentheses, which
+/// may contain any character.
 fn is_stopped(stat: &str) -> bool {
     stat.rsplit_once(')')
         .is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
@@ -525,7 +527,7 @@ fn collect(
     std::thread::spawn(move || {
         for line in BufReader::new(source).split(b'\n').map_while(Result::ok) {
             if let Some(log) = &mut log {
-                // An incomplete log is noticed by its reader.
+                // An incomplete log is not an error here.
                 let _ = log.write_all(&[&line[..], b"\n"].concat());
             }
             lines.push(String::from_utf8_lossy(&line).into_owned());
@@ -534,7 +536,7 @@ fn collect(
     })
 }
 
-/// The last lines that reader threads have captured.
+/// Last lines captured by reader threads.
 struct Lines {
     limit: usize,
     state: Mutex<LinesState>,
@@ -543,14 +545,14 @@ struct Lines {
 
 struct LinesState {
     lines: VecDeque<String>,
-    /// Lines in front of `lines` that are no longer kept: line numbers count them.
+    /// Number of dropped lines before `lines`; line numbers include them.
     dropped: usize,
     last: Option<Instant>,
-    /// Readers that may still add lines.
+    /// Number of readers that may still add lines.
     readers: usize,
 }
 
-/// Reason for which [`Lines::find`] found no line.
+/// Reason why [`Lines::find`] found no line.
 enum NoLine {
     Ended,
     TimedOut,

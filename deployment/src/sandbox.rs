@@ -22,7 +22,7 @@ pub const DPU_DEVICE: &str = "03:00.0";
 /// The host's device in softdoca's built-in topology; also the name of its representor on the DPU.
 pub const HOST_DEVICE: &str = "3b:00.0";
 
-/// The environment variable that names softdoca's runtime directory.
+/// softdoca's environment variable for the runtime directory.
 const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
 /// `__SO_ACCEPTCON`: the flag of a listening socket in `/proc/net/unix`.
 const ACCEPTS: u32 = 1 << 16;
@@ -32,12 +32,12 @@ const TICK: Duration = Duration::from_millis(2);
 /// Number of the next sandbox of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Devices that the roles open, as the flags `-d` and `-r` take them.
+/// Devices of the roles, as values of the flags `-d` and `-r`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
-    /// Of initiators and targets.
+    /// Device of initiators and targets.
     pub host: String,
-    /// Of services.
+    /// Device of services.
     pub dpu: String,
     /// The host's representor on the DPU.
     pub representor: String,
@@ -54,7 +54,7 @@ impl Default for Devices {
     }
 }
 
-/// The private surroundings of one deployment. Its directory is removed when this is dropped.
+/// Private environment of one deployment. Its directory is removed when it is dropped.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: TempDir,
@@ -66,25 +66,25 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes a sandbox with a runtime directory of its own.
+    /// Creates a sandbox with a runtime directory of its own.
     ///
     /// # Errors
     ///
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
         let runtime = directory.path().join("run");
-        // softdoca refuses a directory that other users may enter.
+        // softdoca refuses a directory that other users can access.
         fs::DirBuilder::new().mode(0o700).create(&runtime)?;
         Ok(Self::with(directory, runtime))
     }
 
-    /// Makes a sandbox in the runtime directory of this process, which a scripted peer in this process and the program under test have
-    /// to share. Channel names keep such sandboxes apart.
+    /// Creates a sandbox in the runtime directory of this process, which a scripted peer in this process and the
+    /// program under test must share. Channel names are unique per sandbox.
     ///
     /// # Errors
     ///
-    /// A directory cannot be made, or `SOFTDOCA_RUNTIME_DIR` is not set.
+    /// A directory cannot be created, or `SOFTDOCA_RUNTIME_DIR` is not set.
     pub fn shared() -> io::Result<Self> {
         let runtime = std::env::var_os(RUNTIME_DIR).ok_or_else(|| {
             io::Error::other("expected SOFTDOCA_RUNTIME_DIR to name a directory of mode 0700")
@@ -105,12 +105,12 @@ impl Sandbox {
         }
     }
 
-    /// Makes a sandbox over several machines: service and initiator run on machine 0, the targets on the others in turn. Its roles are
-    /// to be [placed](Sandbox::on_machine_of_target) there.
+    /// Creates a sandbox on several machines: service and initiator run on machine 0, the targets on the others in
+    /// turn. Commands of its roles must be [placed](Sandbox::on_machine_of_target) there.
     ///
     /// # Errors
     ///
-    /// The machines cannot be made.
+    /// A directory cannot be created.
     pub fn over(network: Network) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
         let mut sandbox = Self::with(directory, network.runtime(0));
@@ -118,17 +118,17 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// The machines of a sandbox over several.
+    /// The network of a sandbox on several machines.
     pub fn network(&self) -> Option<&Network> {
         self.network.as_ref()
     }
 
-    /// The machines of a sandbox over several, to change them.
+    /// The network of a sandbox on several machines, to change it.
     pub fn network_mut(&mut self) -> Option<&mut Network> {
         self.network.as_mut()
     }
 
-    /// Sets the devices of its roles.
+    /// Sets the devices of the roles.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices) -> Self {
         self.devices = devices;
@@ -157,7 +157,7 @@ impl Sandbox {
         Ok(number)
     }
 
-    /// Path of a file of this name, which need not exist.
+    /// Path of a file in the sandbox, which need not exist.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -172,12 +172,12 @@ impl Sandbox {
         fs::File::options().create(true).append(true).open(path)
     }
 
-    /// Keeps the directory for inspection and returns its path.
+    /// Keeps the directory after the drop, and returns its path.
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
     }
 
-    /// Writes a file and returns its path.
+    /// Writes a file in the sandbox and returns its path.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Sandbox {
             .current_dir(self.directory.path())
     }
 
-    /// Completes the command line of a target that listens on `port`: device, port, place.
+    /// Completes the command line of a target that listens on `port`: device, port, environment.
     #[must_use]
     pub fn target(&self, mut command: Command, port: u16) -> Command {
         self.place(&mut command)
@@ -204,7 +204,7 @@ impl Sandbox {
         command
     }
 
-    /// The machine of target number `index`: 0 without a network.
+    /// Machine of target number `index`; 0 without a network.
     fn machine_of_target(&self, index: usize) -> usize {
         let others = self
             .network
@@ -213,7 +213,7 @@ impl Sandbox {
         if others == 0 { 0 } else { 1 + index % others }
     }
 
-    /// The address at which the service reaches target number `index`.
+    /// Address at which the service reaches target number `index`.
     pub fn address_of_target(&self, index: usize) -> String {
         match &self.network {
             Some(network) => network.address(self.machine_of_target(index)),
@@ -240,8 +240,8 @@ impl Sandbox {
         }
     }
 
-    /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of their machines:
-    /// devices, channel, targets, place.
+    /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of
+    /// their machines: devices, channel, targets, environment.
     #[must_use]
     pub fn service(
         &self,
@@ -260,7 +260,7 @@ impl Sandbox {
         self.on(0, command)
     }
 
-    /// Completes the command line of an initiator of the service on a channel: device, channel, place.
+    /// Completes the command line of an initiator for the service on a channel: device, channel, environment.
     #[must_use]
     pub fn initiator(&self, mut command: Command, channel: &str) -> Command {
         self.place(&mut command)
@@ -269,8 +269,8 @@ impl Sandbox {
         self.on(0, command)
     }
 
-    /// Waits until initiators find a service: until a server socket listens in the runtime directory that is not in `before`, the
-    /// [servers](Sandbox::servers) from before its start. `interrupted` ends the wait early.
+    /// Waits until initiators can find a service: until a server socket listens in the runtime directory that is not
+    /// in `before`, the [servers](Sandbox::servers) from before its start. `interrupted` cancels the wait.
     ///
     /// # Errors
     ///
@@ -330,7 +330,7 @@ impl Sandbox {
         Ok(entries)
     }
 
-    /// Running processes that use a runtime directory of the sandbox, as paths of `/proc`. Those of other users are not seen.
+    /// Running processes of this user that use a runtime directory of the sandbox, as paths in `/proc`.
     ///
     /// # Errors
     ///
@@ -353,9 +353,9 @@ impl Sandbox {
     }
 }
 
-/// Returns `true` if a socket of this file name accepts connections; one that is only bound refuses them. Lines of the table are: address,
-/// count, protocol, flags, type, state, inode, path as it was bound. softdoca binds relative to a descriptor of the directory, so only
-/// the file name identifies the socket.
+/// Returns `true` if a socket of this file name accepts connections; one that is only bound refuses them. Fields of
+/// the table are: address, count, protocol, flags, type, state, inode, and the path that was bound. softdoca binds
+/// relative to a descriptor of the directory, so only the file name identifies the socket.
 fn accepts(table: &str, path: &Path) -> bool {
     table.lines().skip(1).any(|line| {
         let mut words = line.split_ascii_whitespace().skip(3);

@@ -21,7 +21,7 @@ pub unsafe fn doca_buf_inventory_buf_get_by_addr(
     unsafe { table::doca_buf_inventory_buf_get_by_args(inventory, mmap, addr, len, addr, 0, buf) }
 }
 
-/// Takes a buf whose area and data section are `data_len` bytes at `data`.
+/// Takes a buf whose range and data section are `data_len` bytes at `data`.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
 //! Raw declarations of the DOCA C API.
 //!
-//! Types and functions come from the one table in [`doca_abi`]. What implements them is chosen at compile time:
-//! softdoca, in this process and in software, or with `RUSTFLAGS="--cfg doca_sdk"` the libraries that pkg-config finds.
-//! The declarations are the same for both.
+//! Types and functions come from the table in [`doca_abi`]. The implementation is chosen at compile time: softdoca,
+//! linked as a crate, or with `RUSTFLAGS="--cfg doca_sdk"` the libraries that pkg-config finds. The declarations are
+//! the same for both.
 //!
-//! Everything here has C's rules and none of Rust's: use the `doca` crate.
+//! These functions follow C's rules; use the `doca` crate for a safe interface.
 
 #![allow(non_camel_case_types, reason = "the names are those of the C API")]
 
@@ -32,8 +32,8 @@ mod table {
                     ///
                     /// # Safety
                     ///
-                    /// Pointers are valid for what the function does with them, and handles are live and used by the threads
-                    /// that may use them.
+                    /// Pointers must be valid for the function's accesses; handles must be live, and used only by
+                    /// threads that may use them.
                     pub fn $name($($param: $ty),*) $(-> $ret)?;
                 )*
             }

@@ -1,4 +1,4 @@
-//! I/O messages, as targets, services and initiators judge them.
+//! I/O messages, as handled by targets, services and initiators.
 #![no_main]
 
 use fuzz_properties::io_message::{Input, property};

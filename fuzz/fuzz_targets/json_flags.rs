@@ -1,4 +1,4 @@
-//! Files of flags.
+//! JSON files of flags.
 #![no_main]
 
 use fuzz_properties::json_flags::{Input, property};

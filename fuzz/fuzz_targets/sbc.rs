@@ -1,4 +1,4 @@
-//! The files that a target begins with.
+//! Initial content of a target: `.sbc` and plain files.
 #![no_main]
 
 use fuzz_properties::sbc::{Input, property};

@@ -1,4 +1,4 @@
-//! Blocks as the gga_offload service stores them.
+//! Stored blocks of the gga_offload service.
 #![no_main]
 
 use fuzz_properties::stored_block::{Input, property};

@@ -1,4 +1,4 @@
-//! Virtqueues of a guest.
+//! Virtqueues in a guest's memory.
 #![no_main]
 
 use fuzz_properties::virtqueue::{Input, property};

@@ -1,4 +1,4 @@
-/* Results of DOCA's functions in the examples: the first failure ends the program. */
+/* Results of DOCA's functions in the examples: the first failure exits the program. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,10 +1,10 @@
 /*
- * A message goes back and forth over a Comch connection.
+ * Sends a message back and forth over a Comch connection.
  *
  *   comch_ping_pong server 03:00.0 3b:00.0     on the DPU: its device, and the representor of the host's
- *   comch_ping_pong client 3b:00.0 1000        on the host: its device, and how often
+ *   comch_ping_pong client 3b:00.0 1000        on the host: its device, and the number of round trips
  *
- * The client counts in the message, the server sends each one back.
+ * The client increments a counter in the message; the server echoes each message.
  */
 #include "check.h"
 #include "devices.h"
@@ -25,8 +25,8 @@ struct end {
 	struct doca_ctx *ctx;
 	struct doca_comch_server *server; /* on the DPU */
 	struct doca_comch_client *client; /* on the host */
-	uint64_t rounds;                  /* that the client wants */
-	uint64_t done;                    /* that are over */
+	uint64_t rounds;                  /* requested by the client */
+	uint64_t done;                    /* completed */
 	bool finished;
 };
 
@@ -67,7 +67,7 @@ static void not_sent(struct doca_comch_task_send *task, union doca_data task_dat
 
 	(void)task_data;
 	doca_task_free(doca_comch_task_send_as_task(task));
-	/* A context that stops gives its tasks back so. */
+	/* A stopping context returns its tasks by this callback. */
 	if (!end->finished)
 		CHECK(status);
 }
@@ -113,7 +113,7 @@ static void disconnected(struct doca_comch_event_connection_status_changed *even
 {
 	(void)event;
 	(void)successful;
-	/* This server is for one client. */
+	/* This server accepts one client. */
 	end_of(connection)->finished = true;
 }
 
@@ -125,7 +125,7 @@ static enum doca_ctx_states state_of(struct end *end)
 	return state;
 }
 
-/* Stops the context and waits until its tasks are back. */
+/* Stops the context and waits until its tasks have completed. */
 static void stop(struct end *end, struct doca_pe *pe)
 {
 	doca_error_t result = doca_ctx_stop(end->ctx);

@@ -1,7 +1,7 @@
 /*
  * One process writes into another's memory.
  *
- *   rdma_write responder 03:00.0 SOCKET         owns the memory, and only looks on
+ *   rdma_write responder 03:00.0 SOCKET         owns the memory, and does not call the library meanwhile
  *   rdma_write requester 03:00.0 SOCKET TEXT    writes the text into it
  *
  * What RDMA needs to be told beforehand (descriptions of a connection and of memory) goes over a Unix socket, for which any other way
@@ -56,7 +56,7 @@ public:
 			unlink(path.c_str());
 			return;
 		}
-		/* The responder may come later. */
+		/* The responder may start later. */
 		for (int attempt = 0; connect(fd, generic, sizeof(address)) != 0; attempt++) {
 			if (attempt == 500)
 				fail("nobody listens on " + path);
@@ -107,7 +107,7 @@ private:
 	int socket_ = -1;
 };
 
-/* An RDMA context that is connected with the peer's. */
+/* An RDMA context connected to the peer's. */
 class Endpoint {
 public:
 	Endpoint(doca_dev *device, Exchange &exchange)
@@ -145,7 +145,7 @@ public:
 		CHECK(doca_pe_destroy(pe_));
 	}
 
-	/* Writes and waits until it is done. */
+	/* Writes and waits for the completion. */
 	void write(doca_buf *source, doca_buf *destination)
 	{
 		doca_rdma_task_write *task;
@@ -189,7 +189,7 @@ void respond(doca_dev *device, Exchange &exchange)
 		size_t length;
 		CHECK(doca_mmap_export_rdma(mmap, device, &description, &length));
 		exchange.send(description, length);
-		/* The requester says when it has written, and how much. RDMA itself does not tell. */
+		/* The requester reports the write and its length: an RDMA write does not notify the responder. */
 		std::vector<char> said = exchange.receive();
 		std::printf("found %s\n", std::string(memory.data(), strnlen(memory.data(), memory.size())).c_str());
 		exchange.send(said.data(), said.size());

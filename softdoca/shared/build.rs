@@ -8,9 +8,9 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("softdoca_variadic");
-    // Programs record this name instead of the file's: an incompatible library needs another one.
+    // Programs request the SONAME instead of the file name; an incompatible library must change it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsoftdoca.so.3");
-    // For a test that builds programs.
+    // For a test that builds programs for the same target.
     let target = std::env::var("TARGET").expect("set by cargo");
     println!("cargo::rustc-env=TARGET={target}");
 }

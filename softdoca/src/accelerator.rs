@@ -31,10 +31,10 @@ pub(crate) const MAX_TASKS: u32 = 65_536;
 /// up to 100 us of decompression.
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
-/// For kinds of context with slow tasks, one progress call runs a quarter of the pending tasks plus one. Running as
-/// many as of other events would leave the program and the other contexts without progress for too long: with 16
-/// concurrent reads of compressed blocks, all of them would wait for one batch. Measured: 1.2 times the throughput in
-/// that case, about the same with many concurrent reads.
+/// Divisor for kinds of context with slow tasks: one progress call runs a quarter of the pending tasks plus one, so
+/// that the program and the other contexts progress in between. Without it, 16 concurrent reads of compressed blocks
+/// would all wait for one batch. Measured: 1.2 times the throughput in that case, about the same with many concurrent
+/// reads.
 const WAITING_PER_TURN: usize = 4;
 
 /// One kind of context.
@@ -104,7 +104,7 @@ impl<A: Accelerator> Driver for Offload<A> {
                 "expected at most {MAX_TASKS} tasks of all kinds together, {tasks} are configured"
             )));
         }
-        // So that the data path does not allocate.
+        // Reserved in advance: the data path must not allocate.
         self.submitted.borrow_mut().reserve(tasks as usize);
         self.ended.borrow_mut().reserve(tasks as usize);
         Ok(Started::Running)

@@ -1,4 +1,4 @@
-//! Reports of programming errors that hardware punishes and an emulator would hide.
+//! Reports of programming errors that fail on hardware and would go unnoticed in an emulator.
 //!
 //! With `SOFTDOCA_CHECK=1` in the environment, the first occurrence of each kind of [`Mistake`] is reported in a line
 //! on standard error: the error, the object, and its consequence on hardware. Return values stay the same, except that

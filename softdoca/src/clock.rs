@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_parts() {
+    fn readings_split_into_seconds_and_nanoseconds() {
         assert_eq!(Reading::Nanoseconds(3_000_000_007).timespec(), Some((3, 7)));
         assert_eq!(Reading::Cycles(3).timespec(), None);
         let (moment, error) = Reading::Cycles(10).between(Reading::Cycles(15));

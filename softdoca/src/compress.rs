@@ -240,7 +240,7 @@ impl Lz4Source {
 
 /// Checksums of a task's last run; zeros before the first run and after a failure.
 ///
-/// Hardware computes checksums for free. In software they take a third of the time of the decompression, and few
+/// Hardware computes checksums at no cost; in software they take a third of the time of the decompression, and few
 /// programs read them, so those of LZ4 tasks are computed on demand: the task keeps its source (the private copy that
 /// it decompressed), which is decompressed again when the checksums are read. The result does not depend on the
 /// destination, which may have changed.

@@ -1,7 +1,7 @@
 //! Erasure coding: redundancy is created, updated, and used to recover lost data.
 //!
-//! All kinds of tasks do the same: they apply their matrix, whatever it is, to a sequence of blocks and append the
-//! resulting blocks to the destination's data. They differ in their pools and in the data that programs pass.
+//! All kinds of tasks apply their matrix to a sequence of blocks and append the resulting blocks to the destination's
+//! data. They differ in their pools and in the data that programs pass.
 
 use std::cell::RefCell;
 use std::rc::Rc;

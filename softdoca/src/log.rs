@@ -39,8 +39,8 @@ pub const VARIABLE: &str = "SOFTDOCA_LOG";
 
 /// Reads [`VARIABLE`], the first time. An unknown level is reported on standard error, and no messages are written.
 ///
-/// Called by what nearly every program calls first, not only by messages: a program without problems would never learn
-/// that its variable has no effect. A library does not end its program for that.
+/// Also called by the function that nearly every program calls first: a program without log messages would never report
+/// that its variable has no effect. The process is not terminated for that.
 pub fn read_environment() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

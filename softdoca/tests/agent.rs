@@ -58,8 +58,8 @@ fn parse(text: &str) -> (AgentAddress, Key) {
 }
 
 #[test]
-fn a_service_is_called_and_learns_of_its_callers_end() {
-    const NAME: &str = "a_service_is_called_and_learns_of_its_callers_end";
+fn a_service_is_called_and_notified_of_closed_connections() {
+    const NAME: &str = "a_service_is_called_and_notified_of_closed_connections";
     fn main() {
         let (guard, events) = publish();
         let next = || events.recv_timeout(Duration::from_secs(5)).unwrap();
@@ -94,8 +94,8 @@ fn a_service_is_called_and_learns_of_its_callers_end() {
 }
 
 #[test]
-fn callers_see_errors_and_the_services_end() {
-    const NAME: &str = "callers_see_errors_and_the_services_end";
+fn callers_get_errors_and_detect_a_withdrawn_service() {
+    const NAME: &str = "callers_get_errors_and_detect_a_withdrawn_service";
     fn main() {
         let (guard, events) = publish();
         let (address, key) = parse(&address(&guard));

@@ -95,7 +95,7 @@ fn try_read(mmap: &Mmap, addr: u64, len: usize) -> Result<Vec<u8>, Error> {
     unsafe { mmap.read_into(addr, bytes.as_mut_ptr(), len) }.map(|()| bytes)
 }
 
-/// Writes the bytes that are there already, so that only the permission matters; `Err` if it is refused.
+/// Rewrites the existing bytes, so that only the permission matters; `Err` if refused.
 fn try_write(mmap: &Mmap, addr: u64) -> Result<(), Error> {
     let same = [pattern(FIRST)];
     // SAFETY: the array has that many bytes.
@@ -316,7 +316,7 @@ fn an_agent_accesses_only_exported_memory() {
         let (code, came) = ask(&request(READ, &[7; 16], addr, 8, &[]));
         assert!(code != 0 && came == 0, "another key");
         assert!(memory.is_untouched());
-        // It still serves correct requests.
+        // The agent still serves correct requests.
         assert_eq!(ask(&request(READ, key, addr, 8, &[])), (0, 8));
     }
     process::run(NAME, main, &[]);
@@ -418,8 +418,8 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
 }
 
 #[test]
-fn the_process_of_another_user_reaches_nothing() {
-    const NAME: &str = "the_process_of_another_user_reaches_nothing";
+fn a_process_of_another_user_has_no_access() {
+    const NAME: &str = "a_process_of_another_user_has_no_access";
     /// The user `nobody`.
     const OTHER: u32 = 65534;
     fn main() {
@@ -485,7 +485,7 @@ fn the_process_of_another_user_reaches_nothing() {
         };
         let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        // It may close the connection before or after this.
+        // The agent may close the connection before or after this.
         let _ = send(&socket, &request(1, key, 0, 0, &[]), SendFlags::NOSIGNAL);
         let mut answer = [0; 1024];
         let received = recv(&socket, &mut answer, RecvFlags::empty());
@@ -570,9 +570,9 @@ mod network {
 }
 
 #[test]
-fn the_network_reaches_what_was_exported_until_its_end() {
+fn the_network_reaches_only_exported_memory_until_withdrawal() {
     use network::{Attacker, COMPARE_SWAP, FETCH_ADD, READ, WRITE};
-    const NAME: &str = "the_network_reaches_what_was_exported_until_its_end";
+    const NAME: &str = "the_network_reaches_only_exported_memory_until_withdrawal";
     fn environment(directory: &std::path::Path) -> Vec<(&'static str, String)> {
         let key = directory.join("key");
         std::fs::write(&key, network::KEY).unwrap();
@@ -649,7 +649,7 @@ fn the_network_reaches_what_was_exported_until_its_end() {
         memory.mmap.stop().unwrap();
         for (operation, is_allowed) in allowed {
             assert_eq!(another.ask(operation, addr, 8), NOT_FOUND, "{operation}");
-            // A connection that has used the memory knows what it may not do there.
+            // Over a connection that has already used the memory, too.
             let got = attacker.ask(operation, addr, 8);
             let is_refused = got == NOT_FOUND || !is_allowed && got == NOT_PERMITTED;
             assert!(is_refused, "{operation}: {got:?}");

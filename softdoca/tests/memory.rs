@@ -148,8 +148,8 @@ fn whole_pages_are_used_in_place() {
 }
 
 #[test]
-fn unaligned_ranges_are_reached_whole() {
-    const NAME: &str = "unaligned_ranges_are_reached_whole";
+fn unaligned_ranges_are_accessible_completely() {
+    const NAME: &str = "unaligned_ranges_are_accessible_completely";
     const SKIP: usize = 16;
     fn main() {
         let memory = Exported::new(MapFlags::PRIVATE, SKIP, 3 * PAGE, READ_WRITE);
@@ -432,8 +432,8 @@ fn an_import_over_pci_can_be_exported_for_rdma() {
 }
 
 #[test]
-fn an_exporter_that_dies_is_noticed_and_reaped() {
-    const NAME: &str = "an_exporter_that_dies_is_noticed_and_reaped";
+fn an_exporter_that_dies_is_detected_and_reaped() {
+    const NAME: &str = "an_exporter_that_dies_is_detected_and_reaped";
     fn main() {
         let mut exporter = Peer::start(NAME, "exporter");
         let descriptor = exporter.answer();
@@ -526,11 +526,11 @@ fn descriptors_of_other_machines_and_garbage_are_refused() {
 
 /// Exports for RDMA, own ones and those of imported maps, are then reached over TCP.
 #[test]
-fn all_of_this_passes_over_the_network() {
+fn all_memory_tests_pass_over_the_network() {
     const SKIPPED: [&str; 3] = [
-        "all_of_this_passes_over_the_network",
-        // About which pages are mapped.
-        "unaligned_ranges_are_reached_whole",
+        "all_memory_tests_pass_over_the_network",
+        // Tests which pages are mapped.
+        "unaligned_ranges_are_accessible_completely",
         "one_range_can_be_mapped_and_exported_twice",
     ];
     let output = std::process::Command::new(std::env::current_exe().unwrap())

@@ -1,4 +1,5 @@
-//! Reads 4 KiB at random places for a few seconds, with one queue and thread for each worker of the service: `random_reads [QUEUES [SECONDS]]`.
+//! Reads 4 KiB at random offsets for a few seconds, with one queue and thread for each worker of the service:
+//! `random_reads [QUEUES [SECONDS]]`.
 //!
 //! `VOLUME_SERVICE` names the Comch server of the service, if it is not `doca_storage_comch`.
 
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Keeps `DEPTH` reads in flight, and returns how many were done.
+/// Keeps `DEPTH` reads in flight, and returns the number of completed ones.
 fn read(mut queue: Queue, blocks: u64, time: Duration) -> Result<u64, IoError> {
     let (end, mut seed) = (Instant::now() + time, 1_u64);
     let (mut done, mut in_flight, mut result) = (0, 0, Ok(()));
@@ -66,7 +67,7 @@ fn read(mut queue: Queue, blocks: u64, time: Duration) -> Result<u64, IoError> {
         }
         let count = queue.poll(&mut |completion| result = result.and(completion.result)) as u64;
         (done, in_flight) = (done + count, in_flight - count);
-        // The clock is read seldom.
+        // Reads the clock about once per 1024 completions.
         if count == 0 || done % 1024 < count {
             is_over = Instant::now() >= end || result.is_err();
         }

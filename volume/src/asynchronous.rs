@@ -10,10 +10,10 @@ use crate::buffer::Buffer;
 use crate::io::{Completion, Io, IoError, Operation};
 use crate::queue::Queue;
 
-/// A [`Queue`] whose I/Os are futures. They stay on its thread, and need no runtime but what waits for a descriptor.
+/// A [`Queue`] whose I/Os are futures. They stay on the queue's thread, and need no runtime except for waiting for a descriptor.
 ///
-/// Something has to run [`drive`](Self::drive) beside them. Futures can be dropped at any time; the I/O goes on then, and its buffer is free when
-/// it is done.
+/// [`drive`](Self::drive) must be polled together with them. Futures can be dropped at any time; the I/O then
+/// continues, and its buffer is free when it has completed.
 ///
 /// ```no_run
 /// # async fn readable(_: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> { Ok(()) }
@@ -33,23 +33,23 @@ use crate::queue::Queue;
 #[derive(Debug)]
 pub struct AsyncQueue {
     inner: RefCell<Inner>,
-    /// The queue's largest transfer.
+    /// The queue's largest transfer in bytes.
     largest: u32,
-    /// The queue's descriptor: it does not change.
+    /// Duplicate of the queue's descriptor, which does not change.
     descriptor: std::os::fd::OwnedFd,
 }
 
 #[derive(Debug)]
 struct Inner {
     queue: Queue,
-    /// The I/Os in flight, by their tags.
+    /// State of the I/Os in flight, by tag.
     waiters: Vec<Waiter>,
     free: Vec<usize>,
-    /// Tasks that wait for room in the queue.
+    /// Tasks that wait for the queue to accept an I/O.
     blocked: Vec<Waker>,
-    /// [`AsyncQueue::drive`], while it sleeps.
+    /// Waker of [`AsyncQueue::drive`] while it sleeps.
     driver: Option<Waker>,
-    /// The driver has to look at the queue: something was submitted.
+    /// `true` if an I/O was submitted since the driver last polled the queue.
     is_kicked: bool,
 }
 
@@ -58,7 +58,7 @@ enum Waiter {
     Free,
     Waiting(Option<Waker>),
     Done(Completion),
-    /// Its future was dropped.
+    /// The future was dropped.
     Abandoned,
 }
 
@@ -78,7 +78,7 @@ impl AsyncQueue {
         })
     }
 
-    /// A free buffer of `len` bytes; waits until there is one. `None` for more than [`Queue::largest_transfer`].
+    /// Returns a free buffer of `len` bytes, and waits while there is none. `None` if `len` exceeds [`Queue::largest_transfer`].
     pub async fn buffer(&self, len: usize) -> Option<Buffer> {
         if len > self.largest as usize {
             return None;
@@ -97,8 +97,8 @@ impl AsyncQueue {
         .await
     }
 
-    /// Does one I/O on a buffer, without a copy, and gives the buffer back. As with [`Queue::submit`], a read or a write uses the first `len`
-    /// bytes of the buffer.
+    /// Performs one I/O on a buffer, without a copy, and returns the buffer. As with [`Queue::submit`], a read or a
+    /// write uses the first `len` bytes of the buffer.
     pub async fn run(
         &self,
         operation: Operation,
@@ -135,10 +135,10 @@ impl AsyncQueue {
         (completion.result, completion.buffer)
     }
 
-    /// Fills `bytes` from `offset` on, through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
+    /// Reads `bytes.len()` bytes at `offset` through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
     ///
     /// # Errors
-    /// The first I/O that failed.
+    /// The error of the first I/O that failed.
     pub async fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), IoError> {
         let mut at = offset;
         for piece in bytes.chunks_mut(self.largest as usize) {
@@ -154,10 +154,10 @@ impl AsyncQueue {
         Ok(())
     }
 
-    /// Writes `bytes` at `offset`, through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
+    /// Writes `bytes` at `offset` through a buffer, in I/Os of at most [`Queue::largest_transfer`] bytes.
     ///
     /// # Errors
-    /// The first I/O that failed.
+    /// The error of the first I/O that failed.
     pub async fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
         let mut at = offset;
         for piece in bytes.chunks(self.largest as usize) {
@@ -173,21 +173,23 @@ impl AsyncQueue {
         Ok(())
     }
 
-    /// Makes all writes durable that have completed before, on any queue of the volume.
+    /// Makes durable all writes that have completed before, on any queue of the volume.
     ///
     /// # Errors
-    /// [`IoError::Unsupported`] when the storage has no flush; what the storage or the session failed with.
+    /// [`IoError::Unsupported`] if the storage has no flush; otherwise the failure of the storage or the session.
     pub async fn flush(&self) -> Result<(), IoError> {
         self.run(Operation::Flush, 0, 0, None).await.0
     }
 
-    /// Makes progress for all I/Os, and never returns but with an error of `readable`, which waits until the descriptor that it gets is readable.
+    /// Makes progress for all I/Os. Returns only with an error of `readable`, which must wait until its argument, a
+    /// descriptor, is readable.
     ///
-    /// With async-io: `let fd = Async::new_nonblocking(queue.descriptor())?`, and `async |_| fd.readable().await`. With tokio:
-    /// `let fd = AsyncFd::with_interest(queue.descriptor(), Interest::READABLE)?`, and `async |_| { fd.readable().await?.clear_ready(); Ok(()) }`.
+    /// With async-io: `let fd = Async::new_nonblocking(queue.descriptor())?`, and `async |_| fd.readable().await`.
+    /// With tokio: `let fd = AsyncFd::with_interest(queue.descriptor(), Interest::READABLE)?`, and `async |_| {
+    /// fd.readable().await?.clear_ready(); Ok(()) }`.
     ///
     /// # Errors
-    /// That of `readable`.
+    /// The error of `readable`.
     pub async fn drive(
         &self,
         mut readable: impl AsyncFnMut(BorrowedFd<'_>) -> std::io::Result<()>,
@@ -208,7 +210,7 @@ impl AsyncQueue {
         }
     }
 
-    /// Waits until the descriptor is readable, or something was submitted.
+    /// Waits until the descriptor is readable, or an I/O was submitted.
     async fn sleep(
         &self,
         readable: &mut impl AsyncFnMut(BorrowedFd<'_>) -> std::io::Result<()>,
@@ -226,7 +228,7 @@ impl AsyncQueue {
         .await
     }
 
-    /// The descriptor that [`drive`](Self::drive) waits for.
+    /// Descriptor that [`drive`](Self::drive) waits for.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd as _;
@@ -235,7 +237,7 @@ impl AsyncQueue {
 }
 
 impl Inner {
-    /// Submits an I/O with a tag of its own, and wakes the driver, which may sleep.
+    /// Submits an I/O with a tag of its own, and wakes a sleeping driver.
     fn submit(&mut self, mut io: Io) -> Result<usize, Io> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.waiters.push(Waiter::Free);
@@ -254,7 +256,7 @@ impl Inner {
         Ok(number)
     }
 
-    /// Makes progress, and wakes what waits for it. Returns the number of completions.
+    /// Makes progress, and wakes the tasks of completed I/Os. Returns the number of completions.
     fn poll(&mut self) -> usize {
         let Self {
             queue,
@@ -281,7 +283,7 @@ impl Inner {
         count
     }
 
-    /// The completion of an I/O, if it is there.
+    /// Returns the completion of an I/O, if it has completed.
     fn take(&mut self, ticket: &mut Option<usize>, context: &Context<'_>) -> Poll<Completion> {
         let Some(number) = *ticket else {
             return Poll::Pending;
@@ -300,7 +302,7 @@ impl Inner {
     }
 }
 
-/// The I/O of a future that may be dropped.
+/// The I/O of a future, abandoned when dropped.
 struct Ticket<'a> {
     queue: &'a AsyncQueue,
     number: Option<usize>,

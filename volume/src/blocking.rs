@@ -1,17 +1,17 @@
-//! Calls that return when their I/O is done, for programs without a loop of their own.
+//! Blocking I/O, for programs without an event loop.
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::io::{Completion, Io, IoError, Operation};
 use crate::queue::Queue;
 
-/// Polls before the thread sleeps: answers come within microseconds when the storage is awake.
+/// Polls before the thread sleeps: a storage that is polling answers within microseconds.
 const SPINS: u32 = 200;
 
-/// A [`Queue`] whose calls wait for their I/Os.
+/// A [`Queue`] whose calls block until their I/Os have completed.
 ///
-/// Data is copied between the caller's memory and the queue's buffers. Large ranges are divided into several I/Os that are in flight at once; each
-/// of these is a unit for other I/Os on the same bytes, the whole range is not.
+/// Data is copied between the caller's memory and the queue's buffers. Large ranges are split into several I/Os that are in flight
+/// concurrently: each I/O is atomic with respect to overlapping I/Os, the whole range is not.
 ///
 /// ```no_run
 /// use volume::{Config, Volume};
@@ -41,16 +41,16 @@ impl BlockingQueue {
         Self { queue }
     }
 
-    /// The queue, of which nothing is in flight.
+    /// Returns the queue; no I/O is in flight.
     #[must_use]
     pub fn into_inner(self) -> Queue {
         self.queue
     }
 
-    /// Fills `bytes` from `offset` on.
+    /// Reads `bytes.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// The first of its I/Os that failed. The bytes are any mixture then.
+    /// The error of the first I/O that failed. The contents of `bytes` are then unspecified.
     pub fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Result<(), IoError> {
         let mut pieces = Pieces::new(self.queue.largest_transfer(), bytes.len() as u64);
         self.run(
@@ -78,7 +78,7 @@ impl BlockingQueue {
     /// Writes `bytes` at `offset`.
     ///
     /// # Errors
-    /// The first of its I/Os that failed. Any part may have been written.
+    /// The error of the first I/O that failed. Any part may have been written.
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
         let mut pieces = Pieces::new(self.queue.largest_transfer(), bytes.len() as u64);
         self.run(
@@ -121,10 +121,10 @@ impl BlockingQueue {
         )
     }
 
-    /// Makes all writes durable that have completed before, on any queue of the volume.
+    /// Makes durable all writes that have completed before, on any queue of the volume.
     ///
     /// # Errors
-    /// [`IoError::Unsupported`] when the storage has no flush; what the storage or the session failed with.
+    /// [`IoError::Unsupported`] if the storage has no flush; otherwise the failure of the storage or the session.
     pub fn flush(&mut self) -> Result<(), IoError> {
         let mut flush = Some(Io {
             tag: 0,
@@ -136,7 +136,8 @@ impl BlockingQueue {
         self.run(|_| flush.take(), |_| {})
     }
 
-    /// Submits the I/Os that `next` makes while it makes some, and waits for all of them. It makes none for the moment when buffers are used up.
+    /// Submits the I/Os that `next` returns, and waits for all of them. `next` returns `None` when there are none
+    /// left, or temporarily while all buffers are in use.
     fn run(
         &mut self,
         mut next: impl FnMut(&mut Queue) -> Option<Io>,
@@ -180,7 +181,7 @@ impl BlockingQueue {
                     self.queue.descriptor(),
                     PollFlags::IN,
                 )];
-                // Interrupted by a signal: it is looked at, and the thread sleeps again.
+                // Interrupted by a signal: the next poll finds nothing, and the thread sleeps again.
                 let _ = poll(&mut fds, None);
                 self.queue.disarm();
             }
@@ -188,7 +189,7 @@ impl BlockingQueue {
     }
 }
 
-/// A range in pieces.
+/// A range, split into pieces.
 struct Pieces {
     largest: u64,
     position: u64,
@@ -204,7 +205,7 @@ impl Pieces {
         }
     }
 
-    /// Position and length of the next piece.
+    /// Offset and length of the next piece.
     fn peek(&self) -> Option<(u64, u32)> {
         let left = self.len - self.position;
         (left != 0).then_some((self.position, left.min(self.largest) as u32))

@@ -1,4 +1,4 @@
-//! Memory of a volume that the service and its targets read and write, and the buffers in it.
+//! Memory of a volume that the service and its targets access, and the buffers in it.
 //!
 //! This module has the crate's only references into memory that is registered with a device.
 
@@ -20,12 +20,12 @@ use crate::engine::Memory;
 #[derive(Debug)]
 pub(crate) struct Pool {
     region: Arc<MemoryRegion>,
-    /// Where the first buffer is in the region.
+    /// Offset of the first buffer in the region in bytes.
     start: usize,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     size: u32,
     count: usize,
-    /// A bit for each buffer that is free. Buffers are returned by any thread, and taken by the queue's.
+    /// One bit per buffer, set if it is free. Buffers are allocated by the queue's thread, and freed by any thread.
     free: Box<[AtomicU64]>,
     /// Futures that wait for a free buffer.
     waiting: Mutex<Vec<Waker>>,
@@ -33,7 +33,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// `count` buffers of `size` bytes from `start` on, one behind the other; `None` when they are not inside the region.
+    /// Creates a pool of `count` consecutive buffers of `size` bytes at offset `start`; `None` if they are not within the region.
     pub(crate) fn new(
         region: Arc<MemoryRegion>,
         start: usize,
@@ -59,13 +59,12 @@ impl Pool {
         }))
     }
 
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Takes a buffer, the first of those that are free: what was used last is in the caches. `None` when there is none, or when `len` is
-    /// more than its size.
+    /// Allocates the first free buffer, which is likely cached. `None` if none is free, or if `len` exceeds the size of a buffer.
     #[inline]
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
         let len = u32::try_from(len).ok().filter(|&len| len <= self.size)?;
@@ -91,13 +90,15 @@ impl Pool {
     fn give(&self, index: usize) {
         debug_assert!(index < self.count);
         self.free[index / 64].fetch_or(1 << (index % 64), Ordering::SeqCst);
-        // Sequentially consistent, as what a future does that waits: one of both sees the other.
+        // Sequentially consistent, as is a waiting future's registration: either this thread sees the waker, or the
+        // future the free buffer.
         if self.has_waiting.load(Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// Has `waker` woken when a buffer is free. Try to take one once more afterwards.
+    /// Registers a waker for the next freed buffer. Call [`take`](Self::take) again afterwards: a buffer may have
+    /// been freed before.
     pub(crate) fn wait(&self, waker: &Waker) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(waker.clone());
@@ -115,15 +116,16 @@ impl Pool {
     }
 }
 
-/// Bytes that the storage reads and writes in place: data of an I/O.
+/// Data buffer of an I/O, which the storage reads and writes in place.
 ///
-/// It is a slice of the length that it was [asked](crate::Queue::buffer) for. What is in it first is left from an earlier use. While
-/// an I/O is in flight the queue has the buffer, so nothing else accesses its bytes. Dropped, on any thread, it is free for the next I/O.
+/// It derefs to a slice of the [requested](crate::Queue::buffer) length, whose initial contents are those of an
+/// earlier use. While an I/O is in flight it owns the buffer, so the program cannot access its bytes. Dropping a
+/// buffer, on any thread, frees it for the next I/O.
 ///
-/// The memory stays exported to the service and its targets as long as the session lasts. As with any device that has access to memory, they
-/// are trusted to use it for the I/Os that they were asked for: one that writes into a buffer at another time changes bytes under the program. The
-/// next session exports the same memory, after the export of the one before was withdrawn; over softdoca, a target that is stopped in the middle of
-/// a transfer and wakes up after that still finishes it.
+/// The memory is exported to the service and its targets for the whole session. As with any device that has access to
+/// memory, they are trusted to access it for I/Os in flight only: one that writes into a buffer at another time
+/// changes bytes under the program. The next session exports the same memory, after the previous export was
+/// withdrawn; over softdoca, a target process that is stopped during a transfer still completes it when it continues.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,
@@ -132,7 +134,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Where it begins in the volume's memory.
+    /// Offset in the volume's memory in bytes.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.start() as u64
@@ -148,7 +150,8 @@ impl Buffer {
         self.pool.start + self.index * self.pool.size as usize
     }
 
-    /// Makes it longer or shorter, within the [largest transfer](crate::Config::largest_transfer); returns `false`, and changes nothing, for more.
+    /// Changes the length, up to the [largest transfer](crate::Config::largest_transfer). Returns `false`, and
+    /// changes nothing, if `len` is larger.
     pub fn set_len(&mut self, len: usize) -> bool {
         match u32::try_from(len) {
             Ok(len) if len <= self.pool.size => {
@@ -165,10 +168,11 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `Pool::new` checked that all buffers lie inside the region, which lives as long as the pool; they do not overlap, and
-        // `take` gives each to one owner. Its bytes are initialised, as the region is zeroed. This process accesses them through this value
-        // only: I/Os own their buffers until they have completed. Other processes that have the memory are those of the storage; they
-        // access it for I/Os in flight, as the type's documentation says.
+        // SAFETY: `Pool::new` checked that all buffers lie within the region, which lives as long as the pool; they
+        // do not overlap, and `take` gives each to one owner. Its bytes are initialised, because the region is
+        // zeroed. This process accesses them through this value only: I/Os own their buffers until they have
+        // completed. The other processes with access are those of the storage; they access the memory for I/Os in
+        // flight only, as the type's documentation says.
         unsafe {
             std::slice::from_raw_parts(
                 self.pool.region.as_ptr().add(self.start()),
@@ -181,7 +185,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the buffer is borrowed exclusively.
+        // SAFETY: as in `deref`; the exclusive borrow of `self` excludes other references.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.pool.region.as_ptr().add(self.start()),
@@ -225,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_buffer_has_one_owner_and_comes_back() {
+    fn every_buffer_has_one_owner_and_is_returned() {
         let region = MemoryRegion::new(100 * 64 + 7).expect("memory");
         assert!(Pool::new(Arc::clone(&region), 7, 64, 101).is_none());
         let pool = Pool::new(region, 7, 64, 100).expect("inside");

@@ -9,32 +9,35 @@ use wire::release::Release;
 
 use crate::session::SessionError;
 
-/// Configuration of a volume. Most programs set [`device`](Self::device) and [`queues`](Self::queues), and leave the rest to [`Default`].
+/// Configuration of a volume. Most programs set [`device`](Self::device) and [`queues`](Self::queues), and use
+/// [`Default`] for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The device that the service is behind, of this host: PCI address, IB device name or interface name.
+    /// Device of this host that the service is reached through: PCI address, IB device name or interface name.
     pub device: String,
     /// Name of the service's Comch server.
     pub service: String,
-    /// Number of queues, one for each thread that does I/O. The service needs as many workers.
+    /// Number of queues, one per thread that does I/O. The service must have at least as many workers.
     pub queues: u32,
-    /// I/Os that may be in flight in each queue, 1 to 8192.
+    /// Maximum number of I/Os in flight per queue, 1 to 8192.
     pub depth: u32,
-    /// Buffers of each queue. With more than the depth, some can be filled, or sent elsewhere, while others are in flight. Memory that is
-    /// never used takes no room.
+    /// Number of buffers of each queue. If it exceeds the depth, some can be filled, or sent elsewhere, while others
+    /// are in flight. Unused buffers take no physical memory.
     pub buffers: u32,
-    /// Most bytes of a buffer, and so of one read or write, up to 1 GiB.
+    /// Size of a buffer, and so maximum size of a read or write, in bytes: at most 1 GiB.
     pub largest_transfer: u32,
-    /// How long each step of a session that depends on the service may take.
+    /// Timeout of each step of a session that depends on the service.
     pub control_timeout: Duration,
-    /// How long a queue whose I/Os are in flight may get no answer before the session is given up, and another one begun; 0 for any time.
-    /// Services have such a timeout for their targets, which should be shorter.
+    /// Timeout of a queue with I/Os in flight that receives no answer: the session is then abandoned, and another one
+    /// begun. 0 disables it. Services have such a timeout for their targets, which should be shorter.
     pub io_timeout: Duration,
-    /// How long I/Os wait for the service to come back before they fail with [`IoError::Disconnected`](crate::IoError::Disconnected).
+    /// Maximum time for which I/Os wait for a new session before they fail with
+    /// [`IoError::Disconnected`](crate::IoError::Disconnected).
     pub reconnect_timeout: Duration,
-    /// The release of the reference whose messages the service speaks. Not 3.0, whose clients need memory of the storage's size.
+    /// Release of the reference whose message format the service uses. 3.0 is not supported: its clients need memory
+    /// of the storage's size.
     pub release: Release,
-    /// Refuses writes.
+    /// Refuse writes.
     pub read_only: bool,
 }
 
@@ -56,13 +59,13 @@ impl Default for Config {
     }
 }
 
-/// Most I/Os in flight in a queue: what services allow if they are not told otherwise.
+/// Maximum depth of a queue: the default limit of services.
 const MOST_DEPTH: u32 = 8192;
-/// Largest transfer that can be configured.
+/// Largest transfer that can be configured, in bytes.
 const LARGEST_TRANSFER: u32 = 1 << 30;
 
 impl Config {
-    /// Checks the numbers.
+    /// Checks the ranges of the values.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let within = |what, value: u32, most: u32| {
             if (1..=most).contains(&value) {
@@ -89,15 +92,16 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// [`Operation::Flush`](crate::Operation::Flush) makes completed writes durable. Without, they may be lost when a target's machine fails, and flushes are refused.
+    /// [`Operation::Flush`](crate::Operation::Flush) makes completed writes durable. If `false`, they may be lost
+    /// when a target's machine fails, and flushes fail.
     pub flush: bool,
-    /// Writes can be made durable one by one.
+    /// Writes can be durable on completion.
     pub fua: bool,
-    /// Writes are refused, because the volume was [opened](Config::read_only) so.
+    /// Writes fail, because the volume was [opened](Config::read_only) read-only.
     pub read_only: bool,
 }
 
-/// Why a volume could not be opened.
+/// Error of opening a volume.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -107,15 +111,15 @@ pub enum OpenError {
     /// There is no such device.
     #[error("device {device}: {error}")]
     Device {
-        /// [`Config::device`].
+        /// Value of [`Config::device`].
         device: String,
-        /// Why it cannot be opened.
+        /// Error of opening the device.
         error: doca::Error,
     },
-    /// There is no service, or the session with it failed.
+    /// No service was found, or the session failed.
     #[error("{0}")]
     Session(#[from] SessionError),
-    /// The operating system has no thread, or no descriptors.
+    /// The operating system could not create a thread or a descriptor.
     #[error("threads and descriptors of the volume: {0}")]
     System(String),
 }
@@ -137,14 +141,14 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// Why a volume was not closed in order. It is closed nevertheless.
+/// Error of closing a volume, which is closed nevertheless.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// There was no session with the service, or it ended with an error. All I/Os whose completion was seen are done.
+    /// There was no session, or it ended with an error. I/Os whose completion was returned are not affected.
     #[error("{0}")]
     Session(#[from] SessionError),
-    /// A queue did not return its contexts: its thread neither polls nor has dropped it.
+    /// A queue did not return its contexts: its thread does not poll it, and has not dropped it.
     #[error(
         "{count} queues are neither polled nor dropped; the session with the service was cut off"
     )]

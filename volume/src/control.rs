@@ -1,4 +1,5 @@
-//! The control thread of a volume: one session with the service after the other, and the contexts of the queues in each.
+//! The control thread of a volume: runs sessions with the service, one after the other, and provides the queues with
+//! contexts in each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,18 +24,18 @@ use crate::seat::{Command, Link, Shared};
 use crate::session::{Action, Event, SessionConfig, SessionError};
 use crate::watchdog::Watchdog;
 
-/// Time between two looks at contexts that are about to run.
+/// Polling interval of contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
 
-/// First and longest time between the end of a session and the next attempt.
+/// First and longest interval between the end of a session and the next attempt.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// Most blocks in one request: what the gga_offload service takes.
+/// Maximum number of blocks in a request: the limit of the gga_offload service.
 const REQUEST_BLOCKS: u32 = 255;
-/// Most bytes in one request, but for larger blocks.
+/// Maximum size of a request in bytes, unless a block is larger.
 const REQUEST_SIZE: u32 = 1 << 20;
 
-/// How a volume is divided.
+/// Parameters of a volume's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Storage {
     pub(crate) size: u64,
@@ -42,34 +43,34 @@ pub(crate) struct Storage {
     pub(crate) flush: bool,
 }
 
-/// State of a volume whose first session runs.
+/// State of a volume whose first session is running.
 pub(crate) struct Opened {
     pub(crate) storage: Storage,
     pub(crate) queues: Vec<Queue>,
 }
 
-/// The memory of a volume, the same in all sessions.
+/// Memory of a volume, the same in all sessions.
 struct Memory {
     storage: Storage,
     region: Arc<MemoryRegion>,
     layout: Layout,
 }
 
-/// Where things are in the memory.
+/// Layout of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     request_size: u32,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     buffer_size: u32,
-    /// Bytes of a queue's buffers and edges.
+    /// Size of a queue's buffers and edges in bytes.
     queue_size: u64,
-    /// Bytes of a queue's buffers.
+    /// Size of a queue's buffers in bytes.
     buffers_size: u64,
     zeros: u64,
     size: usize,
 }
 
-/// Everything begins at a multiple of this: a page, for memory is shared in pages.
+/// Alignment of each part in bytes: a page, because memory is shared in pages.
 const ALIGNMENT: u64 = 4096;
 
 impl Layout {
@@ -102,21 +103,21 @@ pub(crate) struct Control {
     device: Device,
     shared: Arc<Shared>,
     waiter: Waiter,
-    /// Told when the first session runs, or why it does not.
+    /// Receiver of the result of opening, until it was sent.
     opened: Option<SyncSender<Result<Opened, OpenError>>>,
     memory: Option<Memory>,
-    /// Channels of earlier sessions, with the number of contexts on them that queues have not returned.
+    /// Channels of earlier sessions, with the number of their contexts that queues have not returned.
     remains: Vec<Remains>,
     sessions: u64,
-    /// Since when there is no session; `None` while there is one.
+    /// Begin of the outage; `None` during a session.
     lost: Option<Instant>,
-    /// The I/Os of this outage have failed.
+    /// `true` if the I/Os of this outage have failed.
     has_failed: bool,
-    /// Why the last attempt failed is that the storage has changed.
+    /// `true` if the last attempt failed because the storage has changed.
     has_changed: bool,
 }
 
-/// A session that has ended, until all queues have returned its contexts.
+/// Channel of a session that has ended, kept until all queues have returned their contexts.
 struct Remains {
     session: u64,
     contexts: usize,
@@ -126,21 +127,21 @@ struct Remains {
 /// One session, or an attempt at one.
 struct Attempt {
     // Dropped in this order: contexts before the connection that they use.
-    /// Contexts that were created, and those that queues have returned.
+    /// Contexts that queues do not have: newly created, or returned.
     endpoints: Vec<Endpoint<Requester>>,
     mmap: Option<Mmap>,
     driver: Driver,
     number: u64,
     is_creating: bool,
     is_ready: bool,
-    /// Queues have contexts of this session.
+    /// `true` once queues were given contexts of this session.
     is_started: bool,
-    /// Contexts that queues have.
+    /// Number of contexts that queues have.
     lent: usize,
     is_halting: bool,
     has_finished: bool,
     interrupted: bool,
-    /// One for each queue, where there is a timeout.
+    /// One per queue; empty without a timeout.
     watchdogs: Vec<Watchdog>,
     next_check: Option<Instant>,
 }
@@ -168,7 +169,7 @@ impl Control {
         }
     }
 
-    /// Runs until the volume is closed, or until it could not be opened.
+    /// Runs until the volume is closed, or could not be opened.
     pub(crate) fn run(mut self) -> Result<(), CloseError> {
         let (mut retry, mut last) = (RETRY.0, None);
         let opens_until = Instant::now() + self.config.control_timeout;
@@ -187,7 +188,7 @@ impl Control {
             }
             if let Some(opened) = self.opened.take() {
                 let error = result.err().unwrap_or(SessionError::Interrupted);
-                // The opener waits for nothing else.
+                // The opener is waiting for this message.
                 let _ = opened.send(Err(error.into()));
                 return Ok(());
             }
@@ -198,7 +199,7 @@ impl Control {
                     return Err(CloseError::Queues { count: lent });
                 }
                 return match (result, last) {
-                    // It ended during an outage.
+                    // Closed during an outage.
                     (Err(SessionError::Interrupted), Some(error)) if self.sessions == started => {
                         Err(CloseError::Session(error))
                     }
@@ -224,7 +225,7 @@ impl Control {
         self.shared.is_closing.load(Ordering::Acquire)
     }
 
-    /// Waits before the next attempt.
+    /// Waits before the next attempt, or until the thread is woken.
     fn pause(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.is_closing() {
@@ -235,7 +236,7 @@ impl Control {
         }
     }
 
-    /// Waits, for a short time, for contexts of queues whose session is over.
+    /// Waits, for a limited time, for queues to return the contexts of sessions that have ended.
     fn farewell(&mut self) {
         let until = Instant::now() + self.config.control_timeout.min(Duration::from_secs(1));
         loop {
@@ -253,13 +254,13 @@ impl Control {
         }
     }
 
-    /// When the I/Os of an outage fail.
+    /// Time at which the I/Os of an outage fail.
     fn outage_end(&self) -> Option<Instant> {
         let lost = self.lost.filter(|_| !self.has_failed)?;
         lost.checked_add(self.config.reconnect_timeout)
     }
 
-    /// Fails the I/Os when the outage has lasted too long. No session has the memory then.
+    /// Fails the I/Os if the outage has lasted too long. Their memory is not exported at that time.
     fn fail_overdue(&mut self) {
         if self.outage_end().is_some_and(|end| Instant::now() >= end) {
             self.has_failed = true;
@@ -273,7 +274,7 @@ impl Control {
         }
     }
 
-    /// Runs one session to its end. Returns how it went, and how many queues have contexts of it still.
+    /// Runs one session until it has ended. Returns its result, and the number of contexts that queues have not returned.
     fn attempt(&mut self) -> (Result<(), SessionError>, usize) {
         let config = SessionConfig {
             workers: self.config.queues,
@@ -361,7 +362,7 @@ impl Control {
                     seat.tell(Command::Return { drain });
                 }
                 if !drain {
-                    // The peer is gone: nobody waits for queues that are not polled.
+                    // The peer has disconnected, so the memory can be withdrawn without waiting for queues that are not polled.
                     attempt.mmap = None;
                     attempt.has_finished = true;
                     attempt.driver.handle(Event::WorkersFinished);
@@ -369,7 +370,7 @@ impl Control {
             }
             Action::DestroyWorkers => {
                 if attempt.lent != 0 {
-                    // Nobody waits any longer for what is in flight.
+                    // Requests in flight will not be answered.
                     self.tell_all(|| Command::Return { drain: false });
                 }
                 attempt.endpoints.clear();
@@ -415,7 +416,7 @@ impl Control {
             | Access::PCI_READ_WRITE
             | Access::RDMA_READ
             | Access::RDMA_WRITE;
-        // A map of each session's own: an earlier one's is withdrawn, so that nothing of an earlier session is written to memory.
+        // A map per session: an earlier one is withdrawn, so that late transfers of an earlier session cannot write to the memory.
         let mmap = Mmap::register(&self.device, region, access)?;
         let blob = mmap.export_pci(&self.device)?;
         attempt.mmap = Some(mmap);
@@ -426,8 +427,8 @@ impl Control {
         })
     }
 
-    /// Contexts are created one after the other, each when those before run: the service takes our consumers in the order in which they
-    /// appear, the first for its first worker.
+    /// Creates contexts one at a time, each after the previous ones are running: the service assigns our consumers to
+    /// its workers in the order in which they appear.
     fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
         let contexts = attempt.driver.contexts(&self.device)?;
         attempt
@@ -459,7 +460,7 @@ impl Control {
         let endpoints = std::mem::take(&mut attempt.endpoints);
         for (seat, endpoint) in self.shared.seats.iter().zip(endpoints) {
             if seat.exchange().is_gone {
-                // The service needs all consumers, used or not, until it is told to stop.
+                // The service needs all consumers, used or not, until it is stopped.
                 attempt.endpoints.push(endpoint);
             } else {
                 attempt.lent += 1;
@@ -476,7 +477,7 @@ impl Control {
             attempt.next_check = Some(now + Watchdog::interval(timeout));
         }
         if let (Some(opened), Some(queues)) = (self.opened.take(), queues) {
-            // An opener that is gone has panicked; the queues are dropped.
+            // Fails only if the opener has panicked; the queues are then dropped.
             let _ = opened.send(Ok(Opened { storage, queues }));
         }
         Ok(())
@@ -520,7 +521,7 @@ impl Control {
         (0..).zip(&self.shared.seats).map(make).collect()
     }
 
-    /// Hands what has happened to the session; returns `true` when something has.
+    /// Passes events to the session; returns `true` if there were any.
     fn collect(&mut self, attempt: &mut Attempt) -> bool {
         let mut happened = false;
         if self.is_closing() && !attempt.interrupted {
@@ -536,7 +537,7 @@ impl Control {
         happened | self.check_answers(attempt)
     }
 
-    /// Gives up a session in which a queue gets no answers; returns `true` when it does.
+    /// Abandons a session if a queue receives no answers; returns `true` if it did.
     fn check_answers(&self, attempt: &mut Attempt) -> bool {
         let now = Instant::now();
         if attempt.is_halting || attempt.next_check.is_none_or(|at| now < at) {
@@ -551,7 +552,7 @@ impl Control {
         if is_stalled {
             let waited = Failure::timed_out("answers to I/Os", timeout);
             attempt.driver.handle(Event::Failed(waited));
-            // As good as gone: it would not answer control messages either.
+            // An unresponsive service would not answer control messages either.
             attempt.driver.disconnect();
         }
         is_stalled
@@ -574,13 +575,13 @@ impl Control {
         true
     }
 
-    /// Takes the contexts that queues have returned, and what went wrong with them; returns `true` when there was something.
+    /// Collects contexts that queues have returned, and their failures; returns `true` if there were any.
     fn take_returned(&mut self, mut attempt: Option<&mut Attempt>) -> bool {
         let mut happened = false;
         for seat in &self.shared.seats {
             let (returned, failure) = {
                 let mut exchange = seat.exchange();
-                // Of a queue that is gone, what it was told and has not seen.
+                // Commands that a dropped queue has not executed.
                 let unseen = if exchange.is_gone {
                     std::mem::take(&mut exchange.commands)
                 } else {
@@ -604,7 +605,7 @@ impl Control {
                         for remains in &mut self.remains {
                             remains.contexts -= usize::from(remains.session == link.session);
                         }
-                        // Its contexts before the channel that they use.
+                        // Contexts are dropped before the channel that they use.
                         drop(link);
                         self.remains.retain(|remains| remains.contexts != 0);
                     }
@@ -638,7 +639,7 @@ impl Control {
     }
 }
 
-/// The memory for a storage.
+/// Allocates the memory for I/Os on a storage.
 fn allocate(config: &Config, storage: Storage) -> Result<Memory, Failure> {
     let Storage {
         size, block_size, ..

@@ -1,4 +1,4 @@
-//! A session over its control channel: what both a volume and the initiator do with it.
+//! A session over its control channel, for volumes and the initiator.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use wire::control::Message;
 use crate::endpoint::Contexts;
 use crate::session::{Event, Session, SessionConfig};
 
-/// A [`Session`] and its control channel. Its owner does what [`Session::poll_action`] asks for.
+/// A [`Session`] and its control channel. The owner executes the actions of [`Session::poll_action`].
 pub struct Driver {
     channel: ComchClientChannel,
-    /// The channel can still have events.
+    /// `true` while the channel may have events.
     is_open: bool,
     /// The state machine.
     pub session: Session,
 }
 
 impl Driver {
-    /// Begins to connect to the service with this name.
+    /// Starts to connect to the service with this name.
     ///
     /// # Errors
     /// A DOCA call failed.
@@ -56,7 +56,7 @@ impl Driver {
                     self.handle(event.into());
                 }
                 Err(failure) => {
-                    // The channel cannot be used any more, in addition to the failure.
+                    // Reported in addition to the failure: the channel cannot be used any more.
                     self.handle(Event::Failed(failure));
                     self.disconnect();
                 }
@@ -66,13 +66,13 @@ impl Driver {
         happened
     }
 
-    /// Treats the service as gone.
+    /// Handles an unresponsive service as disconnected.
     pub fn disconnect(&mut self) {
         self.is_open = false;
         self.handle(Event::Disconnected);
     }
 
-    /// Parts for the contexts of a worker.
+    /// Returns the device and the connection for the contexts of a worker.
     ///
     /// # Errors
     /// There is no connection.
@@ -85,7 +85,7 @@ impl Driver {
         })
     }
 
-    /// Waits for an event of the channel, for the waiter's, until the session has something to do, or until the earliest of `deadlines`.
+    /// Waits for an event of the channel or of the waiter, for the session's deadline, or for the earliest of `deadlines`.
     pub fn wait(&self, waiter: &mut Waiter, deadlines: &[Option<Instant>]) {
         let deadlines = deadlines.iter().copied();
         let deadline = deadlines
@@ -99,7 +99,7 @@ impl Driver {
         }
     }
 
-    /// The channel, which contexts of the session need until they are destroyed.
+    /// Returns the channel, which the contexts of the session need until they are destroyed.
     pub(crate) fn into_channel(self) -> ComchClientChannel {
         self.channel
     }

@@ -1,8 +1,9 @@
-//! Submission and completion of requests to one worker of the service: a Comch producer and consumer, the tasks that send and receive
-//! their I/O messages, and the [requests](crate::requests) in flight.
+//! Submission and completion of requests to one worker of the service: a Comch producer and consumer, the tasks that
+//! send and receive their I/O messages, and the [requests](crate::requests) in flight.
 //!
-//! It is what a [`Queue`](crate::Queue) has in each session, and what the initiator's workers use as it is. An endpoint belongs to one session: it
-//! neither divides, orders nor repeats requests. Where their data is, in memory that was exported to the service, is up to the caller.
+//! A [`Queue`](crate::Queue) has one in each session; the initiator's workers use it directly. An endpoint belongs to
+//! one session: it does not split, order or repeat requests. The caller manages the memory for the data, which is
+//! exported to the service.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,21 +22,21 @@ use crate::requests::{BadAnswer, Completed, Request, Requests};
 /// Receive tasks for each request that may be in flight, as in the reference.
 const RECEIVES_PER_REQUEST: u32 = 2;
 
-/// The task of a slot: it has one.
+/// Index of a slot's only task.
 const TASK: usize = 0;
 
-/// Parts that the contexts of a worker are made from.
+/// Device and connection for the contexts of a worker.
 #[derive(Clone, Debug)]
 pub struct Contexts {
-    /// The device that the I/O messages are registered with.
+    /// Device that the memory of I/O messages is registered with.
     pub device: Device,
     /// The connection to the service.
     pub connection: Connection,
 }
 
-/// Owner of the requests of an endpoint. Its methods are called inside of [`Endpoint::poll`].
+/// Owner of the requests of an endpoint. Its methods are called during [`Endpoint::poll`].
 pub trait Client: Sized + 'static {
-    /// The requests and their tasks, from [`Endpoint::begin`].
+    /// Requests and tasks, as returned by [`Endpoint::begin`].
     fn lane(&mut self) -> &mut Lane;
 
     /// Passes an answer to [`Lane::answered`], with the layout of the session's I/O messages.
@@ -48,17 +49,17 @@ pub trait Client: Sized + 'static {
         length: usize,
     ) -> Result<Option<Completed>, BadAnswer>;
 
-    /// A request is complete. Its number may be used for the next one at once.
+    /// Handles a completed request. Its number is free for the next one.
     fn completed(&mut self, request: Completed);
 
-    /// An answer fits no request, or the endpoint cannot be used any more. More failures may follow, consequences of the first.
+    /// Handles an answer that matches no request, or a failure of the endpoint. Further failures may be consequences of the first.
     fn failed(&mut self, error: EndpointError);
 }
 
 /// Failure of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EndpointError {
-    /// An answer fits no request. The requests in flight may still complete.
+    /// An answer matches no request. The requests in flight may still complete.
     #[error("the service sent an answer that fits no request: {0}")]
     Answer(BadAnswer),
     /// A DOCA call or task failed. Requests in flight do not complete.
@@ -88,9 +89,9 @@ impl From<EndpointError> for Failure {
     }
 }
 
-/// Handles answers received.
+/// Handles the receipt of an answer.
 struct AnswerReceived<C>(std::marker::PhantomData<C>);
-/// Handles requests sent.
+/// Handles the completed send of a request.
 struct RequestSent<C>(std::marker::PhantomData<C>);
 
 impl<C: Client> CompletionHandler for AnswerReceived<C> {
@@ -104,7 +105,7 @@ impl<C: Client> CompletionHandler for AnswerReceived<C> {
         if let Err(code) = result {
             return client.failed(EndpointError::doca("receiving an answer", code));
         }
-        // Copied before it is looked at, so that the receive task can be posted again at once.
+        // Copied before it is parsed, so that the receive task can be submitted again at once.
         let mut bytes = [0; SIZE];
         let length = slot.data_len();
         if !slot.read(&mut bytes) {
@@ -144,26 +145,27 @@ impl<C: Client> CompletionHandler for RequestSent<C> {
     }
 }
 
-/// The requests of an endpoint and the tasks that send them, while its [`Client`] uses it.
+/// Requests of an endpoint and the tasks that send them. Owned by the [`Client`] from [`Endpoint::begin`] to [`Endpoint::end`].
 #[derive(Debug, Default)]
 pub struct Lane {
     requests: Requests,
-    /// By the numbers of requests; `None` while the message is being sent.
+    /// Send slots by request number; `None` while the message is being sent.
     sends: Box<[Option<Slot<()>>]>,
-    /// Messages that the service has no room for yet, in order.
+    /// Messages that wait for receive credits of the service, in order.
     deferred: VecDeque<Slot<()>>,
-    /// Completions of tasks, wrapping.
+    /// Number of completed tasks, wrapping.
     completions: u64,
 }
 
 impl Lane {
-    /// Sends request `number`, which is not in flight. If the service has no room for it, a later [`poll`](Endpoint::poll) does.
+    /// Sends request `number`, which must not be in flight. Without receive credits of the service, it is queued for a later
+    /// [`poll`](Endpoint::poll).
     ///
     /// # Errors
     /// The task could not be submitted: the endpoint cannot be used any more.
     ///
     /// # Panics
-    /// There is no such number.
+    /// If the number is out of range.
     #[inline(always)]
     pub fn send<L: IoLayout>(
         &mut self,
@@ -171,7 +173,7 @@ impl Lane {
         number: u32,
         request: &Request,
     ) -> Result<(), EndpointError> {
-        // The slot has all of its buffer as its data, and what was there before has been sent.
+        // The slot's data range is its whole buffer, and its previous message was sent.
         let bytes = self.requests.begin(layout, number, request);
         let is_written = match &mut self.sends[number as usize] {
             Some(slot) => slot.write(&bytes),
@@ -192,7 +194,7 @@ impl Lane {
     /// Checks an answer, of which `length` bytes were received. Returns the request that it completes.
     ///
     /// # Errors
-    /// It fits no request.
+    /// It matches no request.
     #[inline(always)]
     pub fn answered<L: IoLayout>(
         &mut self,
@@ -203,7 +205,7 @@ impl Lane {
         self.requests.answered(layout, bytes, length)
     }
 
-    /// Returns `true` if requests wait until the service has room for them: [`Endpoint::poll`] has to be called.
+    /// Returns `true` if requests wait for receive credits of the service: [`Endpoint::poll`] must be called.
     #[must_use]
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
@@ -218,7 +220,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends deferred requests until the service has no room for one.
+    /// Sends deferred requests in order, until the service has no receive credits.
     #[cold]
     fn retry(&mut self) -> Result<(), EndpointError> {
         while let Some(slot) = self.deferred.pop_front() {
@@ -243,22 +245,22 @@ impl Lane {
 /// A worker's producer and consumer, with as many prepared tasks as requests may be in flight. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Endpoint<C> {
-    // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
-    /// Receive tasks, two for each request, until the endpoint [begins](Self::begin).
+    // Dropped in this order: each context before the ones that it needs to stop, and the progress engine last.
+    /// Receive tasks, two per request; `None` once the endpoint has [begun](Self::begin).
     receives: Option<Slots<()>>,
-    /// While no client uses it.
+    /// Empty while a client owns the lane.
     lane: Lane,
     consumer: Consumer,
     producer: Producer,
     inventory: BufInventory,
-    /// The messages received, and then those sent.
+    /// Memory of received messages, followed by that of sent ones.
     mmap: Mmap,
     pe: WorkerPe<C>,
     count: u32,
 }
 
 impl<C: Client> Endpoint<C> {
-    /// Creates and starts the contexts for `count` requests in flight. They run once [`Endpoint::ready`] says so.
+    /// Creates and starts contexts for `count` requests in flight. [`Endpoint::ready`] reports when they are running.
     ///
     /// # Errors
     /// A DOCA call failed.
@@ -287,13 +289,13 @@ impl<C: Client> Endpoint<C> {
         })
     }
 
-    /// Progresses the contexts; returns `true` when both run.
+    /// Makes progress; returns `true` once both contexts are running.
     pub fn ready(&mut self) -> bool {
         while self.pe.poll().is_some() {}
         self.consumer.state() == CtxState::Running && self.producer.state() == CtxState::Running
     }
 
-    /// Makes the tasks, for the service's consumer with this id.
+    /// Allocates the tasks, for the service's consumer with this id.
     ///
     /// # Errors
     /// A DOCA call failed.
@@ -324,10 +326,10 @@ impl<C: Client> Endpoint<C> {
         Ok(())
     }
 
-    /// Posts all receive tasks, and lends the rest to the client. Comes before the first request.
+    /// Submits all receive tasks, and returns the lane. Must be called before the first request.
     ///
     /// # Errors
-    /// The submission of one failed.
+    /// A submission failed.
     pub fn begin(&mut self) -> Result<Lane, EndpointError> {
         for slot in self.receives.take().into_iter().flatten() {
             slot.submit::<TASK>()
@@ -336,13 +338,13 @@ impl<C: Client> Endpoint<C> {
         Ok(std::mem::take(&mut self.lane))
     }
 
-    /// Takes back what [`begin`](Self::begin) lent, before the endpoint is dropped or used by another thread.
+    /// Takes the lane back. Must be called before the endpoint is dropped or moved to another thread.
     pub fn end(&mut self, lane: Lane) {
         self.lane = lane;
     }
 
-    /// Makes progress once, and passes the client the requests that have completed; returns `true` if anything has happened. It may sleep
-    /// briefly when there is nothing to do.
+    /// Makes progress once, and passes completed requests to the client; returns `true` if there was any event. May sleep
+    /// briefly when idle.
     #[inline(always)]
     pub fn poll(&mut self, client: &mut C) -> bool {
         if client.lane().has_deferred()
@@ -359,7 +361,7 @@ impl<C: Client> Endpoint<C> {
         client.lane().completions != before
     }
 
-    /// An event that is no completion of a task.
+    /// Handles an event that is not a completion.
     #[cold]
     fn happened(&self, client: &mut C) {
         if let Some(Event::State {
@@ -374,30 +376,30 @@ impl<C: Client> Endpoint<C> {
         }
     }
 
-    /// Counts of the progress engine.
+    /// Counters of the progress engine.
     #[must_use]
     pub fn stats(&self) -> PeStats {
         self.pe.stats()
     }
 
-    /// Asks for the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
+    /// Arms the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
     ///
     /// # Errors
-    /// The errors of [`doca::Pe::arm`].
+    /// As [`doca::Pe::arm`].
     pub fn arm(&self) -> doca::Result<bool> {
         self.pe.arm()
     }
 
-    /// Takes back [`arm`](Self::arm).
+    /// Reverts [`arm`](Self::arm).
     ///
     /// # Errors
-    /// The errors of [`doca::Pe::disarm`].
+    /// As [`doca::Pe::disarm`].
     pub fn disarm(&self) -> doca::Result<()> {
         self.pe.disarm()
     }
 }
 
-/// The descriptor of the progress engine.
+/// Descriptor of the progress engine.
 impl<C: Client> AsFd for Endpoint<C> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pe.as_fd()

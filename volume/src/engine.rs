@@ -1,14 +1,15 @@
-//! Decides what a queue asks the service for: no contexts, no memory, no clock.
+//! State machine of a queue's I/Os and their requests: no contexts, no memory, no clock.
 //!
-//! [`Engine::submit`] takes an I/O on any range of bytes. When it has [locked](RangeLocks) its blocks, it is divided into requests on whole
-//! blocks, which [`Engine::poll_request`] returns while there are transactions for them: whole blocks in requests of at most
-//! [`Geometry::request_size`] bytes straight from or to the I/O's buffer, and a first or last block of which the I/O covers a part through
-//! an edge, a block of memory that belongs to the I/O. A write of a part of a block reads the block into its edge, changes its bytes there, and
-//! writes it; the lock keeps others away meanwhile. When all its requests are answered the I/O unlocks its blocks, and is returned by
-//! [`Engine::poll_done`].
+//! [`Engine::submit`] takes an I/O on any range of bytes. When its blocks are [locked](RangeLocks), it is split into
+//! requests for whole blocks, which [`Engine::poll_request`] returns while there are free transactions. Whole blocks
+//! are transferred directly to or from the I/O's buffer, in requests of at most [`Geometry::request_size`] bytes. A
+//! first or last block that the I/O covers partially is transferred through an edge: a block of memory that belongs
+//! to the I/O. A partial write reads the block into its edge, changes its bytes there, and writes it; the lock
+//! excludes other I/Os meanwhile. When all requests are answered, the blocks are unlocked, and [`Engine::poll_done`]
+//! returns the I/O.
 //!
-//! A session that is lost takes the unanswered requests with it. [`Engine::restart`] has them all sent again to the next one: each is idempotent, as
-//! nothing else changes its blocks meanwhile.
+//! The loss of a session loses its unanswered requests. [`Engine::restart`] returns them again, for the next session:
+//! each is idempotent, because the I/O still holds the locks of its blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,33 +21,33 @@ use crate::io::{IoError, Operation};
 use crate::range_lock::{Access, RangeLock, RangeLocks};
 use crate::requests::Request;
 
-/// Sizes of a volume, and places in its memory.
+/// Sizes of a volume, and offsets in its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    /// Bytes of the volume: a multiple of the block size.
+    /// Size of the volume in bytes, a multiple of the block size.
     pub(crate) size: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(crate) block_size: u32,
-    /// Most bytes of a request: a multiple of the block size.
+    /// Maximum size of a request in bytes, a multiple of the block size.
     pub(crate) request_size: u32,
-    /// `true` if flushes and durable writes were announced.
+    /// `true` if the storage has announced flushes and durable writes.
     pub(crate) flush: bool,
     /// `true` if writes are refused.
     pub(crate) read_only: bool,
-    /// Where the edges are: two blocks for each I/O.
+    /// Offset of the edges: two blocks per I/O.
     pub(crate) edges: u64,
-    /// Where `request_size` zeros are.
+    /// Offset of `request_size` zeros.
     pub(crate) zeros: u64,
 }
 
-/// An I/O, with its buffer as a range of the volume's memory.
+/// An I/O whose buffer is a range of the volume's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submission {
     pub(crate) tag: u64,
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Where the buffer begins, and its length in bytes; 0 without a buffer.
+    /// Offset of the buffer, and its length in bytes; 0 without a buffer.
     pub(crate) memory: u64,
     pub(crate) memory_len: u32,
 }
@@ -54,13 +55,13 @@ pub(crate) struct Submission {
 /// A completed I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The slot that [`Engine::submit`] returned; free again.
+    /// The slot that [`Engine::submit`] returned. It is free again.
     pub(crate) slot: usize,
     pub(crate) tag: u64,
     pub(crate) result: Result<(), IoError>,
 }
 
-/// The volume's memory.
+/// Access to the volume's memory.
 pub(crate) trait Memory {
     /// Copies bytes between ranges that do not overlap.
     fn copy(&self, from: u64, to: u64, len: usize) -> Result<(), ErrorCode>;
@@ -68,34 +69,34 @@ pub(crate) trait Memory {
     fn clear(&self, at: u64, len: usize) -> Result<(), ErrorCode>;
 }
 
-/// The state of an edge.
+/// State of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// Nothing to do: there is no such edge, or its part is done.
+    /// Nothing to do: the I/O has no such edge, or its requests are complete.
     #[default]
     Done,
-    /// The block has to be read.
+    /// The block must be read.
     Read,
     Reading,
-    /// The block has to be written.
+    /// The block must be written.
     Write,
     Writing,
 }
 
-/// A block of which an I/O covers a part.
+/// A block that an I/O covers partially.
 #[derive(Clone, Copy, Debug, Default)]
 struct Edge {
     phase: Phase,
-    /// Where the block is in the storage.
+    /// Offset of the block in the storage in bytes.
     block: u64,
-    /// The I/O's bytes in the block.
+    /// Range of the I/O's bytes in the block.
     begin: u32,
     end: u32,
-    /// Where the first of these bytes is in the I/O.
+    /// Offset of the first of these bytes in the I/O.
     position: u32,
 }
 
-/// Purpose of a request in its I/O.
+/// Part of an I/O that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -110,18 +111,18 @@ struct Slot {
     offset: u64,
     memory: u64,
     edges: [Edge; 2],
-    /// Whole blocks that were not asked for yet.
+    /// Whole blocks that were not requested yet.
     next: u64,
     end: u64,
     /// Size of each request in bytes; the last one may be smaller.
     piece: u32,
-    /// A flush that was not asked for yet.
+    /// `true` if a flush was not requested yet.
     flush: bool,
-    /// Requests that are not complete.
+    /// Number of outstanding requests.
     unanswered: u32,
     lock: RangeLock,
     is_active: bool,
-    /// `true` if the slot is in the list of those with requests to make.
+    /// `true` if the slot is in the list of those with requests to return.
     is_ready: bool,
     error: Option<IoError>,
 }
@@ -146,17 +147,17 @@ pub(crate) struct Engine {
     free_transactions: Vec<u32>,
     /// I/Os that wait for locks, oldest first.
     waiting: VecDeque<u32>,
-    /// I/Os that have requests to make.
+    /// I/Os with requests to return.
     ready: VecDeque<u32>,
     /// Transactions whose requests were lost with a session.
     again: VecDeque<u32>,
     done: VecDeque<u32>,
-    /// Other queues sleep and may get locks now.
+    /// `true` if locks were released that sleeping queues may wait for.
     is_awaited: bool,
 }
 
 impl Engine {
-    /// For `depth` I/Os and as many transactions. All memory is allocated here.
+    /// Creates an engine for `depth` I/Os and as many transactions. All memory is allocated here.
     pub(crate) fn new(geometry: Geometry, locks: Arc<RangeLocks>, depth: u32) -> Self {
         let idle = |_| Slot {
             tag: 0,
@@ -201,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// Takes an I/O, and returns its slot; `None` when there are as many as there may be.
+    /// Accepts an I/O, and returns its slot; `None` if all slots are in use.
     #[inline]
     pub(crate) fn submit(&mut self, io: &Submission) -> Option<usize> {
         let number = self.free_slots.pop()?;
@@ -233,7 +234,7 @@ impl Engine {
         Some(number as usize)
     }
 
-    /// An I/O has all of its locks.
+    /// Handles an I/O that holds all of its locks.
     #[inline]
     fn locked(&mut self, number: u32) {
         if self.slots[number as usize].has_requests() {
@@ -258,7 +259,7 @@ impl Engine {
         !self.waiting.is_empty()
     }
 
-    /// Tries to lock for the I/Os that wait; returns `true` when one of them does not wait any more.
+    /// Retries the locks of waiting I/Os; returns `true` if one of them has got all of its locks.
     pub(crate) fn retry_locks(&mut self) -> bool {
         let before = self.waiting.len();
         for _ in 0..before {
@@ -274,7 +275,7 @@ impl Engine {
         self.waiting.len() < before
     }
 
-    /// The next request to send, and the number of its transaction.
+    /// Returns the next request to send, and the number of its transaction.
     #[inline]
     pub(crate) fn poll_request(&mut self) -> Option<(u32, Request)> {
         if let Some(index) = self.again.pop_front() {
@@ -286,7 +287,7 @@ impl Engine {
             let slot = &mut self.slots[number as usize];
             slot.is_ready = false;
             let Some((part, request)) = slot.next_request(&self.geometry, number) else {
-                // It has failed meanwhile.
+                // The I/O has failed meanwhile.
                 continue;
             };
             slot.unanswered += 1;
@@ -304,7 +305,7 @@ impl Engine {
         }
     }
 
-    /// Takes note that the request of transaction `index` is complete; `result` is the `doca_error_t` of its answer.
+    /// Handles the completion of transaction `index`; `result` is the `doca_error_t` of its answer.
     #[inline]
     pub(crate) fn completed(&mut self, index: u32, result: u32, memory: &impl Memory) {
         let transaction = self.transactions.get_mut(index as usize);
@@ -335,14 +336,14 @@ impl Engine {
             slot.is_active = false;
             self.is_awaited |= self.locks.release(&mut slot.lock);
             if std::mem::take(&mut slot.is_ready) {
-                // It has failed before its last request. Its slot's next I/O may have to wait for locks.
+                // The I/O failed before its last request. The slot's next I/O may have to wait for locks.
                 self.ready.retain(|&ready| ready != number);
             }
             self.done.push_back(number);
         }
     }
 
-    /// A completed I/O. Its slot is free afterwards.
+    /// Returns a completed I/O. Its slot is free afterwards.
     #[inline]
     pub(crate) fn poll_done(&mut self) -> Option<Done> {
         let number = self.done.pop_front()?;
@@ -355,38 +356,38 @@ impl Engine {
         })
     }
 
-    /// Returns `true`, once, when I/Os have completed whose locks sleeping queues may wait for.
+    /// Returns `true`, once, if locks were released that sleeping queues may wait for.
     #[inline]
     pub(crate) fn take_is_awaited(&mut self) -> bool {
         std::mem::take(&mut self.is_awaited)
     }
 
-    /// Returns `true` if requests were returned, or wait to be returned again, that are not complete.
+    /// Returns `true` if requests are outstanding, or must be sent again.
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {
         self.free_transactions.len() < self.transactions.len()
     }
 
-    /// Returns `true` if I/Os have completed and were not returned.
+    /// Returns `true` if there are completed I/Os that were not returned.
     #[inline]
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// Gives up the locks of all I/Os, which are never finished.
+    /// Releases the locks of all I/Os, which will not complete.
     pub(crate) fn unlock_all(&mut self) {
         for slot in &mut self.slots {
             self.locks.release(&mut slot.lock);
         }
     }
 
-    /// Returns `true` if there are I/Os that have not been returned.
+    /// Returns `true` if all I/Os have been returned.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.free_slots.len() == self.slots.len()
     }
 
-    /// All requests that are not complete are to be sent again: those that were sent will not be answered, and the service has lost access to
+    /// Has all outstanding requests returned again: those sent will not be answered, and the service has lost access to
     /// their memory.
     pub(crate) fn restart(&mut self) {
         self.again.clear();
@@ -398,7 +399,7 @@ impl Engine {
         );
     }
 
-    /// Fails all I/Os. Nobody answers, or has the memory of, the requests that were sent.
+    /// Fails all I/Os. Outstanding requests will not be answered, and their memory is not exported any more.
     pub(crate) fn fail_all(&mut self, error: IoError) {
         self.again.clear();
         self.ready.clear();
@@ -421,13 +422,13 @@ impl Engine {
 }
 
 impl Geometry {
-    /// Where an edge of the I/O in a slot is in memory.
+    /// Offset in memory of an edge of the I/O in a slot.
     #[inline]
     fn edge(&self, slot: u32, edge: u8) -> u64 {
         self.edges + (u64::from(slot) * 2 + u64::from(edge)) * u64::from(self.block_size)
     }
 
-    /// Checks an I/O against the volume.
+    /// Checks an I/O against the volume's size and capabilities.
     #[inline]
     fn check(&self, io: &Submission) -> Result<(), IoError> {
         let is_durable = matches!(
@@ -464,7 +465,7 @@ impl Geometry {
 }
 
 impl Slot {
-    /// Divides the I/O, which has at least one byte, into edges and whole blocks, and says which locks it needs.
+    /// Splits the I/O, which has at least one byte, into edges and whole blocks, and determines its locks.
     #[inline]
     fn divide(&mut self, geometry: &Geometry, io: &Submission, locks: &RangeLocks) {
         let size = u64::from(geometry.block_size);
@@ -486,7 +487,7 @@ impl Slot {
                 position: (from - begin) as u32,
             };
             if self.next > self.end {
-                // Inside of one block.
+                // Within one block.
                 self.edges[0] = edge(begin, end);
                 self.next = self.end;
             } else {
@@ -499,7 +500,7 @@ impl Slot {
             }
         }
         self.piece = {
-            // Requests of about the same size.
+            // Requests of approximately equal size.
             let blocks = (self.end - self.next) / size;
             let most = u64::from(geometry.request_size) / size;
             let requests = blocks.div_ceil(most).max(1);
@@ -519,7 +520,7 @@ impl Slot {
                     .any(|edge| matches!(edge.phase, Phase::Read | Phase::Write)))
     }
 
-    /// The next request, of the I/O in slot `number`.
+    /// Returns the next request of the I/O in slot `number`.
     #[inline]
     fn next_request(&mut self, geometry: &Geometry, number: u32) -> Option<(Part, Request)> {
         if self.error.is_some() {
@@ -583,7 +584,7 @@ impl Slot {
         None
     }
 
-    /// A request for an edge, whose block is at `place` in memory, has succeeded.
+    /// Handles a successful request for an edge, whose block is at offset `place` in memory.
     fn edge_done(&mut self, index: u8, place: u64, memory: &impl Memory) {
         let edge = &mut self.edges[usize::from(index)];
         let len = (edge.end - edge.begin) as usize;
@@ -612,7 +613,7 @@ impl Slot {
         }
     }
 
-    /// Keeps the first error. What was not asked for yet never is.
+    /// Stores the first error, and drops the requests that were not returned yet.
     #[cold]
     fn fail(&mut self, error: IoError) {
         self.error.get_or_insert(error);

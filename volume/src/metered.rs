@@ -1,4 +1,4 @@
-//! Counts of a queue, published for the metrics of its program.
+//! Counters of a queue, published for the metrics of its program.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use role_common::metrics::{Count, Traffic, WorkerMetrics};
 
 use crate::io::{IoError, Operation};
 
-/// Completions after which a busy queue publishes its counts; an idle one does so before it sleeps.
+/// Completions between updates of a busy queue's published counters; an idle queue publishes before it sleeps.
 const INTERVAL: u32 = 64;
 
-/// Counts of a queue's I/Os. Only what is published is atomic.
+/// Counters of a queue's I/Os. Only the published copy is atomic.
 #[derive(Debug)]
 pub(crate) struct Metered {
     metrics: Arc<WorkerMetrics>,
@@ -18,9 +18,9 @@ pub(crate) struct Metered {
     in_flight: u64,
     hits: u64,
     misses: u64,
-    /// Operation and bytes of the I/O in each of the engine's slots.
+    /// Operation and length in bytes of the I/O in each of the engine's slots.
     started: Box<[(Operation, u32)]>,
-    /// Completions since the counts were published.
+    /// Completions since the last update of the published counters.
     unpublished: u32,
 }
 
@@ -47,7 +47,7 @@ impl Metered {
     #[inline]
     pub(crate) fn completed(&mut self, slot: usize, result: &Result<(), IoError>) {
         let (operation, len) = self.started[slot];
-        // Operations count with and without errors, bytes without.
+        // Operations are counted with and without errors, bytes without.
         let bytes = result.as_ref().map_or(0, |()| u64::from(len));
         match operation {
             Operation::Read => self.traffic.read(bytes),

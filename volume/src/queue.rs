@@ -1,4 +1,4 @@
-//! Queues: where I/Os are submitted and reaped, by one thread each.
+//! Submission and completion of I/Os, on one thread per queue.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,50 +22,52 @@ use crate::metered::Metered;
 use crate::requests::{BadAnswer, Completed};
 use crate::seat::{Command, LentLane, Link, Progress, Seat, Shared};
 
-/// Most calls of progress by one [`Queue::poll`]. Each may complete several tasks.
+/// Maximum number of progress calls in one [`Queue::poll`]. Each may complete several tasks.
 const BATCH: u32 = 16;
 
-/// Empty polls in a row after which the progress engine is armed, and progressed only when its descriptor is readable: progress of an engine that
-/// stays idle sleeps. softdoca does so after 400, and on a busy machine after 20.
+/// Consecutive idle polls after which the progress engine is armed, and progressed only when its descriptor is
+/// readable: progress of an idle engine would sleep. softdoca does so after 400 idle calls, and on a busy machine
+/// after 20.
 const IDLE_POLLS: u32 = 16;
 
-/// How long a queue that is dropped waits for the answers to its requests.
+/// Time for which dropping a queue waits for outstanding answers.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A queue of a [`Volume`](crate::Volume), for one thread: submits I/Os to the service's worker with the same number, and reaps them.
+/// A queue of a [`Volume`](crate::Volume), for one thread: submits I/Os to the service's worker with the same number,
+/// and reaps them.
 ///
-/// Nothing happens between calls. A thread either calls [`poll`](Self::poll) again and again, or sleeps on the [`descriptor`](Self::descriptor)
-/// after [`arm`](Self::arm).
+/// It makes progress during calls only. A thread either calls [`poll`](Self::poll) continually, or sleeps on the
+/// [`descriptor`](Self::descriptor) after [`arm`](Self::arm).
 ///
-/// I/Os that are in flight when it is dropped are waited for, for up to 5 s, and their completions are lost.
+/// Dropping a queue waits up to 5 s for I/Os in flight; their completions are dropped.
 #[derive(Debug)]
 pub struct Queue {
     /// `None` between sessions.
     link: Option<Link>,
     requester: Requester,
-    /// Buffers of the I/Os in the engine's slots.
+    /// Buffers of I/Os in flight, by the engine's slot.
     buffers: Box<[Option<Buffer>]>,
     pool: Arc<Pool>,
     seat: Arc<Seat>,
     shared: Arc<Shared>,
-    /// Commands of the seat that were carried out.
+    /// Number of executed commands of the control thread.
     commands: u32,
-    /// The contexts are to be returned when nothing is in flight any more.
+    /// `true` if the contexts are to be returned once no request is in flight.
     is_draining: bool,
-    /// Why new I/Os fail.
+    /// Error of new I/Os; `None` while I/Os are accepted.
     refuses: Option<IoError>,
-    /// The progress engine is armed.
+    /// `true` while the progress engine is armed.
     is_armed: bool,
-    /// Polls in a row that found nothing.
+    /// Consecutive polls without an event.
     idle: u32,
     polls: u32,
-    /// Readable when the progress engine, or the seat's bell, is.
+    /// Readable when the progress engine or the seat's wake-up is.
     epoll: OwnedFd,
-    /// With metrics.
+    /// `Some` with metrics.
     metered: Option<Metered>,
 }
 
-/// The requests of a queue: the part that handles completions.
+/// Requests of a queue: handles completions.
 #[derive(Debug)]
 pub(crate) struct Requester {
     engine: Engine,
@@ -73,9 +75,9 @@ pub(crate) struct Requester {
     lane: LentLane,
     region: Arc<MemoryRegion>,
     release: Release,
-    /// Requests that were answered, wrapping.
+    /// Number of answered requests, wrapping.
     answers: u32,
-    /// The first failure of the contexts.
+    /// First failure of the contexts.
     failure: Option<EndpointError>,
 }
 
@@ -112,7 +114,7 @@ impl Client for Requester {
     }
 }
 
-/// Parts of a queue.
+/// Components of a queue.
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) depth: u32,
@@ -157,19 +159,19 @@ impl Queue {
         })
     }
 
-    /// Has the queue publish its counts for the metrics of its program: I/Os and their bytes, failures, I/Os in flight. Writes of zeros and
-    /// discarded ranges count as writes. Nothing may be in flight.
+    /// Publishes the queue's counters as its program's metrics: I/Os and their bytes, failures, I/Os in flight. Zeroing and
+    /// discards count as writes. Must be called before the first I/O.
     pub fn publish_to(&mut self, metrics: Arc<WorkerMetrics>) {
         self.metered = Some(Metered::new(metrics, self.buffers.len()));
     }
 
-    /// This queue with calls that wait for their I/Os. Nothing may be in flight: the completions would be taken for those of the calls.
+    /// Converts to a queue with blocking calls. No I/O may be in flight: its completion would be taken for that of a blocking call.
     #[must_use]
     pub fn into_blocking(self) -> BlockingQueue {
         BlockingQueue::new(self)
     }
 
-    /// This queue with I/Os that are futures. Nothing may be in flight.
+    /// Converts to a queue whose I/Os are futures. No I/O may be in flight.
     ///
     /// # Errors
     /// The process has too many open files.
@@ -177,27 +179,28 @@ impl Queue {
         AsyncQueue::new(self)
     }
 
-    /// A free buffer of `len` bytes. `None`: all are in use, and some are free again after completions; or `len` is more than
+    /// Returns a free buffer of `len` bytes. `None` if all are in use until further completions, or if `len` exceeds
     /// [`largest_transfer`](Self::largest_transfer).
     pub fn buffer(&mut self, len: usize) -> Option<Buffer> {
         self.pool.take(len)
     }
 
-    /// Has `waker` woken when a buffer is free.
+    /// Registers a waker for the next freed buffer.
     pub(crate) fn wait_for_buffer(&self, waker: &Waker) {
         self.pool.wait(waker);
     }
 
-    /// Most bytes of a buffer, and so of a read or a write.
+    /// Size of a buffer, and so maximum size of a read or a write, in bytes.
     #[must_use]
     pub fn largest_transfer(&self) -> u32 {
         self.pool.size()
     }
 
-    /// Submits an I/O. Its [`Completion`], and its error if it is impossible, comes from [`poll`](Self::poll).
+    /// Submits an I/O. [`poll`](Self::poll) returns its [`Completion`], including the error of an invalid I/O.
     ///
     /// # Errors
-    /// Gives the I/O back: [`Config::depth`](crate::Config::depth) of them are in flight. Submit it again after a completion.
+    /// Returns the I/O if [`Config::depth`](crate::Config::depth) of them are in flight; it can be submitted again
+    /// after a completion.
     pub fn submit(&mut self, io: Io) -> Result<(), Io> {
         let buffer = io.buffer.as_ref().filter(|buffer| buffer.is_of(&self.pool));
         let submission = Submission {
@@ -222,8 +225,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes progress: sends what can be sent, and passes the I/Os that have completed to `done`. Returns their number. It never waits, but may
-    /// yield the CPU when there is nothing to do.
+    /// Makes progress: sends requests, and passes completed I/Os to `done`. Returns their number. Does not block, but may
+    /// yield the CPU when idle.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         if self.seat.commands() != self.commands {
             self.obey();
@@ -281,14 +284,15 @@ impl Queue {
         count
     }
 
-    /// The descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is something to do. Do not read from it.
+    /// Descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is an event. Do
+    /// not read from it.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Asks for the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` when something is to be done already:
-    /// [`poll`](Self::poll) comes first. After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
+    /// Arms the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` if there is one already:
+    /// call [`poll`](Self::poll). After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
     pub fn arm(&mut self) -> bool {
         if self.seat.commands() != self.commands
             || self.requester.engine.has_done()
@@ -320,28 +324,29 @@ impl Queue {
         true
     }
 
-    /// Takes back [`arm`](Self::arm).
+    /// Reverts [`arm`](Self::arm).
     pub fn disarm(&mut self) {
         self.shared.stop_waiting(&self.seat);
         self.seat.clear();
         self.publish(false);
     }
 
-    /// Arms the progress engine; `false` when it has something to do.
+    /// Arms the progress engine; `false` if it has events.
     fn arm_engine(&mut self) -> bool {
         if self.is_armed {
             return true;
         }
         let Some(link) = &self.link else {
-            // The bell tells of the next session.
+            // The seat's wake-up announces the next session.
             return true;
         };
         self.is_armed = matches!(link.endpoint().arm(), Ok(true));
         self.is_armed
     }
 
-    /// Takes what makes the descriptor readable although no request has an answer to come; `false` when that was an event. A peer that saw the engine
-    /// armed may wake it after it was disarmed, and the descriptor would stay readable until the next request: a thread that sleeps on it would spin.
+    /// Clears a wake-up of the progress engine while no request is outstanding; `false` if there was an event
+    /// instead. A peer that saw the engine armed may wake it after it was disarmed, and the descriptor would stay
+    /// readable until the next request: a thread that sleeps on it would spin.
     fn settle_engine(&mut self) -> bool {
         if !self.is_readable() {
             return true;
@@ -350,11 +355,11 @@ impl Queue {
         if self.poll_engine() != 0 {
             return false;
         }
-        // This also takes what only concerns the engine's own descriptors.
+        // This also clears wake-ups of the engine's own descriptors.
         self.arm_engine()
     }
 
-    /// The engine is used: what comes of that is polled for.
+    /// Disarms the progress engine before it is used, so that the resulting events are polled for.
     #[inline]
     fn touch(&mut self) {
         if self.is_armed {
@@ -366,7 +371,7 @@ impl Queue {
     fn disarm_engine(&mut self) {
         self.is_armed = false;
         if let Some(link) = &self.link {
-            // It fails for an engine without notifications, which was not armed.
+            // Fails for an engine without notifications, which was not armed.
             let _ = link.endpoint().disarm();
         }
     }
@@ -375,7 +380,7 @@ impl Queue {
         self.requester.lane.get().has_deferred()
     }
 
-    /// Takes the completions of tasks; returns `true` when there was one.
+    /// Handles completions of tasks; returns `true` if there were any.
     fn progress(&mut self) -> bool {
         if self.link.is_none() || !self.requester.engine.has_requests() {
             return false;
@@ -383,7 +388,7 @@ impl Queue {
         if self.is_armed {
             if !self.is_readable() {
                 if self.idle > IDLE_POLLS {
-                    // Called again and again, without a sleep: the storage may need the CPU.
+                    // Called repeatedly without a sleep: the storage may need the CPU.
                     std::thread::yield_now();
                 }
                 return false;
@@ -397,7 +402,7 @@ impl Queue {
         count != 0
     }
 
-    /// Progresses the engine until it finds nothing; returns the number of calls that found something.
+    /// Makes progress up to [`BATCH`] times, until the engine is idle. Returns the number of calls that found work.
     #[inline]
     fn poll_engine(&mut self) -> u32 {
         let mut count = 0;
@@ -422,11 +427,11 @@ impl Queue {
             return false;
         };
         let mut fds = [PollFd::new(link.endpoint(), PollFlags::IN)];
-        // Interrupted by a signal: it is looked at.
+        // Interrupted by a signal: treated as readable.
         rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
     }
 
-    /// Sends the requests that there are transactions for.
+    /// Sends requests while there are free transactions.
     #[inline]
     fn send(&mut self) {
         if self.is_draining {
@@ -450,7 +455,7 @@ impl Queue {
         }
     }
 
-    /// The contexts are of no further use.
+    /// Handles a failure after which the contexts cannot be used any more.
     #[cold]
     fn failed(&mut self, failure: Failure) {
         if let Some(link) = self.detach() {
@@ -484,7 +489,7 @@ impl Queue {
         }
     }
 
-    /// Carries out the commands of the control thread.
+    /// Executes the commands of the control thread.
     #[cold]
     fn obey(&mut self) {
         let commands = {
@@ -521,7 +526,7 @@ impl Queue {
             epoll::EventData::new_u64(1),
             epoll::EventFlags::IN,
         );
-        // Before the link can leave again.
+        // Before the link can be returned again.
         let posted = link.begin().map(|lane| self.requester.lane = lane);
         self.link = Some(link);
         self.refuses = None;

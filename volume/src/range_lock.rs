@@ -1,56 +1,57 @@
 //! Locks of ranges of blocks, across all queues of a volume.
 //!
-//! A write locks its blocks exclusively, a read shares them with other reads, and an I/O that has locked all of its blocks is the only one
-//! that changes them until it unlocks. No call blocks: an I/O that does not get a lock asks again later. Without contention, a lock costs
-//! one atomic operation, and so does unlocking it.
+//! A write locks its blocks exclusively, a read shares them with other reads, and an I/O that holds all of its locks
+//! is the only one that changes its blocks until it releases them. No call blocks: an I/O that does not get a lock
+//! retries later. Without contention, a lock costs one atomic operation, and so does releasing it.
 //!
-//! Blocks share a fixed number of locks: block n has lock n modulo their number, so that neighbours have different ones. An I/O takes its
-//! locks in ascending order and waits for one while it holds those before it, which excludes deadlocks.
+//! Blocks share a fixed number of locks: block n has lock n modulo their number, so that neighbours have different
+//! ones. An I/O takes its locks in ascending order and holds the earlier ones while it waits, which excludes
+//! deadlocks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Locks for each I/O that may be in flight: enough for collisions of unrelated blocks to stay rare.
+/// Locks per I/O that may be in flight: enough for collisions of unrelated blocks to be rare.
 const LOCKS_PER_IO: usize = 64;
-/// Fewest and most locks: 16 KiB and 256 KiB of memory.
+/// Minimum and maximum number of locks: 16 KiB and 256 KiB of memory.
 const LOCKS: (usize, usize) = (1 << 12, 1 << 16);
 
-/// A write holds the lock.
+/// Flag: a write holds the lock.
 const WRITER: u32 = 1 << 31;
-/// A write waits for the lock: reads that come later wait, too.
+/// Flag: a write waits for the lock, and later reads wait, too.
 const WANTED: u32 = 1 << 30;
 
-/// How blocks are locked.
+/// Lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// With other reads.
+    /// Shared with other reads.
     Shared,
-    /// Alone.
+    /// Exclusive.
     Exclusive,
 }
 
 /// The locks of a volume.
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
-    /// Number of reads that hold a lock, and the flags [`WRITER`] and [`WANTED`]. A power of two of them.
+    /// Number of reads that hold a lock, and the flags [`WRITER`] and [`WANTED`]. The number of locks is a power of two.
     words: Box<[AtomicU32]>,
-    /// Number of queues that sleep and have I/Os that wait for locks.
+    /// Number of sleeping queues with I/Os that wait for locks.
     sleepers: AtomicU32,
 }
 
-/// The locks of one I/O, as far as it holds them.
+/// Locks of one I/O, in part or completely held.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeLock {
     first: usize,
     count: usize,
     access: Access,
     held: usize,
-    /// The next lock has the mark of this write that waits for it.
+    /// `true` if this write has set [`WANTED`] in the next lock.
     has_marked: bool,
 }
 
 impl RangeLocks {
-    /// Locks for a volume with so many I/Os in flight.
+    /// Creates the locks of a volume with up to `ios` I/Os in flight.
     pub(crate) fn new(ios: usize) -> Self {
         let count = ios
             .saturating_mul(LOCKS_PER_IO)
@@ -62,7 +63,7 @@ impl RangeLocks {
         }
     }
 
-    /// The locks of these blocks, of which none is held yet.
+    /// Returns the locks of these blocks, none of them held yet.
     pub(crate) fn range(&self, blocks: Range<u64>, access: Access) -> RangeLock {
         let length = blocks.end.saturating_sub(blocks.start);
         RangeLock {
@@ -75,7 +76,7 @@ impl RangeLocks {
         }
     }
 
-    /// Takes as many locks as it gets; returns `true` when it holds all.
+    /// Takes further locks until one is held by another I/O; returns `true` once all are held.
     #[inline]
     pub(crate) fn advance(&self, range: &mut RangeLock) -> bool {
         while range.held < range.count {
@@ -92,7 +93,7 @@ impl RangeLocks {
         true
     }
 
-    /// Gives up what it holds and waits for. Returns `true` when another queue may sleep until that happens.
+    /// Releases the held locks and the mark on the next one. Returns `true` if sleeping queues may wait for them.
     #[inline]
     pub(crate) fn release(&self, range: &mut RangeLock) -> bool {
         for number in 0..range.held {
@@ -103,27 +104,28 @@ impl RangeLocks {
             };
         }
         if range.has_marked {
-            // Other writes that wait mark the lock again when they try.
+            // Other waiting writes mark the lock again when they retry.
             let word = &self.words[self.index(range, range.held)];
             word.fetch_and(!WANTED, Ordering::SeqCst);
             range.has_marked = false;
         }
         range.held = 0;
-        // Sequentially consistent, as the stores before it and what a sleeper does: one of both sees the other.
+        // Sequentially consistent, as are the stores before it and those of a sleeping queue: either this thread sees
+        // the sleeper, or the sleeper the released locks.
         self.sleepers.load(Ordering::SeqCst) != 0
     }
 
-    /// A queue with I/Os that wait is about to sleep. It tries their locks once more afterwards.
+    /// Records that a queue with waiting I/Os is about to sleep. It must retry their locks once more afterwards.
     pub(crate) fn sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The queue is awake again.
+    /// Records that the queue is awake again.
     pub(crate) fn wake(&self) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Index of lock `number` of a range, in ascending order: those after the last word come first.
+    /// Index of lock `number` of a range, in ascending order: if the range wraps around, the lowest locks come first.
     #[inline]
     fn index(&self, range: &RangeLock, number: usize) -> usize {
         let wrapped = (range.first + range.count).saturating_sub(self.words.len());
@@ -134,7 +136,7 @@ impl RangeLocks {
         }
     }
 
-    /// Returns `true` if any lock is held or marked.
+    /// Returns `true` if no lock is held or marked.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.words
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_share_and_writes_exclude() {
+    fn reads_share_locks_and_writes_exclude_others() {
         let locks = RangeLocks::new(1);
         let (mut first, is_locked) = locked(&locks, 0..4, Access::Shared);
         assert!(is_locked);
@@ -196,7 +198,7 @@ mod tests {
         let (mut write, is_locked) = locked(&locks, 2..4, Access::Exclusive);
         assert!(!is_locked);
         locks.release(&mut first);
-        // It has 2 and waits for 3.
+        // It holds 2 and waits for 3.
         assert!(!locks.advance(&mut write));
         locks.release(&mut second);
         assert!(locks.advance(&mut write));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn read_does_not_overtake_a_write_that_waits() {
+    fn read_does_not_overtake_a_waiting_write() {
         let locks = RangeLocks::new(1);
         let (mut holder, _) = locked(&locks, 7..8, Access::Shared);
         let (mut write, _) = locked(&locks, 7..8, Access::Exclusive);
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn write_that_gives_up_keeps_no_reads_from_the_lock() {
+    fn abandoned_write_does_not_block_reads() {
         let locks = RangeLocks::new(1);
         let (mut holder, _) = locked(&locks, 7..8, Access::Shared);
         let (mut write, _) = locked(&locks, 6..8, Access::Exclusive);
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn more_blocks_than_locks_and_ranges_across_the_last_lock() {
+    fn ranges_wrap_around_the_locks() {
         let locks = RangeLocks::new(1);
         let count = locks.words.len() as u64;
         let (mut end, is_locked) = locked(&locks, count - 2..count + 3, Access::Exclusive);
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_tells_of_queues_that_sleep() {
+    fn release_reports_sleeping_queues() {
         let locks = RangeLocks::new(1);
         let (mut range, _) = locked(&locks, 0..1, Access::Shared);
         locks.sleep();
@@ -269,10 +271,10 @@ mod tests {
         assert!(!locks.release(&mut range));
     }
 
-    /// Threads that add to two words of every block of their range, which they read first: with half of a write in between, or two at once,
-    /// the words differ or additions are missing.
+    /// Threads increment two words of every block of their range after reading both: partial or concurrent writes make
+    /// the words differ, or lose increments.
     #[test]
-    fn threads_never_see_half_of_a_write() {
+    fn concurrent_reads_see_no_partial_write() {
         const BLOCKS: u64 = 6;
         const ROUNDS: u64 = 3000;
         let locks = RangeLocks::new(1);
@@ -302,7 +304,7 @@ mod tests {
                             if writes {
                                 words[at].store(one + 1, relaxed);
                                 if round.is_multiple_of(8) {
-                                    // The others run in between.
+                                    // Lets the other threads run in between.
                                     std::thread::yield_now();
                                 }
                                 words[at + 1].store(two + 1, relaxed);

@@ -1,8 +1,7 @@
-//! The requests of one worker that are in flight: which message each has, and whether an answer fits it. No contexts, no tasks, no I/O.
+//! Requests in flight of one worker: their messages, and the check of answers. No contexts, no tasks, no I/O.
 //!
-//! A request has a number, which is that of its send task and of its place here, and which the service repeats in the answer. It is
-//! complete when two things have happened, in any order: its message was sent, so that the task may be used again, and its
-//! answer has come.
+//! A request has a number, which is that of its send task and of its slot here, and which the service repeats in the answer. It is
+//! complete when, in any order, its message was sent, so that the task may be used again, and its answer was received.
 
 use thiserror::Error;
 use wire::DecodeError;
@@ -14,30 +13,30 @@ use wire::release::{CorrelationId as _, IoLayout};
 pub struct Request {
     /// The operation.
     pub message_type: IoMessageType,
-    /// First byte of the storage.
+    /// Offset in the storage in bytes.
     pub storage_offset: u64,
-    /// First byte of the memory that was exported to the service.
+    /// Offset in the exported memory in bytes.
     pub memory_offset: u64,
-    /// Number of bytes.
+    /// Length in bytes.
     pub size: u32,
 }
 
-/// A request that was sent and answered.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Its number, free for another request.
+    /// Number, free for another request.
     pub number: u32,
     /// `doca_error_t` of the result.
     pub result: u32,
 }
 
-/// An answer that fits no request: the service violates the protocol.
+/// An answer that matches no request: the service violates the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadAnswer {
-    /// It is no I/O message.
+    /// It is not an I/O message.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// It is no result.
+    /// It is not a result.
     #[error("its type is {0:?}; expected a result")]
     Type(IoMessageType),
     /// There is no request with its number.
@@ -48,10 +47,10 @@ pub enum BadAnswer {
         /// Largest number of a request.
         last: u32,
     },
-    /// The request with its number is not in flight, or has an answer.
+    /// The request with its number is not in flight, or already has an answer.
     #[error("transaction {0} has no request that waits for an answer (answered twice?)")]
     NotAwaited(u32),
-    /// It does not repeat the range of its request. Ranges are storage offset, memory offset and size.
+    /// It does not repeat the range of its request. A range is storage offset, memory offset and size, in bytes.
     #[error(
         "transaction {number}: storage offset, requester offset and size are {got:?}; expected those of the request, {expected:?}"
     )]
@@ -69,26 +68,26 @@ pub enum BadAnswer {
 const SENT: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// The place of a request.
+/// State of a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlight {
     storage_offset: u64,
     memory_offset: u64,
     size: u32,
-    /// Result in the answer, while the send is not complete.
+    /// Result of the answer, while the send is not complete.
     result: u32,
-    /// Bits of the events that the request awaits; 0 for no request.
+    /// Events that the request awaits, as bits; 0 if it is not in flight.
     awaits: u8,
 }
 
-/// Requests with the numbers 0 to a limit. See the [module](self).
+/// Requests, numbered from 0. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Requests {
     table: Box<[InFlight]>,
 }
 
 impl Requests {
-    /// Creates the places of `count` requests. All memory is allocated here.
+    /// Creates the state of `count` requests. All memory is allocated here.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
@@ -96,10 +95,10 @@ impl Requests {
         }
     }
 
-    /// Takes note of request `number`, which is not in flight, and returns its message.
+    /// Begins request `number`, which must not be in flight, and returns its message.
     ///
     /// # Panics
-    /// There is no such number.
+    /// If the number is out of range.
     #[inline(always)]
     pub fn begin<L: IoLayout>(&mut self, layout: L, number: u32, request: &Request) -> [u8; SIZE] {
         let place = &mut self.table[number as usize];
@@ -122,7 +121,7 @@ impl Requests {
         layout.to_bytes(&values, L::CorrelationId::from_number(number))
     }
 
-    /// The message of request `number` was sent. Returns the request if it is complete.
+    /// Handles the completed send of request `number`. Returns the request if it is complete.
     #[inline(always)]
     pub fn sent(&mut self, number: u32) -> Option<Completed> {
         let place = self.table.get_mut(number as usize)?;
@@ -132,10 +131,11 @@ impl Requests {
         is_complete.then_some(Completed { number, result })
     }
 
-    /// Checks an answer, of which `length` bytes came, against the request that it names. Returns the request if it is complete.
+    /// Checks an answer, of which `length` bytes were received, against the request that it names. Returns the
+    /// request if it is complete.
     ///
     /// # Errors
-    /// The answer fits no request. No request has changed.
+    /// The answer matches no request. The state is unchanged.
     #[inline(always)]
     pub fn answered<L: IoLayout>(
         &mut self,
@@ -154,7 +154,7 @@ impl Requests {
             && is_result
             && place.awaits & ANSWER != 0
             && place.storage_offset == answer.storage_offset
-            // Services of 3.0 do not repeat the offset in memory.
+            // Services of 3.0 do not repeat the memory offset.
             && (L::IS_MIRRORED || place.memory_offset == answer.requester_offset)
             && place.size == answer.size
         {
@@ -169,7 +169,7 @@ impl Requests {
         Err(self.refuse(number, &answer, L::IS_MIRRORED, bytes, length))
     }
 
-    /// Finds out why an answer is none.
+    /// Determines the error of an answer that matches no request.
     #[cold]
     fn refuse(
         &self,

@@ -1,4 +1,4 @@
-//! Messages between the control thread and the queues of a volume.
+//! Commands, contexts and progress between the control thread and the queues of a volume.
 
 #![allow(
     unsafe_code,
@@ -18,7 +18,7 @@ use crate::io::IoError;
 use crate::queue::Requester;
 use crate::range_lock::RangeLocks;
 
-/// The contexts of a queue in one session, on their way between the threads that make, use and destroy them.
+/// The contexts of a queue in one session. Moves from the control thread to the queue and back.
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint<Requester>,
@@ -26,8 +26,10 @@ pub(crate) struct Link {
     pub(crate) session: u64,
 }
 
-// SAFETY: DOCA's objects may be used by any thread, by one at a time. The handles in an endpoint count their references without atomics; all of
-// these handles are in the endpoint, and move with it: they are private to it, and no method clones one. The slots that it lends are in a `LentLane`. What it shares with others (device, connection, memory maps, memory) is `Sync`.
+// SAFETY: DOCA's objects may be used by any thread, but only by one at a time. The handles in an endpoint count their
+// references without atomics; all of these handles are in the endpoint, and move with it: they are private to it, and
+// no method clones one. The slots that it lends are in a `LentLane`. Everything that it shares with others (device,
+// connection, memory maps, memory) is `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -39,12 +41,12 @@ impl Link {
         self.endpoint
     }
 
-    /// [Begins](Endpoint::begin); the queue that owns the link keeps the lane beside it.
+    /// [Begins](Endpoint::begin) the endpoint. The queue that owns the link keeps the lane beside it.
     pub(crate) fn begin(&mut self) -> Result<LentLane, EndpointError> {
         self.endpoint.begin().map(LentLane)
     }
 
-    /// Takes the lane back. The link must not leave its queue before.
+    /// Takes the lane back. Must be called before the link leaves its queue.
     pub(crate) fn end(&mut self, lane: LentLane) {
         self.endpoint.end(lane.0);
     }
@@ -64,8 +66,9 @@ impl Link {
 #[derive(Debug, Default)]
 pub(crate) struct LentLane(Lane);
 
-// SAFETY: only `Link::begin` makes one that is not empty. A queue has it in a private field, beside the link, so that both move together, and
-// `Queue::detach`, the only way for a link out of its queue, returns it first. No other thread uses the slots, nor the contexts that they belong to.
+// SAFETY: only `Link::begin` creates one that is not empty. A queue has it in a private field, beside the link, so
+// that both move together, and `Queue::detach`, the only way to take a link out of its queue, returns it first. No
+// other thread uses the slots or the contexts that they belong to.
 unsafe impl Send for LentLane {}
 
 impl LentLane {
@@ -85,29 +88,29 @@ impl LentLane {
 pub(crate) enum Command {
     /// A session has begun: use these contexts, and send all unanswered requests again.
     Start(Box<Link>),
-    /// The session ends: return the contexts, when the requests in flight are answered if `drain`.
+    /// Return the contexts: at once, or with `drain` once the requests in flight are answered.
     Return {
-        /// `true` if they may still be answered.
+        /// `true` if requests in flight may still be answered.
         drain: bool,
     },
-    /// Fail all I/Os, and those to come until there is a session. No session uses the memory.
+    /// Fail all I/Os, and later ones until the next session. The memory is not exported.
     Fail(IoError),
 }
 
 /// Data exchanged by a queue and the control thread.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    /// In order.
+    /// Commands not yet executed, in order.
     pub(crate) commands: Vec<Command>,
-    /// Contexts that are not used any more.
+    /// Contexts that the queue does not use any more.
     pub(crate) returned: Vec<Link>,
     /// Failure of the contexts of a session.
     pub(crate) failure: Option<(u64, Failure)>,
-    /// The queue was dropped.
+    /// `true` once the queue was dropped.
     pub(crate) is_gone: bool,
 }
 
-/// How far a queue is, for the control thread. On cache lines of its own: the queue writes it in each poll.
+/// Progress of a queue, for the control thread. On cache lines of its own, because the queue writes it in each poll.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Pulse {
@@ -117,26 +120,26 @@ struct Pulse {
     is_asleep: AtomicBool,
 }
 
-/// Published progress of a queue.
+/// Snapshot of a queue's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Number of polls, wrapping.
     pub(crate) polls: u32,
     /// Number of answers, wrapping.
     pub(crate) answers: u32,
-    /// Requests have no answer.
+    /// `true` if requests are outstanding.
     pub(crate) has_requests: bool,
-    /// Its thread sleeps on its descriptor.
+    /// `true` if the queue's thread sleeps on its descriptor.
     pub(crate) is_asleep: bool,
 }
 
-/// One queue, as the control thread and the other queues see it.
+/// State of one queue that is shared with the control thread and other queues.
 #[derive(Debug)]
 pub(crate) struct Seat {
     exchange: Mutex<Exchange>,
-    /// Number of commands so far: what the queue looks at each time.
+    /// Number of commands so far; the queue reads it in each poll.
     commands: AtomicU32,
-    /// The queue sleeps, and has I/Os that wait for locks.
+    /// `true` while the queue sleeps and has I/Os that wait for locks.
     is_waiting: AtomicBool,
     /// Readable from [`Seat::ring`] to [`Seat::clear`].
     bell: OwnedFd,
@@ -158,7 +161,7 @@ impl Seat {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the queue something, and wakes its thread.
+    /// Sends a command to the queue, and wakes its thread.
     pub(crate) fn tell(&self, command: Command) {
         self.exchange().commands.push(command);
         self.commands.fetch_add(1, Ordering::Release);
@@ -171,17 +174,17 @@ impl Seat {
         self.commands.load(Ordering::Acquire)
     }
 
-    /// Becomes readable when the queue's thread has to wake up.
+    /// Descriptor that becomes readable to wake the queue's thread.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
     fn ring(&self) {
-        // It cannot be full: it counts to 2^64, and is cleared.
+        // Cannot block: the counter has a range of 2^64, and is cleared.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Publishes how far the queue is.
+    /// Publishes the queue's progress.
     #[inline]
     pub(crate) fn publish(&self, progress: Progress) {
         let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
@@ -191,7 +194,7 @@ impl Seat {
         pulse.is_asleep.store(progress.is_asleep, relaxed);
     }
 
-    /// The progress published last; parts of it may be newer than others.
+    /// The last published progress; its fields may be from different updates.
     pub(crate) fn progress(&self) -> Progress {
         let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
         Progress {
@@ -202,7 +205,7 @@ impl Seat {
         }
     }
 
-    /// Forgets that it was rung. What it was rung for is to be looked at afterwards.
+    /// Clears the wake-up. Check for commands and released locks afterwards.
     pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
@@ -219,21 +222,21 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The queue of this seat sleeps from now on, until it is awake or another queue unlocks something. It tries its locks once more
+    /// Registers the queue of this seat for wake-ups when locks are released. It must retry its locks once more
     /// afterwards.
     pub(crate) fn wait_for_locks(&self, seat: &Seat) {
         seat.is_waiting.store(true, Ordering::SeqCst);
         self.locks.sleep();
     }
 
-    /// It does not sleep any more.
+    /// Ends [`wait_for_locks`](Self::wait_for_locks).
     pub(crate) fn stop_waiting(&self, seat: &Seat) {
         if seat.is_waiting.swap(false, Ordering::SeqCst) {
             self.locks.wake();
         }
     }
 
-    /// Wakes the queues that sleep and wait for locks.
+    /// Wakes sleeping queues that wait for locks.
     #[cold]
     pub(crate) fn wake_waiting(&self) {
         for seat in &self.seats {

@@ -1,6 +1,6 @@
 //! The control session with the service, without I/O: events in, actions out.
 //!
-//! Its driver reports what happened ([`Session::handle`]), does what it asks for ([`Session::poll_action`]), and reports
+//! Its driver reports events ([`Session::handle`]), executes actions ([`Session::poll_action`]), and reports
 //! [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that every transition can be tested.
 //!
 //! ```text
@@ -9,9 +9,10 @@
 //!            Finished <- Expiring <- ShuttingDown <- Destroying <- Stopping <- Halting <-------+
 //! ```
 //!
-//! Every way out is bounded. An interruption takes the legal way to the end (a C++ service answers a message out of order with
-//! an error and then waits for the one after it, forever): once storage is initialised it is started and stopped at once.
-//! A peer that does not answer is not asked again.
+//! The shutdown from every state is bounded in time. After an interruption, the session is shut down in the order
+//! that the protocol requires (a C++ service answers a message out of order with an error and then waits for the
+//! expected one, forever): an initialised storage is started and stopped at once. A peer that has not answered in
+//! time gets no further requests.
 
 #[cfg(test)]
 mod tests;
@@ -26,34 +27,34 @@ use thiserror::Error;
 use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
 use wire::release::Release;
 
-/// Something that happened to a session.
+/// Input of a session.
 #[derive(Debug)]
 pub enum Event {
     /// The control channel to the service is established.
     Connected,
-    /// The control channel is gone.
+    /// The control channel was closed.
     Disconnected,
-    /// A control message arrived.
+    /// A control message was received.
     Message(Message),
-    /// The service has a consumer with this id.
+    /// The service has created a consumer with this id.
     ConsumerAdded(u32),
-    /// The service's consumer with this id is gone.
+    /// The service's consumer with this id has expired.
     ConsumerExpired(u32),
-    /// [`Action::OpenStorage`] is done.
+    /// [`Action::OpenStorage`] is done; this is the init request to send.
     Opened(InitStorage),
-    /// [`Action::CreateWorkers`] is done: all local contexts run.
+    /// [`Action::CreateWorkers`] is done: all local contexts are running.
     WorkersReady,
     /// [`Action::PrepareWorkers`] is done.
     WorkersPrepared,
-    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
+    /// The data path has stopped: completed, halted or failed. The driver reports its result.
     WorkersFinished,
     /// [`Action::DestroyWorkers`] is done.
     WorkersDestroyed,
-    /// Something failed on this side, or on the control channel.
+    /// A local operation or the control channel failed.
     Failed(Failure),
-    /// The user asked the program to end.
+    /// Interrupted by the user.
     Interrupted,
-    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have come.
+    /// The time of [`Session::poll_timeout`](Session::poll_timeout) may have passed.
     Timeout,
 }
 
@@ -69,31 +70,31 @@ impl From<ChannelEvent> for Event {
     }
 }
 
-/// What is to be done.
+/// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a message to the service.
     Send(Message),
-    /// Allocate and export memory for this storage; answer with [`Event::Opened`].
+    /// Allocate and export memory for this storage; report [`Event::Opened`].
     OpenStorage(StorageDetails),
-    /// Create the workers with their contexts; answer with [`Event::WorkersReady`].
+    /// Create the workers with their contexts; report [`Event::WorkersReady`].
     CreateWorkers,
-    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Event::WorkersPrepared`].
+    /// Prepare the tasks of each worker for the consumer with the same index; report [`Event::WorkersPrepared`].
     PrepareWorkers(Vec<u32>),
-    /// Start the data path; [`Event::WorkersFinished`] follows some time.
+    /// Start the data path; report [`Event::WorkersFinished`] when it has stopped.
     StartDataPath,
-    /// Make the data path come to rest; [`Event::WorkersFinished`] must follow.
+    /// Stop the data path; report [`Event::WorkersFinished`] when it has stopped.
     HaltDataPath {
-        /// `true` if operations in flight may still be answered, and are waited for.
+        /// `true` if I/Os in flight may still be answered, and are waited for.
         drain: bool,
     },
-    /// Destroy the workers' contexts; answer with [`Event::WorkersDestroyed`].
+    /// Destroy the workers' contexts; report [`Event::WorkersDestroyed`].
     DestroyWorkers,
-    /// Nothing more to do; [`Session::result`](Session::result) is final.
+    /// The session has ended; [`Session::result`](Session::result) is final.
     Finish,
 }
 
-/// What the session waits for.
+/// Event that the session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
@@ -106,7 +107,7 @@ enum State {
     Running,
     Halting,
     Stopping,
-    /// Whether shutdown follows, or the session just ends.
+    /// `shutdown`: continue with the shutdown request; otherwise the session ends.
     Destroying {
         shutdown: bool,
     },
@@ -116,7 +117,7 @@ enum State {
 }
 
 impl State {
-    /// What is waited for in this state, as timeouts and disconnections report it.
+    /// Description of the awaited event, for timeouts and disconnections.
     const fn waits_for(self) -> &'static str {
         match self {
             Self::Connecting => "the connection to the service",
@@ -137,14 +138,14 @@ impl State {
     }
 }
 
-/// Ids of the service's consumers, in the order in which they were announced: the n-th belongs to the n-th worker.
+/// Ids of the service's consumers, in the order of their creation: the n-th belongs to the n-th worker.
 #[derive(Debug, Default)]
 struct Peers {
     ids: Vec<u32>,
 }
 
 impl Peers {
-    /// Adds a consumer; `false` when it is known already.
+    /// Adds a consumer; `false` if it exists already.
     fn add(&mut self, id: u32) -> bool {
         let new = !self.ids.contains(&id);
         if new {
@@ -153,7 +154,7 @@ impl Peers {
         new
     }
 
-    /// Removes a consumer; `false` when it is not known.
+    /// Removes a consumer; `false` if it is unknown.
     fn remove(&mut self, id: u32) -> bool {
         let position = self.ids.iter().position(|known| *known == id);
         position.map(|at| self.ids.remove(at)).is_some()
@@ -172,7 +173,7 @@ impl Peers {
     }
 }
 
-/// Why a session failed.
+/// Error of a session.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
     /// The service answered a request with an error response.
@@ -180,14 +181,14 @@ pub enum SessionError {
     Refused {
         /// The request.
         request: MessageType,
-        /// Its message id.
+        /// Message id of the request.
         id: u32,
         /// `doca_error_t` in the response.
         code: u32,
         /// Text in the response.
         text: String,
     },
-    /// The service reported an error that answers no request.
+    /// The service sent an error response without a request.
     #[error("the service reported an error: {}: {text}", ErrorCode(*.code).name())]
     Unsolicited {
         /// `doca_error_t` in the response.
@@ -195,31 +196,31 @@ pub enum SessionError {
         /// Text in the response.
         text: String,
     },
-    /// The service sent something else than what the protocol allows now.
+    /// The service sent a message that is not allowed in this state.
     #[error("the service sent {came} with message id {id}; expected {expected}")]
     Unexpected {
-        /// What came.
+        /// Type of the message.
         came: MessageType,
-        /// Its message id.
+        /// Message id of the message.
         id: u32,
-        /// What may come.
+        /// Expected messages.
         expected: String,
     },
-    /// A step took too long.
+    /// A step exceeded its timeout.
     #[error("no end of waiting for {waiting_for} after {} s", .after.as_secs_f64())]
     Timeout {
-        /// What was waited for.
+        /// Description of the awaited event.
         waiting_for: &'static str,
-        /// For how long.
+        /// The timeout.
         after: Duration,
     },
-    /// The control channel closed.
+    /// The control channel was closed.
     #[error("the service closed the connection while the initiator waited for {waiting_for}")]
     Disconnected {
-        /// What was waited for.
+        /// Description of the awaited event.
         waiting_for: &'static str,
     },
-    /// The service offers more consumers than there are workers.
+    /// The service has more consumers than there are workers.
     #[error(
         "the service has more consumers than the {expected} that were asked for, one for each worker"
     )]
@@ -227,13 +228,13 @@ pub enum SessionError {
         /// Number of workers.
         expected: u32,
     },
-    /// A consumer of the service vanished while it was needed.
+    /// A consumer of the service expired while it was needed.
     #[error("the service's consumer {id} expired before the storage was stopped")]
     ConsumerLost {
-        /// Its id.
+        /// Id of the consumer.
         id: u32,
     },
-    /// Something on this side failed, or what arrived on the control channel is no message.
+    /// A local operation failed, or the control channel received an invalid message.
     #[error("{}", .0.message)]
     Local(Failure),
     /// The user interrupted the program.
@@ -242,7 +243,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns `true` if the service is there and not ready, because it is still closing the session of an earlier client, or has just lost a
+    /// Returns `true` if a retry may succeed: the service is still closing the session of an earlier client, or has just lost a
     /// target.
     pub(crate) fn is_temporary(&self) -> bool {
         const CODES: [ErrorCode; 3] = [
@@ -277,26 +278,26 @@ impl From<SessionError> for Failure {
     }
 }
 
-/// What a session needs to know from the beginning.
+/// Parameters of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionConfig {
-    /// Number of workers, and of consumers that the service must offer.
+    /// Number of workers, and of consumers that the service must create.
     pub workers: u32,
-    /// How long each step that depends on the service, or on the local contexts, may take.
+    /// Timeout of each step that depends on the service, or on the local contexts.
     pub control_timeout: Duration,
-    /// How long the data path may take to come to rest after it was told to halt.
+    /// Timeout for the data path to stop.
     pub halt_timeout: Duration,
-    /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. What the service has of them is
-    /// [`Session::features`].
+    /// Extensions of the data path to announce ([`FeatureQuery::features`]); 0 for none. [`Session::features`]
+    /// returns those that the service supports.
     pub features: u32,
-    /// The release that the service is asked in.
+    /// Release of the protocol to use.
     pub release: Release,
 }
 
-/// Receive tasks that services of 3.0 are asked to submit together: each is there for the next request at once.
+/// Batch size requested from services of 3.0, in receive tasks: 1, so that each is submitted again at once.
 const BATCH_SIZE: u32 = 1;
 
-/// The request that has no answer yet.
+/// The outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     message_id: u32,
@@ -304,7 +305,7 @@ struct Outstanding {
     request: MessageType,
 }
 
-/// The state machine. See the [module](self).
+/// Control state machine of a session. See the [module](self).
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
@@ -324,7 +325,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that waits for its connection. How long is the driver's affair: [`Event::Failed`] ends it.
+    /// Creates a session that waits for its connection. The driver limits that wait: [`Event::Failed`] ends it.
     #[must_use]
     pub fn new(config: SessionConfig) -> Self {
         Self {
@@ -345,33 +346,33 @@ impl Session {
         }
     }
 
-    /// The next thing to do; `None` when there is none until something happens.
+    /// Returns the next action. Call until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When to report [`Event::Timeout`], unless something happens before.
+    /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// What is being waited for, for logs.
+    /// Description of the awaited event, for logs.
     #[must_use]
     pub const fn waits_for(&self) -> &'static str {
         self.state.waits_for()
     }
 
-    /// Extensions of the data path that both sides have announced. Known from [`Action::OpenStorage`] on.
+    /// Extensions of the data path that both sides have announced. Final from [`Action::OpenStorage`] on.
     #[must_use]
     pub const fn features(&self) -> u32 {
         self.features
     }
 
-    /// How the session went, once [`Action::Finish`] was seen: the first error, if there was any.
+    /// Result of the session, final once [`Action::Finish`] was returned.
     ///
     /// # Errors
-    /// [`SessionError`], the first that occurred.
+    /// The first error that occurred.
     pub fn result(&self) -> Result<(), SessionError> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -433,7 +434,7 @@ impl Session {
         });
         self.outstanding = None;
         match self.state {
-            // A peer that does not answer is not asked again; contexts that do not stop are left to the end of the process.
+            // A peer that does not answer gets no further requests; contexts that do not stop are left to the end of the process.
             State::Destroying { shutdown: false } | State::ShuttingDown | State::Expiring => {
                 self.finish()
             }
@@ -458,7 +459,7 @@ impl Session {
             return self.fail(now, error);
         };
         if message.message_id < expected.message_id {
-            // The late answer to a request that was given up.
+            // Late answer to a request that has timed out.
             tracing::warn!(%came, id = message.message_id, "ignoring the late answer to an earlier request");
             return;
         }
@@ -520,12 +521,12 @@ impl Session {
         }
     }
 
-    /// The service has said what the storage is.
+    /// Handles the description of the storage.
     fn described(&mut self, now: Instant, details: StorageDetails, features: u32) {
         if self.interrupted {
             return self.finish();
         }
-        // A service that announces what it was not asked for is not asked for it.
+        // Extensions that were not requested are not used.
         self.features = features & self.config.features;
         self.enter(now, State::Opening);
         self.actions.push_back(Action::OpenStorage(details));
@@ -618,18 +619,18 @@ impl Session {
         self.connected = false;
         self.outstanding = None;
         match self.state {
-            // The service answered all there was to answer; its consumers went with it.
+            // The service has answered all requests, and its consumers were destroyed with its connection.
             State::Expiring => self.finish(),
             state => {
                 if matches!(self.error, Some(SessionError::ConsumerLost { .. })) {
-                    // It went with the service, whose end says more.
+                    // A consequence of the disconnection, which is reported instead.
                     self.error = None;
                 }
                 self.note(SessionError::Disconnected {
                     waiting_for: state.waits_for(),
                 });
                 if state == State::Halting {
-                    // Nobody answers any more what is in flight.
+                    // I/Os in flight will not be answered.
                     self.actions
                         .push_back(Action::HaltDataPath { drain: false });
                 }
@@ -644,7 +645,7 @@ impl Session {
         match self.state {
             State::Connecting | State::Opening => self.finish(),
             State::Running => self.halt(now),
-            // Each of these has a deadline and leads on to the end.
+            // Each of these states has a deadline and continues with the shutdown.
             _ => {}
         }
     }
@@ -654,7 +655,7 @@ impl Session {
         self.wind_down(now);
     }
 
-    /// Goes to the end from wherever the session is, by the shortest way that leaves the service in order.
+    /// Shuts the session down from any state, by the shortest path that leaves the service in a defined state.
     fn wind_down(&mut self, now: Instant) {
         match self.state {
             State::Connecting | State::Querying | State::Opening | State::Initialising => {
@@ -662,7 +663,7 @@ impl Session {
             }
             State::Gathering | State::Preparing => self.destroy(now, false),
             State::Starting if self.connected => {
-                // A service that refused to start waits for stop next.
+                // A service that refused to start expects a stop request next.
                 self.outstanding = None;
                 self.request(now, State::Stopping, Payload::StopStorageRequest);
             }
@@ -672,7 +673,7 @@ impl Session {
                 self.outstanding = None;
                 self.destroy(now, self.connected);
             }
-            // These end by themselves.
+            // These states continue with the shutdown by themselves.
             State::Halting | State::Destroying { .. } => {}
             State::ShuttingDown | State::Expiring => self.finish(),
             State::Finished => {}
@@ -689,7 +690,7 @@ impl Session {
 
     fn destroy(&mut self, now: Instant, shutdown: bool) {
         if matches!(self.state, State::Destroying { .. }) {
-            // Already asked for; it did not come to its end in time.
+            // Requested already; it has timed out.
             return self.finish();
         }
         if self.workers_exist {
@@ -730,7 +731,7 @@ impl Session {
         self.actions.push_back(Action::Finish);
     }
 
-    /// Keeps the first error: the later ones are mostly its consequences.
+    /// Stores the first error: later ones are mostly its consequences.
     fn note(&mut self, error: SessionError) {
         match &self.error {
             None => self.error = Some(error),

@@ -1,4 +1,4 @@
-//! A volume: its sessions' owner.
+//! A volume: owner of its control thread and, until they are taken, its queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -14,25 +14,26 @@ use crate::queue::Queue;
 use crate::range_lock::RangeLocks;
 use crate::seat::{Seat, Shared};
 
-/// A storage as one array of bytes.
+/// A storage as an array of bytes.
 ///
-/// It owns the control thread, which has the session with the service, and begins another one when the service is lost. I/O is done by
-/// the [`Queue`]s. Dropping it closes it, as [`close`](Self::close) does.
+/// It owns the control thread, which runs the session with the service and begins another one after a disconnection. The
+/// [`Queue`]s do the I/O. Dropping a volume closes it, as [`close`](Self::close) does.
 #[derive(Debug)]
 pub struct Volume {
     shared: Arc<Shared>,
     storage: Storage,
     read_only: bool,
-    /// Those that were not taken. A queue is not `Sync`.
+    /// Queues that were not taken. In a mutex, because a queue is not `Sync`.
     queues: Mutex<Vec<Queue>>,
     thread: Option<JoinHandle<Result<(), CloseError>>>,
 }
 
 impl Volume {
-    /// Opens the storage behind a service. Waits until the session runs: at most [`Config::control_timeout`] for the service, and for each step.
+    /// Opens the storage of a service. Blocks until the session is running: at most [`Config::control_timeout`] for
+    /// the connection, and for each step.
     ///
     /// # Errors
-    /// There is no such service, it refuses the session, or this side has no memory or threads for it.
+    /// There is no such service, it refuses the session, or this process lacks memory or threads.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         config.check()?;
         let device = Device::open(&config.device).map_err(|error| OpenError::Device {
@@ -79,13 +80,13 @@ impl Volume {
         })
     }
 
-    /// Size in bytes. It stays what it was when the volume was opened.
+    /// Size in bytes. It does not change while the volume is open.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.storage.size
     }
 
-    /// Bytes of a block of the storage. I/Os of whole blocks need no further block to be read.
+    /// Block size of the storage in bytes. I/Os of whole blocks need no read-modify-write.
     #[must_use]
     pub fn block_size(&self) -> u32 {
         self.storage.block_size
@@ -101,19 +102,19 @@ impl Volume {
         }
     }
 
-    /// The queues, [`Config::queues`] of them the first time, and none afterwards.
+    /// Takes the queues: [`Config::queues`] of them in the first call, none in later ones.
     pub fn take_queues(&mut self) -> Vec<Queue> {
         let queues = self.queues.get_mut();
         std::mem::take(queues.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the session with the service. I/Os in flight are waited for, as far as their queues are polled; later ones fail with
-    /// [`IoError::Closed`](crate::IoError::Closed). It does not flush.
+    /// Ends the session with the service. I/Os in flight are completed if their queues are polled; later ones fail with
+    /// [`IoError::Closed`](crate::IoError::Closed). Does not flush.
     ///
-    /// Drop the queues before, or go on to poll them in their threads meanwhile.
+    /// Drop the queues before, or continue to poll them on their threads meanwhile.
     ///
     /// # Errors
-    /// The session did not end in order. The volume is closed nevertheless.
+    /// The session ended with an error. The volume is closed nevertheless.
     pub fn close(mut self) -> Result<(), CloseError> {
         self.end()
     }

@@ -1,4 +1,4 @@
-//! Notices that a queue gets no answers, without a clock of its own.
+//! Detects a queue that receives no answers. Does not read a clock.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::seat::Progress;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchdog {
     timeout: Duration,
-    /// Since when there is no answer, as far as that is the service's fault.
+    /// Begin of the time without answers that is the service's fault.
     since: Instant,
     last: Progress,
 }
@@ -22,13 +22,14 @@ impl Watchdog {
         }
     }
 
-    /// Time between two checks.
+    /// Interval between checks.
     pub(crate) fn interval(timeout: Duration) -> Duration {
         (timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
-    /// Returns `true` when requests have been in flight, and polled for or slept for, without an answer for the timeout. A queue that its thread
-    /// leaves alone has no answers either, which is not the service's fault.
+    /// Returns `true` if requests have been outstanding for the timeout without an answer, while the queue was polled
+    /// or its thread slept on it. A queue that is not polled receives no answers either, which is not the service's
+    /// fault.
     pub(crate) fn check(&mut self, progress: Progress, now: Instant) -> bool {
         let is_waiting = progress.has_requests
             && progress.answers == self.last.answers
@@ -47,7 +48,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(8);
 
-    /// Checks once each second, with the progress that `progress` makes of the number of seconds; when it barks.
+    /// Calls the watchdog once per second, with `progress` of the number of seconds; returns the second in which it
+    /// reports a stall.
     fn barks(progress: impl Fn(u32) -> Progress) -> Option<u32> {
         let begin = Instant::now();
         let mut watchdog = Watchdog::new(TIMEOUT, begin);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_bytes_are_passed_over() {
+    fn reserved_bytes_are_skipped() {
         for at in [3, 6, 7, 23] {
             let (letter, _) = &letters()[0];
             assert_eq!(damaged(at, 0xff).as_ref(), Ok(letter), "byte {at}");

@@ -1,4 +1,4 @@
-//! The processes of one session, and their command lines.
+//! Processes of one session, and their command lines.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::point::{Layout, Operation, Point};
 use crate::series::{Figures, SystemCalls};
 use crate::{Error, file};
 
-/// Time for a role to be ready for its peers.
+/// Time for a role to become ready for its peers.
 const READY: Duration = Duration::from_secs(20);
 /// Time limit of a session.
 const SESSION: Duration = Duration::from_secs(300);
@@ -28,9 +28,9 @@ pub(super) struct Session<'a> {
     pub(super) operations: u64,
     pub(super) cpus: &'a [usize],
     pub(super) sandbox: Sandbox,
-    /// The file that the only target has its blocks in, and whether every write is flushed.
+    /// File with the blocks of the only target, and whether every write is flushed.
     pub(super) backing: Option<(&'a Path, bool)>,
-    /// Counts the system calls of all roles, where that is what is measured.
+    /// Set to count the system calls of all roles.
     pub(super) tallies: Option<Tallies>,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Session<'a> {
 pub(super) struct Ended {
     /// Standard output of the initiator.
     pub(super) stdout: String,
-    /// CPU times of the initiator as a whole, and of service and targets while it ran: how the reference waits before and after that is no
-    /// cost of an I/O.
+    /// CPU times of the initiator in total, and of service and targets while it ran: their waiting before and after,
+    /// in which the reference polls, is no cost of an I/O.
     pub(super) cpu: [Duration; 3],
 }
 
 impl<'a> Session<'a> {
-    /// A session in a new sandbox, with targets in memory.
+    /// Creates a session in a new sandbox, with targets in memory.
     pub(super) fn new(
         cast: &'a Cast,
         point: Point,
@@ -62,7 +62,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Targets and service, ready for an initiator.
+    /// Starts targets and service, and waits until they are ready for an initiator.
     pub(super) fn start(&self) -> Result<(Process, Vec<Process>), Error> {
         let names = self.point.layout.targets();
         let files = self.content()?;
@@ -89,14 +89,14 @@ impl<'a> Session<'a> {
         Ok((service, targets))
     }
 
-    /// The whole session.
+    /// Runs the session.
     pub(super) fn run(&self) -> Result<Ended, Error> {
         let (service, targets) = self.start()?;
         let initiator = self.placed("initiator", self.initiator()?)?;
         self.finish(initiator, service, targets)
     }
 
-    /// Waits until all processes have exited with success, the initiator first.
+    /// Waits until all processes have exited successfully, the initiator first.
     pub(super) fn finish(
         &self,
         initiator: Process,
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         let times = || [cpu_of_all([&service]), cpu_of_all(&targets)];
         let before = times();
         let deadline = Instant::now() + SESSION;
-        // Before the end is taken from the system, which forgets the time with it.
+        // Before the process is reaped, which discards its CPU time.
         initiator.wait_for_end(deadline);
         let initiator_cpu = cpu_of_all([&initiator]);
         let [service_cpu, targets_cpu] = times();
@@ -126,12 +126,12 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The initiator's limit is one of each worker.
+    /// Number of operations of all workers; the initiator's limit is per worker.
     pub(super) fn all_operations(&self) -> u64 {
         self.operations.div_ceil(self.point.workers.into()) * u64::from(self.point.workers)
     }
 
-    /// Initial content of the targets, one file each.
+    /// Creates the initial contents of the targets, one file each.
     fn content(&self) -> Result<Vec<PathBuf>, Error> {
         if self.backing.is_some() {
             return Ok(vec![PathBuf::new()]);
@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
         Ok(command)
     }
 
-    /// A role's command line with its CPUs: initiator 0, service 1, targets from 2 on.
+    /// Command line of a role with its CPUs: initiator 0, service 1, targets from 2 on.
     fn role(&self, whose: &Implementation, role: Role, number: usize) -> Result<Command, Error> {
         let mut command = whose.command(role)?;
         for worker in 0..self.point.workers as usize {
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
         Ok(command)
     }
 
-    /// The command as it is started.
+    /// Starts a command in the session's sandbox.
     fn placed(&self, role: &'static str, command: Command) -> Result<Process, Error> {
         let command = match &self.tallies {
             Some(tallies) => tallies.around(role, &command),
@@ -241,8 +241,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The CPU, of so many, for a worker of a role. With fewer CPUs than roles, the role that touches most data has one alone and the others
-/// share: the target of zero copy, whose service touches no data, and the service of gga.
+/// CPU of a worker of a role, given the number of CPUs. With fewer CPUs than roles, the role that touches most data
+/// has one alone and the others share: the target of zero copy, whose service touches no data, and the service of
+/// gga.
 pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
     let roles = roles(layout);
     let place = match (layout, role) {
@@ -254,7 +255,7 @@ pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize 
     (worker * roles + place) % cpus
 }
 
-/// Processes of a deployment.
+/// Number of processes of a deployment.
 fn roles(layout: Layout) -> usize {
     2 + layout.targets().len()
 }
@@ -264,26 +265,26 @@ fn cpu_of_all<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Duration 
     processes.into_iter().filter_map(Process::cpu_time).sum()
 }
 
-// System calls of a session's roles, counted by the kernel for `perf stat`: all of them, and apart from the others those that
-// only give the CPU away.
+// System calls of a session's roles, counted by the kernel for `perf stat`: all of them, and separately those that
+// only yield the CPU.
 
 /// All system calls.
 const ALL: &str = "raw_syscalls:sys_enter";
 /// System calls that only yield the CPU.
 const YIELDS: &str = "syscalls:sys_enter_sched_yield";
-/// Operations of the subtracted session: it starts, fills its pipeline and ends like the long one.
+/// Operations of the short session, whose calls are subtracted: it starts, fills its pipeline and ends like the long one.
 const FEW: u64 = 1000;
-/// Factor on the operations of a normal run for the long session, so that few calls are found among many operations.
+/// Factor between the operations of a normal run and of the long session: calls are rare.
 const LONGER: u64 = 4;
 
-/// Counts of one process and all its threads, over its lifetime.
+/// Counts of one process with all its threads, over its lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Tally {
     all: f64,
     yields: f64,
 }
 
-/// The reason for which system calls cannot be counted here; `None` if they can.
+/// Reason why system calls cannot be counted; `None` if they can.
 pub fn cannot_count() -> Option<String> {
     let counted = || -> Result<Tally, Error> {
         let tallies = Tallies {
@@ -310,7 +311,7 @@ pub fn cannot_count() -> Option<String> {
     }
 }
 
-/// Files that `perf stat` writes its counts to, one for each process.
+/// Output files of `perf stat`, one per process.
 #[derive(Debug)]
 pub(super) struct Tallies {
     directory: tempfile::TempDir,
@@ -321,7 +322,7 @@ impl Tallies {
         self.directory.path().join(role)
     }
 
-    /// Wraps a command so that all its system calls are counted.
+    /// Wraps a command so that its system calls are counted.
     pub(super) fn around(&self, role: &str, command: &Command) -> Command {
         let mut arguments: Vec<OsString> = ["stat", "-x", ",", "-e", ALL, "-e", YIELDS, "-o"]
             .map(OsString::from)
@@ -330,13 +331,13 @@ impl Tallies {
         deployment::wrap("perf", arguments, command)
     }
 
-    /// The counts of a process that has exited.
+    /// Returns the counts of a process that has exited.
     fn of(&self, role: &str) -> Result<Tally, Error> {
         parse(&std::fs::read_to_string(self.file(role))?)
     }
 }
 
-/// Lines are: count, unit, event, time, percent of the time.
+/// Parses the output: lines of count, unit, event, time, percent of the time.
 fn parse(text: &str) -> Result<Tally, Error> {
     let count = |event: &str| {
         text.lines().find_map(|line| {
@@ -355,7 +356,7 @@ fn parse(text: &str) -> Result<Tally, Error> {
         })
 }
 
-/// System calls per I/O of a session of some times as many operations. Those of start and end are not among them: a short session's calls
+/// System calls per I/O of a longer session. Those of start and end are excluded: a short session's calls
 /// are subtracted.
 ///
 /// # Errors
@@ -377,7 +378,7 @@ pub fn system_calls(
 /// Additional calls per operation in the longer session: initiator, service, targets.
 fn per_operation(short: &[Tally; 3], long: &[Tally; 3], operations: f64) -> SystemCalls {
     let more = |of: fn(&Tally) -> f64, role: usize| {
-        // May be slightly negative: roles sleep more or less often while sessions start and end.
+        // May be slightly negative: the number of sleeps during start and end of a session varies.
         (of(&long[role]) - of(&short[role])) / operations
     };
     let working = |tally: &Tally| tally.all - tally.yields;

@@ -1,4 +1,4 @@
-//! Kernels that only a program with softdoca measures: the verification of blocks, and erasure coding by its engine and by ISA-L.
+//! Kernels that need softdoca: the verification of blocks, and erasure coding by its engine and by ISA-L.
 
 use std::hint::black_box;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -18,15 +18,16 @@ use super::{ErasureCoding, speed};
 
 // Cost of verifying a stored block before it is used, compared with using it unverified.
 //
-// The service that trusts its targets has the device decompress from where they put a block: only the compressed bytes are ever brought
-// to its CPU. Ours takes the whole block out of their reach, calculates its checksum, and has what was checked decompressed.
+// A service that trusts its targets has the device decompress a block from where they have written it: only the
+// compressed bytes are ever loaded by its CPU. Ours copies the whole block to private memory, computes its checksum,
+// and has the verified copy decompressed.
 
 /// Blocks that are written and used together, like the I/Os in flight of a deployment.
 const BLOCKS: usize = 64;
-/// Batches of each kind at least.
+/// Minimum number of batches of each kind.
 const FEWEST: usize = 8;
 
-/// The place that all blocks are stored for.
+/// Place that all blocks are bound to.
 const AT: stored_block::Place = stored_block::Place {
     set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
     stripe: 5,
@@ -45,13 +46,13 @@ struct BlockBuffers {
 struct User {
     geometry: Geometry,
     places: Vec<BlockBuffers>,
-    /// Buffer of the block that is verified.
+    /// Buffer of the block to verify.
     stored: Vec<u8>,
     compressed: std::ops::Range<usize>,
 }
 
 impl User {
-    /// Unverified, as a service does that trusts its targets.
+    /// Without verification, as a service that trusts its targets.
     fn trust(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {
@@ -62,7 +63,7 @@ impl User {
         }
     }
 
-    /// Verified, as our service does.
+    /// With verification, as our service.
     fn check(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {
@@ -80,8 +81,8 @@ impl User {
     }
 }
 
-/// Nanoseconds that a CPU needs more for a block of this content that another CPU has just written, when it is checked. The first CPU is
-/// the one that uses blocks, the second the one that writes them. `None` where the content does not compress.
+/// Additional nanoseconds for verifying a block of this content that another CPU has just written. The first CPU uses
+/// blocks, the second one writes them. `None` if the content does not compress.
 ///
 /// # Errors
 ///
@@ -140,7 +141,7 @@ fn write(stored: &[u8], to_write: &Receiver<Vec<u8>>, written: &Sender<Vec<u8>>)
     }
 }
 
-/// The difference of the medians of both ways, in nanoseconds of a block.
+/// Difference of the medians of both ways, in nanoseconds per block.
 fn compare(
     user: &mut User,
     memory: Vec<u8>,
@@ -165,7 +166,7 @@ fn compare(
     Some(checking? - trusting?)
 }
 
-/// The next message, without sleeping: a CPU is slow after a sleep. `None` when the channel is closed.
+/// Receives the next message without sleeping, because a CPU is slow after a sleep. `None` when the channel is closed.
 fn next(channel: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
     loop {
         match channel.try_recv() {
@@ -176,9 +177,9 @@ fn next(channel: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-// Erasure coding with the engine of softdoca, and with ISA-L.
+// Erasure coding with softdoca's engine, and with ISA-L.
 
-/// The matrices of two halves and one parity: coding, and recovery of the first half.
+/// Matrices for two halves and one parity: creation, and recovery of the first half.
 fn matrices(matrix_type: MatrixType) -> [Matrix; 2] {
     let coding = Matrix::coding(matrix_type, 2, 1).expect("a matrix of three blocks");
     let recovery = coding
@@ -193,7 +194,7 @@ fn factors(matrix: &Matrix) -> Vec<u8> {
         .collect()
 }
 
-/// Ours, with the best kernel of this CPU; Vandermonde's is a sum.
+/// Measures softdoca's best kernel for this CPU; for Vandermonde that is a sum.
 pub(crate) fn ours(half: usize, matrix_type: MatrixType, time: Duration) -> ErasureCoding {
     let kernel = Kernel::best();
     let (a, b) = (vec![0x35_u8; half], vec![0xc6_u8; half]);
@@ -217,7 +218,7 @@ pub(crate) fn ours(half: usize, matrix_type: MatrixType, time: Duration) -> Eras
     ErasureCoding { create, recover }
 }
 
-/// ISA-L's, with the same coefficients.
+/// Measures ISA-L with the same coefficients.
 pub(crate) fn isal(
     library: &IsaL,
     half: usize,
@@ -276,7 +277,7 @@ mod check_tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused() {
+    fn nonexistent_cpu_is_refused() {
         let content = [7; 4096];
         cost(&content, [0, usize::MAX], Duration::ZERO).expect_err("no such CPU");
         cost(&content, [usize::MAX, 0], Duration::ZERO).expect_err("no such CPU");

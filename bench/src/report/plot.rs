@@ -1,12 +1,13 @@
-//! Curves in a coordinate system, as SVG.
+//! Plots of curves, as SVG.
 //!
-//! The drawing has no background, and its colours are names for the page's style sheet, which has a light and a dark set ([`COLORS`], and black for
-//! text and axes). The legend is the page's, too, beside the drawing.
+//! The drawing has no background, and its colours are names that the page replaces by variables of its style sheet,
+//! which has a light and a dark set ([`COLORS`], and black for text and axes). The legend is part of the page, beside
+//! the drawing.
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-/// Pixels where the page has room for them; the page scales the drawing.
+/// Size in pixels if the page is wide enough; the page scales the drawing.
 const SIZE: (u32, u32) = (460, 320);
 /// Colours of the curves on a light page: distinguishable for most readers.
 const COLORS: [RGBColor; 8] = [
@@ -48,7 +49,7 @@ impl Axis {
         }
     }
 
-    /// For values over several powers of ten.
+    /// Axis for values over several powers of ten.
     pub(super) fn decades(name: &str) -> Self {
         Self {
             base: 10.0,
@@ -56,7 +57,7 @@ impl Axis {
         }
     }
 
-    /// For values of [`nines`]: the last percent takes as much space as all before it.
+    /// Axis for values of [`nines`]: the last percent takes as much space as all others.
     pub(super) fn of_nines(name: &str) -> Self {
         Self {
             base: 10.0,
@@ -71,7 +72,7 @@ pub(super) fn nines(percent: f64) -> f64 {
     100.0 / (100.0 - percent)
 }
 
-/// The percentage at such a place.
+/// Inverse of [`nines`].
 fn percent(place: f64) -> f64 {
     let percent = 100.0 - 100.0 / place;
     (percent * 1e4).round() / 1e4
@@ -84,16 +85,15 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The form of all curves of a plot.
+/// Style of the curves of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Lines between marked points.
+    /// Lines between markers.
     Points,
-    /// Lines alone: outlines of a histogram.
+    /// Lines without markers: outlines of a histogram.
     Outline,
 }
 
-/// A plot.
 #[derive(Debug, Clone)]
 pub(super) struct Plot {
     pub(super) title: String,
@@ -103,12 +103,12 @@ pub(super) struct Plot {
     pub(super) form: Form,
 }
 
-/// Number of the colour of a curve, 0 to 7.
+/// Number of a curve's colour, 0 to 7.
 pub(super) fn color_of(curve: usize) -> usize {
     curve % COLORS.len()
 }
 
-/// The colour as the drawings have it, for the style sheet.
+/// Colours as they appear in drawings, for replacement by the style sheet's.
 pub(super) fn color_names() -> impl Iterator<Item = String> {
     COLORS
         .into_iter()
@@ -116,7 +116,7 @@ pub(super) fn color_names() -> impl Iterator<Item = String> {
 }
 
 impl Plot {
-    /// Draws it.
+    /// Draws the plot as SVG.
     pub(super) fn svg(&self) -> Result<String, String> {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let bounds = |values: &mut dyn Iterator<Item = f64>, axis: &Axis| {
@@ -188,7 +188,7 @@ impl Plot {
     }
 }
 
-/// A number in few characters: 512, 4k, 1M.
+/// Formats a number briefly: 512, 4k, 1M.
 fn short(value: f64) -> String {
     let (value, unit) = match value {
         value if value >= 1_048_576.0 && value % 1_048_576.0 == 0.0 => (value / 1_048_576.0, "Mi"),

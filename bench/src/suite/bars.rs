@@ -8,7 +8,7 @@ use crate::file::{BLOCK_SIZE, Work};
 use crate::point::{Layout, Operation, Point};
 use crate::series::{AfterPause, BlockKernels, CpuTime, Figures, Series, SystemCalls, median};
 
-/// Direction of a target value: at least or at most.
+/// Direction of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
@@ -21,20 +21,20 @@ pub enum Sense {
 /// A required relation between measurements.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// The two sides of the comparison.
+    /// Names of the compared quantities.
     pub name: String,
     /// The measured median; `None` without a measurement.
     pub value: Option<f64>,
-    /// The direction in which the value has to differ from the limit.
+    /// Direction of the requirement.
     pub sense: Sense,
-    /// The bar.
+    /// Required value.
     pub bar: f64,
-    /// Origin of the value.
+    /// Measurements that the value was computed from.
     pub detail: String,
 }
 
 impl Bar {
-    /// Returns `true` if it holds; `None` when it was not measured.
+    /// Returns `true` if the bar holds; `None` if it was not measured.
     pub fn holds(&self) -> Option<bool> {
         self.value.map(|value| match self.sense {
             Sense::AtLeast => value >= self.bar,
@@ -44,7 +44,7 @@ impl Bar {
 }
 
 impl Serialize for Bar {
-    /// With its outcome in words: programs need not compare.
+    /// Includes the outcome, so that programs need not compare.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Document<'a> {
@@ -71,24 +71,25 @@ impl Serialize for Bar {
     }
 }
 
-/// Rate of a bare ring, in I/Os per second, below which the machine was not available.
+/// Rate of a bare ring, in I/Os per second, below which the machine is considered overloaded.
 const RING_RATE: f64 = 1e6;
-/// Rate of a bare TCP connection, in I/Os per second, below which the machine was not available.
+/// Rate of a bare TCP connection, in I/Os per second, below which the machine is considered overloaded.
 const TCP_LEAST: f64 = 1e5;
-/// System calls per I/O.
+/// Maximum number of system calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
-/// Fraction of the speed without a pause that the first I/Os after one have to reach, once the sleeping CPU has woken up: another process
-/// is woken on the way, and the caches are cold.
+/// Minimum rate of the first I/Os after a pause as a fraction of the rate without one, once the sleeping CPU has
+/// woken up: another process is woken on the path, and the caches are cold.
 const FIRST_IOS: f64 = 0.8;
-/// Tolerance for "no slower": medians of a few runs on a shared machine are not more accurate.
+/// Threshold for "no slower": medians of a few runs on a shared machine are not more accurate.
 const EVEN: f64 = 0.95;
 
-/// Blocks of a file, and more of it at a time, of what fio reaches; and the latency of a flush, of an fdatasync.
+/// Minimum fractions of fio's rates, for single blocks and for larger I/Os, and maximum ratio of a flush's latency to
+/// that of fio's fdatasync.
 const FILE_BLOCKS: f64 = 0.8;
 const FILE_RUNS: f64 = 0.9;
 const FLUSH: f64 = 1.3;
 
-/// Returns `true` if the bare ring or the bare connection was measured, and below its rate.
+/// Returns `true` if the bare ring or the bare connection was measured, and its rate is too low.
 pub(super) fn is_void(results: &Results) -> bool {
     let point = Point::ZERO_COPY_READ;
     let least = [
@@ -102,7 +103,7 @@ pub(super) fn is_void(results: &Results) -> bool {
     })
 }
 
-/// All relations.
+/// All bars.
 pub fn bars(results: &Results) -> Vec<Bar> {
     let rate = |run: &Figures| Some(run.rate);
     let bandwidth = |run: &Figures| Some(run.bandwidth);
@@ -123,14 +124,11 @@ pub fn bars(results: &Results) -> Vec<Bar> {
                   of: &dyn Fn(&Figures) -> Option<f64>,
                   unit: f64,
                   name: &str| {
-        let text = |value: Option<f64>| {
-            value.map_or_else(|| "-".to_owned(), |v| format!("{:.1}", v / unit))
-        };
-        format!(
-            "{} of {} {name}",
-            text(figure(own, of)),
-            text(figure(to, of))
-        )
+        match (figure(own, of), figure(to, of)) {
+            (Some(own), Some(to)) => format!("{:.1} of {:.1} {name}", own / unit, to / unit),
+            // Not measured.
+            _ => String::new(),
+        }
     };
     let at_least = |name: &str, value, bar, detail| Bar {
         name: name.to_owned(),
@@ -201,7 +199,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         ("2 workers of 1", Point { workers: 2, ..base }),
     ] {
         let copy = |point| Subject::Copy { point };
-        // More of the initiator's memory is in use, and may not fit into a cache.
+        // A larger part of the initiator's memory is in use, and may not fit into a cache.
         let copies = ratio(&copy(more), &copy(base), &rate)
             .map_or_else(String::new, |ratio| format!("; of memcpy alone {ratio:.2}"));
         let rates = detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second");
@@ -217,7 +215,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         let point = gga_point(operation);
         let limit = medians(&limits).map(|limits| gga_limit(limits, operation, cpus));
         let own = figure(&ours(point), &rate);
-        // Round by round: what a noisy machine allows is not the same in each.
+        // Round by round, because the limits of a noisy machine differ between rounds.
         let ratios = std::iter::zip(&limits, runs(results, &ours(point)))
             .map(|(&limits, own)| own.rate / gga_limit(limits, operation, cpus).rate);
         bars.push(at_least(
@@ -273,7 +271,7 @@ fn runs<'a>(results: &'a Results, subject: &Subject) -> &'a [Figures] {
         .map_or(&[], |measurement| &measurement.series.runs)
 }
 
-/// The limits of each round.
+/// Limits of each round.
 fn limits(results: &Results) -> Vec<Limits> {
     let point = Point::ZERO_COPY_READ;
     let (ring, copies) = (Subject::Ring { point }, Subject::Copy { point });
@@ -291,7 +289,7 @@ fn limits(results: &Results) -> Vec<Limits> {
     rounds.collect()
 }
 
-/// The medians of that.
+/// Medians of the limits.
 fn medians(all: &[Limits]) -> Option<Limits> {
     let middle = |of: fn(&Limits) -> f64| median(all.iter().map(of).collect());
     Some(Limits {
@@ -307,7 +305,7 @@ fn medians(all: &[Limits]) -> Option<Limits> {
     })
 }
 
-/// Relations between files and fio, where measured.
+/// Bars for files compared with fio, if measured.
 fn files(results: &Results) -> Vec<Bar> {
     let bar = |work: Work| {
         let ours = &results.of(&Subject::File { work })?.series;
@@ -343,10 +341,11 @@ fn files(results: &Results) -> Vec<Bar> {
     Work::all().into_iter().filter_map(bar).collect()
 }
 
-/// Our NBD server of nbdkit's memory plugin, and our vhost-user-blk of QEMU's null disk: the client and the transport are the limit of both.
+/// Minimum fractions of the rates of nbdkit's memory plugin for our NBD server, and of QEMU's null disk for our
+/// vhost-user-blk back end: client and transport limit both.
 const FRONT_END: f64 = 1.0;
 
-/// Relations between our front ends and the usual software, where measured.
+/// Bars for our front ends compared with the usual software, if measured.
 fn front_ends(results: &Results) -> Vec<Bar> {
     let bar = |name: String, ours: &Subject, theirs: &Subject| {
         let ours = &results.of(ours)?.series;
@@ -381,13 +380,17 @@ fn front_ends(results: &Results) -> Vec<Bar> {
     nbd.chain(disks).collect()
 }
 
-/// Over two machines, of a bare TCP connection: rate, latency, and bandwidth of large blocks; and rate, of nbdkit over TCP.
+/// On two machines, limits relative to a bare TCP connection: rate, latency, and bandwidth of large blocks; and
+/// relative to the rate of nbdkit over TCP.
 const TCP_RATE: f64 = 0.6;
 const TCP_LATENCY: f64 = 1.5;
 const TCP_BANDWIDTH: f64 = 0.85;
 const TCP_NBDKIT: f64 = 3.0;
 
-/// Relations between a deployment over two machines and other users of the same network, where measured.
+/// A figure of a run.
+type Figure<'a> = &'a dyn Fn(&Figures) -> Option<f64>;
+
+/// Bars for a deployment on two machines compared with other programs on the same network, if measured.
 fn hosts(results: &Results) -> Vec<Bar> {
     let bars_of = |point: Point| {
         let ours = results.of(&Subject::Hosts { point })?;
@@ -395,7 +398,7 @@ fn hosts(results: &Results) -> Vec<Bar> {
         let bandwidth = |run: &Figures| Some(run.bandwidth);
         let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
         let is_large = point.block_size > 4096;
-        let bar = |other: Subject, of: &dyn Fn(&Figures) -> Option<f64>, name: &str, sense, bar| {
+        let bar = |other: Subject, of: Figure<'_>, name: &str, sense, bar| {
             let other = &results.of(&other)?.series;
             let (unit, unit_name) = match sense {
                 Sense::AtMost => (1e3, "us"),
@@ -414,26 +417,24 @@ fn hosts(results: &Results) -> Vec<Bar> {
             })
         };
         let (bare, nbdkit) = (Subject::BareTcp { point }, Subject::NbdTcp { point });
-        let (of, sense, limit, name): (&dyn Fn(&Figures) -> Option<f64>, _, _, _) =
-            if point.transactions == 1 {
-                (
-                    &p50,
-                    Sense::AtMost,
-                    TCP_LATENCY,
-                    "median latency of bare TCP's",
-                )
-            } else if is_large {
-                (
-                    &bandwidth,
-                    Sense::AtLeast,
-                    TCP_BANDWIDTH,
-                    "of bare TCP's bandwidth",
-                )
-            } else {
-                (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
-            };
-        let nbd_figure: &dyn Fn(&Figures) -> Option<f64> =
-            if is_large { &bandwidth } else { &rate };
+        let (of, sense, limit, name): (Figure<'_>, _, _, _) = if point.transactions == 1 {
+            (
+                &p50,
+                Sense::AtMost,
+                TCP_LATENCY,
+                "median latency of bare TCP's",
+            )
+        } else if is_large {
+            (
+                &bandwidth,
+                Sense::AtLeast,
+                TCP_BANDWIDTH,
+                "of bare TCP's bandwidth",
+            )
+        } else {
+            (&rate, Sense::AtLeast, TCP_RATE, "of bare TCP")
+        };
+        let nbd_figure: Figure<'_> = if is_large { &bandwidth } else { &rate };
         Some([
             bar(bare, of, name, sense, limit),
             bar(
@@ -449,7 +450,7 @@ fn hosts(results: &Results) -> Vec<Bar> {
     all.flatten().flatten().collect()
 }
 
-/// The first I/Os after a pause.
+/// Bars for the first I/Os after a pause.
 fn after_pauses(results: &Results) -> Vec<Bar> {
     let point = Point::ZERO_COPY_READ;
     let wakes = runs(results, &Subject::WakeUp).iter();
@@ -483,7 +484,7 @@ fn after_pauses(results: &Results) -> Vec<Bar> {
     }]
 }
 
-/// System calls per I/O, wherever they were counted; the first bar's point where they were not.
+/// Bars for system calls per I/O: at each point where they were counted, or unmeasured for the first bar's point.
 fn system_calls(results: &Results) -> Vec<Bar> {
     let bar = |point: Point, runs: &[Figures]| {
         let middle = |of: &dyn Fn(SystemCalls) -> f64| {
@@ -524,12 +525,12 @@ fn system_calls(results: &Results) -> Vec<Bar> {
     bars
 }
 
-// Each Rust role in place of its C++ twin, among C++ roles and among Rust roles.
+// Each Rust role in place of its C++ counterpart, among C++ roles and among Rust roles.
 
-/// Tolerance for "no slower": medians of a few ratios on a shared machine are not more accurate.
+/// Threshold for "no slower": medians of a few ratios on a shared machine are not more accurate.
 const TWIN_EVEN: f64 = 0.97;
 
-/// All relations that the measurements allow.
+/// All bars for which there are measurements.
 fn twin_bars(results: &Results) -> Vec<Bar> {
     results
         .measurements
@@ -563,13 +564,15 @@ fn twin_bars(results: &Results) -> Vec<Bar> {
         .collect()
 }
 
-/// Returns `true` if ours checks what the twin takes as it is. Among their roles the service's time is not what limits the rate.
+/// Returns `true` if our role verifies data and its counterpart does not. Among our roles, the service's time does
+/// not limit the rate.
 fn checks(point: Point, exchanged: Exchanged) -> bool {
     let reads = point.layout == Layout::Gga && point.operation == Operation::Read;
     reads && exchanged.role == "service" && !exchanged.among_theirs
 }
 
-/// Our ratio to a twin that would verify blocks as ours does, on a CPU of its own, in the time that this takes when undisturbed.
+/// Our ratio to a hypothetical counterpart that verifies blocks as ours does, with the time for that measured on an
+/// undisturbed CPU.
 fn beside_a_twin_that_checks(
     results: &Results,
     ours: &Measurement,
@@ -585,14 +588,14 @@ fn beside_a_twin_that_checks(
     ))
 }
 
-/// Returns `true` if both twins do the same work. The reference's initiator writes memory that it has never touched: all zeros, which a service
-/// that compresses is done with at once. Ours writes what does not compress so well.
+/// Returns `true` if both roles do the same work. The reference's initiator writes memory that was never touched: all
+/// zeros, which a compressing service handles almost for free. Ours writes less compressible data.
 fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
     let compresses = point.layout == Layout::Gga && point.operation == Operation::Write;
     !(compresses && exchanged.role == "initiator")
 }
 
-/// Throughput and CPU time of two deployments that differ in one role. If one of them has failed runs, nothing was measured.
+/// Bars for rate and CPU time of two deployments that differ in one role. Without a value if one of them has failed runs.
 fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measurement) -> [Bar; 2] {
     let failed = ours.failure.is_some() || theirs.failure.is_some();
     let is_complete = !failed && ours.series.runs.len() == theirs.series.runs.len();
@@ -645,7 +648,7 @@ mod twin_tests {
     use super::*;
     use crate::series::BlockKernels;
 
-    /// A deployment that reached these rates; all its roles took as many nanoseconds.
+    /// Measurement of a deployment with these rates; each of its roles took as many nanoseconds.
     fn measured(cast: &str, rates: &[f64]) -> Measurement {
         let figures = |rate: &f64| Figures {
             cpu_ns: Some(CpuTime {
@@ -676,7 +679,7 @@ mod twin_tests {
 
     #[test]
     fn our_role_is_compared_with_its_twin() {
-        // Ours is twice as fast: among theirs the exchanged one has ours in it, among ours the other one.
+        // Ours is twice as fast: the deployment of their roles with ours exchanged in, and vice versa.
         let measurements = vec![
             measured("cpp", &[100.0, 10.0, 100.0]),
             measured("cpp + rust service", &[200.0, 20.0, 200.0]),
@@ -747,7 +750,7 @@ mod twin_tests {
             failure: Some("signal: 11".to_owned()),
             ..twin(&[100.0, 100.0, 100.0])
         };
-        // Interrupted: no failure, and fewer rounds.
+        // Interrupted: not a failure, but fewer rounds.
         for incomplete in [crashed, twin(&[100.0]), twin(&[])] {
             let twin_bars = of(vec![ours(), incomplete]);
             let holds: Vec<_> = twin_bars.iter().map(Bar::holds).collect();
@@ -792,7 +795,7 @@ mod twin_tests {
             all.push(deployment(&format!("rust + cpp {role}"), operation, 5e5));
             of(all)[0].detail.clone()
         };
-        // The twin's 2 us would be 2.5.
+        // The counterpart's 2 us would be 2.5 us with verification.
         let detail = told(Operation::Read, "service", vec![kernels()]);
         assert!(
             detail.ends_with(

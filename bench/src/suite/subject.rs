@@ -1,4 +1,4 @@
-//! Things that are measured.
+//! Measured subjects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,51 +20,51 @@ use crate::{Error, file, hosts, nbd, vhost_user_blk};
 pub enum Subject {
     /// The bare ring.
     Ring {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
     /// memcpy.
     Copy {
-        /// With memories of this point's sizes.
+        /// Sizes of the memories.
         point: Point,
     },
     /// Kernels of gga for a block of 4 KiB.
     Kernels,
-    /// Waking up a thread on a CPU without work.
+    /// Wake-up of a thread on an idle CPU.
     WakeUp,
     /// A deployment of real roles.
     Deployment {
-        /// The point.
+        /// Measured point.
         point: Point,
-        /// Name of the cast, as the runner knows it.
+        /// Name of the cast in the runner.
         cast: String,
     },
     /// The system calls of our roles in a deployment.
     SystemCalls {
-        /// The point.
+        /// Measured point.
         point: Point,
     },
     /// The first I/Os of our service and targets after a pause.
     FirstIos {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
     /// A deployment of our roles with its blocks in a file.
     File {
-        /// The workload.
+        /// Workload on the file.
         work: Work,
     },
     /// fio on the same file.
     Fio {
-        /// The workload.
+        /// Workload on the file.
         work: Work,
     },
-    /// Our NBD server in front of a deployment, under fio.
+    /// Our NBD server with a deployment, under fio.
     NbdServer {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
-    /// A deployment of our roles over two machines.
+    /// A deployment of our roles on two machines.
     Hosts {
         /// The point.
         point: Point,
@@ -81,10 +81,10 @@ pub enum Subject {
     },
     /// nbdkit's memory plugin under fio.
     Nbd {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
-    /// Our vhost-user-blk back end in front of a deployment, under libblkio.
+    /// Our vhost-user-blk back end with a deployment, under libblkio.
     VhostUserBlk {
         /// With the block size and depth of this point.
         point: Point,
@@ -120,7 +120,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Returns `true` if its I/Os a second are figures of interest, and not of a session that was measured for something else.
+    /// Returns `true` if its rate is a result, and not that of a session for another measurement.
     pub fn has_rate(&self) -> bool {
         !matches!(
             self,
@@ -128,7 +128,7 @@ impl Subject {
         )
     }
 
-    /// Returns `true` if the number of its I/Os can be set.
+    /// Returns `true` if its number of I/Os can be set.
     pub(super) fn is_counted(&self) -> bool {
         !matches!(
             self,
@@ -154,29 +154,29 @@ pub struct Runner {
     pub yardsticks: Yardsticks,
     /// Casts by name. `rust` is ours.
     pub casts: BTreeMap<String, Cast>,
-    /// The file that is measured, if any.
+    /// File for the blocks of the measurements on a disk, if any.
     pub backing: Option<PathBuf>,
     /// CPUs to use.
     pub cpus: Vec<usize>,
 }
 
-/// Repetitions of a session with programs of the reference after a crash: their workers have a race at their start, which half of the
-/// starts lose on few CPUs.
+/// Maximum number of repetitions of a session with programs of the reference after a crash: their workers have a race
+/// at start-up, which crashes half of the starts on few CPUs.
 const START_RACES: u32 = 20;
 
-/// A process was killed by SIGSEGV.
+/// Returns `true` if a process was killed by SIGSEGV.
 fn is_crash(error: &Error) -> bool {
     matches!(error, Error::Process(failure) if failure.to_string().contains("signal: 11"))
 }
 
-/// The cast that is ours.
+/// Name of the cast with our roles only.
 pub const OURS: &str = "rust";
-/// The cast of the reference's programs.
+/// Name of the cast with the reference's programs only.
 pub const THEIRS: &str = "cpp";
-/// Roles that are exchanged for their twins.
+/// Roles that are exchanged for their counterparts.
 pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
 
-/// A cast in which one role is by others than all the rest.
+/// A cast in which one role is of another implementation than the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchanged {
     /// One of [`EXCHANGED`].
@@ -215,13 +215,13 @@ impl Runner {
     ///
     /// # Panics
     ///
-    /// There is no cast of this name, which whoever made the runner has forgotten.
+    /// If there is no cast of this name.
     pub fn ours(&self) -> &Cast {
         self.casts.get(OURS).expect("a cast called rust")
     }
 
-    /// One run of about `time`, or of `operations` where the program counts them. Returns its figures, and the number of repetitions after
-    /// crashes of a program of the reference.
+    /// Runs the subject for about `time`, or for `operations` if the program counts them. Returns its figures, and
+    /// the number of repetitions after crashes of a program of the reference.
     pub(super) fn run(
         &self,
         subject: &Subject,
@@ -242,7 +242,7 @@ impl Runner {
         }
     }
 
-    /// Returns `true` if programs of the reference take part.
+    /// Returns `true` if the subject includes programs of the reference.
     fn has_theirs(&self, subject: &Subject) -> bool {
         match subject {
             Subject::Deployment { cast, .. } => {
@@ -252,7 +252,7 @@ impl Runner {
         }
     }
 
-    /// The CPU of a zero-copy role, or of its stand-in.
+    /// CPU of a zero-copy role, or of its counterpart in the bare ring.
     fn cpu_of(&self, role: usize) -> usize {
         self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())]
     }
@@ -305,7 +305,7 @@ impl Runner {
                 &self.cpus,
             ),
             Subject::BareTcp { point } => {
-                // Of a service and a target.
+                // CPUs of a service and a target.
                 let cpus = [1, 2].map(|role| self.cpu_of(role));
                 self.yardsticks
                     .tcp(*point, operations, cpus, &hosts::network()?)

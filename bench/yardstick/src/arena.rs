@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Zeroed memory, page aligned, shared by all that have opened it.
+/// Zeroed, page-aligned memory that processes share.
 pub(crate) struct Arena {
     start: NonNull<u8>,
     len: usize,
@@ -22,21 +22,21 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Makes one of `len` bytes.
+    /// Creates an arena of `len` bytes.
     pub(crate) fn create(len: usize) -> io::Result<Self> {
         let file = memfd_create("yardstick", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
         Self::map(file, len)
     }
 
-    /// Opens the one at [`Arena::path`], of another process.
+    /// Opens another process's arena at its [`path`](Arena::path).
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         Self::map(file.into(), len)
     }
 
-    /// Path at which other processes of the same user open the memory while this value lives.
+    /// Path at which other processes of the same user can open the memory, as long as this value exists.
     pub(crate) fn path(&self) -> PathBuf {
         let (pid, file) = (std::process::id(), self.file.as_fd().as_raw_fd());
         format!("/proc/{pid}/fd/{file}").into()
@@ -46,17 +46,21 @@ impl Arena {
         self.len
     }
 
-    /// The byte at `offset`, which must be inside.
+    /// Pointer to the byte at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If `offset` is out of range.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.len, "expected an offset below {}", self.len);
-        // SAFETY: inside the mapping, as was just checked.
+        // SAFETY: within the mapping, as checked above.
         unsafe { self.start.as_ptr().add(offset) }
     }
 
     fn map(file: OwnedFd, len: usize) -> io::Result<Self> {
-        // Populates all pages, so that none is faulted in during a measurement.
+        // Populates all pages, so that there are no page faults during a measurement.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -74,7 +78,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, which is not used any more: pointers into it live no longer than their arena.
+        // SAFETY: unmaps the whole mapping, which is not used any more: pointers into it do not outlive the arena.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -88,7 +92,7 @@ mod tests {
         let one = Arena::create(8192).expect("memory");
         let other = Arena::open(&one.path()).expect("the same");
         assert_eq!(other.len(), 8192);
-        // SAFETY: both mappings are live and not accessed otherwise.
+        // SAFETY: both mappings exist and are not accessed otherwise.
         unsafe {
             one.at(5000).write_volatile(17);
             assert_eq!(other.at(5000).read_volatile(), 17);

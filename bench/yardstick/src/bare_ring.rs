@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Arena;
 
-/// Slots of the ring. There are never as many messages in flight, so the sender need not check for space.
+/// Number of slots. Fewer messages are in flight, so the sender need not check for space.
 pub(crate) const SLOTS: usize = 512;
-/// Bytes of a ring.
+/// Size of a ring in bytes.
 pub(crate) const SIZE: usize = SLOTS * size_of::<Slot>();
 /// Words of a message; the eighth of the cache line marks it as present.
 pub(crate) const WORDS: usize = 7;
@@ -14,7 +14,7 @@ pub(crate) const WORDS: usize = 7;
 #[repr(C, align(64))]
 struct Slot {
     words: [AtomicU64; WORDS],
-    /// The round in which the message was written, from 1 on.
+    /// Number of the pass over the ring in which the message was written, from 1 on.
     round: AtomicU64,
 }
 
@@ -25,15 +25,15 @@ pub(crate) struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    /// The end of the ring at `offset`.
+    /// Creates an end of the ring at `offset`.
     pub(crate) fn new(arena: &'a Arena, offset: usize) -> Self {
         assert!(offset.is_multiple_of(64) && offset + SIZE <= arena.len());
-        // SAFETY: inside the arena and aligned, and other processes only access it as atomics.
+        // SAFETY: within the arena and aligned; other processes access it as atomics only.
         let slots = unsafe { &*arena.at(offset).cast::<[Slot; SLOTS]>() };
         Self { slots, next: 0 }
     }
 
-    /// Sends. The receiver must have taken all but `SLOTS - 1` messages.
+    /// Sends a message. At most `SLOTS - 1` messages may be in the ring.
     pub(crate) fn push(&mut self, message: [u64; WORDS]) {
         let slot = &self.slots[self.next as usize % SLOTS];
         for (word, value) in slot.words.iter().zip(message) {
@@ -44,7 +44,7 @@ impl<'a> End<'a> {
         self.next += 1;
     }
 
-    /// Receives, when there is something.
+    /// Receives the next message, if there is one.
     pub(crate) fn pop(&mut self) -> Option<[u64; WORDS]> {
         let slot = &self.slots[self.next as usize % SLOTS];
         if slot.round.load(Ordering::Acquire) != self.next / SLOTS as u64 + 1 {

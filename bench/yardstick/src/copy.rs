@@ -1,4 +1,4 @@
-//! memcpy, block by block, into memory that another process could read.
+//! memcpy, block by block, to memory that another process can read.
 
 use std::hint::black_box;
 use std::io;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
 
-/// Bytes a second with which blocks of `block_size` bytes are copied from `blocks` private ones to `slots` shared ones, each in
-/// order and again and again, for about `time`.
+/// Returns the bytes per second at which blocks of `block_size` bytes are copied from `blocks` private blocks to
+/// `slots` shared ones, each in order and repeatedly, for about `time`.
 ///
 /// # Errors
 ///
-/// There is no such memory.
+/// There is not enough memory.
 pub fn bandwidth(
     block_size: usize,
     blocks: usize,
@@ -28,10 +28,10 @@ pub fn bandwidth(
     let started = Instant::now();
     let mut copied = 0;
     loop {
-        // A clock is read once for many blocks.
+        // The clock is read once per 64 blocks.
         for _ in 0..64 {
             let from = &black_box(&private)[copied % blocks * block_size..][..block_size];
-            // SAFETY: inside the arena, which is not accessed otherwise.
+            // SAFETY: within the arena, which is not accessed otherwise.
             unsafe {
                 shared
                     .at(copied % slots * block_size)

@@ -1,13 +1,13 @@
-//! Erasure coding by Intel's ISA-L, the library that storage people compare with, loaded if it is installed.
+//! Erasure coding by Intel's ISA-L, a common baseline, loaded if it is installed.
 
 use std::ffi::{c_int, c_uchar};
 use std::ptr;
 
 use libloading::Library;
 
-/// Library names, in order of preference.
+/// File names of the library, in order of preference.
 const NAMES: [&str; 2] = ["libisal.so.2", "libisal.so"];
-/// Bytes of ISA-L's table for one coefficient.
+/// Size of ISA-L's table for one coefficient in bytes.
 const TABLE: usize = 32;
 
 type InitTables = unsafe extern "C" fn(c_int, c_int, *mut c_uchar, *mut c_uchar);
@@ -23,12 +23,12 @@ pub struct NotInstalled(#[from] libloading::Error);
 pub struct IsaL {
     init_tables: InitTables,
     encode_data: EncodeData,
-    // The functions are inside.
+    // Keeps the library loaded: the functions point into it.
     _library: Library,
 }
 
 impl IsaL {
-    /// Loads it.
+    /// Loads the library.
     ///
     /// # Errors
     ///
@@ -50,18 +50,18 @@ impl IsaL {
         })
     }
 
-    /// Prepares `rows` of coefficients, one for each of the `sources`.
+    /// Prepares rows of coefficients, each with one coefficient per source.
     ///
     /// # Panics
     ///
-    /// The coefficients are not `sources` for each row, or there are none.
+    /// If the number of coefficients is 0, or not a multiple of `sources`.
     pub fn coder(&self, sources: usize, coefficients: &[u8]) -> Coder<'_> {
         assert!(sources > 0 && !coefficients.is_empty());
         assert!(coefficients.len().is_multiple_of(sources) && coefficients.len() < 256);
         let rows = coefficients.len() / sources;
         let mut tables = vec![0; TABLE * coefficients.len()];
         let mut coefficients = coefficients.to_vec();
-        // SAFETY: sources * rows coefficients are read, and 32 bytes for each are written, which is what there is.
+        // SAFETY: reads `sources * rows` coefficients and writes 32 bytes for each; the buffers have these sizes.
         unsafe {
             (self.init_tables)(
                 sources as c_int,
@@ -88,11 +88,11 @@ pub struct Coder<'a> {
 }
 
 impl Coder<'_> {
-    /// Computes the rows' blocks from the sources'.
+    /// Computes one block per row from the source blocks.
     ///
     /// # Panics
     ///
-    /// There are other numbers of blocks than of sources and rows, or they differ in length.
+    /// If the numbers of blocks do not match the sources and rows, or the blocks differ in length.
     pub fn code(&mut self, sources: &[&[u8]], results: &mut [&mut [u8]]) {
         assert!(sources.len() == self.sources && results.len() == self.rows);
         let len = sources[0].len();

@@ -20,7 +20,7 @@ pub mod wake;
 
 use std::io;
 
-/// Binds this thread to one CPU.
+/// Pins this thread to one CPU.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! A pipeline of three processes: requests go from an initiator over a service to a target, which copies a block, and results return the
-//! same way.
+//! A pipeline of three processes: requests pass from an initiator through a service to a target, which copies a
+//! block, and results return the same way.
 //!
-//! It is the shape of a zero-copy read with everything left out but what shared memory costs: four hops of one cache line, one
-//! memcpy from the target's memory into the initiator's, and a yield of the CPU by whoever has nothing to do.
+//! It has the structure of a zero-copy read, reduced to the cost of shared memory: four hops of one cache line, one
+//! memcpy from the target's memory to the initiator's, and a yield of the CPU by each idle process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::arena::Arena;
 use crate::bare_ring::{End, SIZE, SLOTS, WORDS};
 
-/// Offset of the rings: after a page of flags.
+/// Offset of the rings in bytes: after a page of flags.
 const RINGS: usize = 4096;
-/// Offset of the initiator's blocks.
+/// Offset of the initiator's blocks in bytes.
 const BLOCKS: usize = RINGS + 4 * SIZE;
 /// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -30,24 +30,24 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// One of the three processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Asks, and measures.
+    /// Sends requests, and measures.
     Initiator,
-    /// Passes on, both ways.
+    /// Forwards in both directions.
     Service,
-    /// Copies.
+    /// Copies blocks and sends results.
     Target,
 }
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// I/Os on their way at any time; at most 256.
+    /// I/Os in flight, at most 256.
     pub transactions: usize,
-    /// Bytes of an I/O.
+    /// Size of an I/O in bytes.
     pub block_size: usize,
-    /// Blocks that the target has; I/Os go over them in order.
+    /// Number of the target's blocks; I/Os visit them in order, repeatedly.
     pub blocks: usize,
-    /// I/Os altogether.
+    /// Total number of I/Os.
     pub operations: u64,
 }
 
@@ -56,27 +56,27 @@ pub struct Load {
 pub struct Measured {
     /// Seconds from the first request to the last result.
     pub seconds: f64,
-    /// I/Os a second.
+    /// I/Os per second.
     pub rate: f64,
-    /// Median time of an I/O in nanoseconds.
+    /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// 99 of 100 are not longer.
+    /// 99th percentile of the latency in nanoseconds.
     pub p99_ns: u64,
-    /// 999 of 1000 are not longer.
+    /// 99.9th percentile of the latency in nanoseconds.
     pub p99_9_ns: u64,
 }
 
-/// The memory of one run. Processes open it under its path, as long as it lives.
+/// Shared memory of one run. Processes can open it at its path as long as it exists.
 pub struct Pipeline {
     arena: Arena,
 }
 
 impl Pipeline {
-    /// Memory for this load.
+    /// Creates the memory for this load.
     ///
     /// # Errors
     ///
-    /// The load is not possible, or there is no such memory.
+    /// The load is invalid, or there is not enough memory.
     pub fn create(load: Load) -> io::Result<Self> {
         if load.transactions == 0 || load.transactions > SLOTS / 2 {
             return Err(io::Error::other(format!(
@@ -89,7 +89,7 @@ impl Pipeline {
         Ok(Self { arena })
     }
 
-    /// Path of the shared memory, for [`run`] of the three processes.
+    /// Path of the shared memory, for [`run`] in the three processes.
     pub fn path(&self) -> PathBuf {
         self.arena.path()
     }
@@ -99,7 +99,7 @@ impl Pipeline {
 ///
 /// # Errors
 ///
-/// The memory is not there, or the other two are not.
+/// The memory cannot be opened, or the other two processes do not start in time.
 pub fn run(stage: Stage, path: &Path, load: Load) -> io::Result<Option<Measured>> {
     let arena = Arena::open(path)?;
     if arena.len() != BLOCKS + load.transactions * load.block_size {
@@ -145,7 +145,7 @@ pub fn run(stage: Stage, path: &Path, load: Load) -> io::Result<Option<Measured>
                     let from = &storage[block as usize * load.block_size..][..load.block_size];
                     let to = BLOCKS + slot as usize * load.block_size;
                     assert!(to + load.block_size <= arena.len());
-                    // SAFETY: the destination is inside the arena, and no other stage accesses this slot before its result is sent.
+                    // SAFETY: the destination is within the arena, and no other stage accesses this slot before its result is sent.
                     unsafe {
                         arena
                             .at(to)
@@ -199,7 +199,7 @@ fn ask(mut requests: End<'_>, mut results: End<'_>, load: Load) -> io::Result<Me
     })
 }
 
-/// The page before the rings.
+/// Flags in the page before the rings.
 struct Flags<'a> {
     here: &'a AtomicU64,
     stop: &'a AtomicU64,
@@ -208,7 +208,7 @@ struct Flags<'a> {
 impl<'a> Flags<'a> {
     fn of(arena: &'a Arena) -> Self {
         let word = |offset| {
-            // SAFETY: aligned, inside the first page, and an atomic, which may be shared.
+            // SAFETY: aligned, within the first page, and an atomic, which may be shared.
             unsafe { &*arena.at(offset).cast::<AtomicU64>() }
         };
         Self {
@@ -217,7 +217,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Waits for the other two.
+    /// Waits until the other two processes have started.
     fn meet(&self) -> io::Result<()> {
         self.here.fetch_add(1, Ordering::AcqRel);
         let deadline = Instant::now() + PATIENCE;
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_arrives_and_every_io_is_counted() {
+    fn every_block_is_copied_and_every_io_counted() {
         let load = Load {
             transactions: 8,
             block_size: 4096,
@@ -278,7 +278,7 @@ mod tests {
         })
         .expect("a measurement");
         assert!(measured.rate > 0.0 && measured.p50_ns > 100 && measured.p50_ns <= measured.p99_ns);
-        // SAFETY: all threads have ended.
+        // SAFETY: all threads have exited.
         let last = unsafe { pipeline.arena.at(BLOCKS + 8 * 4096 - 1).read() };
         assert_eq!(last, 0x5a);
     }

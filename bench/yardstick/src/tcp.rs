@@ -2,8 +2,8 @@
 //! write, the block and a result of 64 bytes.
 //!
 //! Both sides do as little as TCP allows: requests and answers are sent in batches by vectored writes, blocks are sent from where they
-//! are and received where they belong, and one thread does everything. A side without work yields the CPU for [`YIELDS`], and then sleeps in
-//! `poll`. If a yield takes longer than [`SCHEDULED`], another process has the CPU, and the side sleeps at once: then the kernel returns the
+//! are and received where they belong, and one thread does everything. A side without work yields the CPU for 50 us, and then sleeps in
+//! `poll`. If a yield takes longer than 20 us, another process has the CPU, and the side sleeps at once: then the kernel returns the
 //! CPU when data comes, and not when the time slice of the other one ends.
 
 use std::collections::VecDeque;
@@ -21,13 +21,13 @@ use crate::ring::{Load, Measured};
 const MESSAGE: usize = 64;
 /// Bytes of a write's header.
 const HEADER: usize = 56;
-/// Answers of one system call.
+/// Maximum number of answers per system call.
 const MOST_ANSWERS: usize = 128;
-/// Time without work after which a side sleeps.
+/// Idle time after which a side sleeps.
 const YIELDS: Duration = Duration::from_micros(50);
-/// Longest yield on a CPU that no other process wants.
+/// Maximum duration of a yield on a CPU without other runnable processes.
 const SCHEDULED: Duration = Duration::from_micros(20);
-/// Time in which the server starts to listen.
+/// Time for the server to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -44,7 +44,7 @@ impl Waiting {
         self.since = None;
     }
 
-    /// Gives the CPU away once.
+    /// Yields the CPU once.
     fn wait(&mut self, stream: &TcpStream, events: PollFlags) -> io::Result<()> {
         let begin = Instant::now();
         if begin.duration_since(*self.since.get_or_insert(begin)) < YIELDS {
@@ -63,7 +63,7 @@ impl Waiting {
     }
 }
 
-/// `None` where the socket is not ready.
+/// `None` if the socket is not ready.
 fn ready(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -94,7 +94,7 @@ pub fn serve(address: SocketAddr, load: Load) -> io::Result<()> {
     let (mut have, mut next, mut owed, mut sent) = (0, 0, 0, 0);
     let mut waiting = Waiting::default();
     loop {
-        // All requests that have come are answered before others are received: their number is limited.
+        // All received requests are answered before further ones are received, which bounds their number.
         if owed == 0 {
             match ready(stream.read(&mut requests[have..]))? {
                 Some(0) => return Ok(()),
@@ -140,7 +140,7 @@ pub fn run(address: SocketAddr, load: Load) -> io::Result<Measured> {
     let mut stream = connect(address)?;
     prepare(&stream)?;
     let answer = HEADER + load.block_size + MESSAGE;
-    // Of each transaction, in the order of the answers.
+    // Start times of the transactions, in the order of the answers.
     let mut slots = vec![0_u8; load.transactions * answer];
     let mut begun: VecDeque<Instant> = VecDeque::with_capacity(load.transactions);
     let requests = vec![3_u8; load.transactions * MESSAGE];

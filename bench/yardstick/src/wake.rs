@@ -1,7 +1,7 @@
-//! Wake-up of a thread that sleeps on another, otherwise idle CPU.
+//! Wake-up latency of a thread that sleeps on another, idle CPU.
 //!
-//! A CPU without work is halted, and starting it again is the machine's business: microseconds on bare metal, some hundred on a
-//! virtual machine whose host has given the CPU to somebody else meanwhile.
+//! An idle CPU is halted, and restarting it takes microseconds on bare metal, and some hundred on a
+//! virtual machine whose host has scheduled something else on the CPU meanwhile.
 
 use std::io;
 use std::thread;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 
-/// Time from a write to an eventfd on the first of these CPUs until a thread that blocks on it runs on the second, after `pause` without
-/// work on both.
+/// Time from a write to an eventfd on the first of these CPUs until a thread that blocks on it runs on the second,
+/// after both have been idle for `pause`.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub fn latency([from, to]: [usize; 2], pause: Duration) -> io::Result<Duration> 
     let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| -> io::Result<Instant> {
-            // The wait ends: the other thread rings in any case.
+            // The other thread writes in any case, so the wait ends.
             let pinned = crate::pin(to);
             read(&bell, &mut [0; 8])?;
             let woken = Instant::now();
@@ -45,13 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sleeper_is_woken() {
+    fn sleeping_thread_is_woken() {
         let latency = latency([0, 0], Duration::from_millis(20)).expect("a CPU");
         assert!(latency < Duration::from_secs(5), "{latency:?}");
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused() {
+    fn nonexistent_cpu_is_refused() {
         latency([0, usize::MAX], Duration::ZERO).expect_err("no such CPU");
         latency([usize::MAX, 0], Duration::ZERO).expect_err("no such CPU");
     }

@@ -1,4 +1,4 @@
-//! The initiator that pauses, as a process of its own. `bench` starts it; people do not.
+//! The initiator with a pause, as a process of its own. Started by `bench` only.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,6 @@ use ::bench::first_ios::{self, Load};
 use clap::Args;
 use role_common::{errln, outln};
 
-/// Its flags.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Name of the service's channel
@@ -22,7 +21,7 @@ pub struct Options {
     transactions: u32,
 }
 
-/// Prints what it has measured, as JSON.
+/// Runs the load, and prints its measurements as JSON.
 pub fn run(options: &Options) -> ExitCode {
     play(options).map_or_else(
         |error| {

@@ -1,4 +1,4 @@
-//! `doca-storage bench`: figures, and the limits of the machine beside them.
+//! `doca-storage bench`: measurements, compared with limits of the machine.
 
 pub mod first_ios;
 mod page_file;
@@ -41,7 +41,6 @@ Examples:
   doca-storage bench --hosts 2                     over two network namespaces
   doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
 
-/// Its flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -100,7 +99,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures.
+/// Runs the measurements.
 pub fn run(options: &Options) -> ExitCode {
     options
         .run()
@@ -124,7 +123,7 @@ impl Options {
                 self.seconds
             )));
         }
-        // Everything that can be wrong with files is said before an hour of measurements, and not after it.
+        // Errors of files are reported before an hour of measurements, and not after it.
         let report = self.report.as_deref().map(PageFile::at).transpose()?;
         let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
         let shutdown = Shutdown::on_signals()?;
@@ -149,7 +148,7 @@ impl Options {
         let conclude = |mut results: Results| {
             results.bars = bars(&results);
             if !self.only.is_empty() || self.is_comparison() {
-                // The others were not asked for.
+                // The others were not selected.
                 results.bars.retain(|bar| bar.value.is_some());
             }
             results.verdict = results.judge();
@@ -165,7 +164,7 @@ impl Options {
                 let Some(report) = &report else { return Ok(()) };
                 let results = conclude(Results {
                     rounds_completed: completed,
-                    // If this page stays the last one, the run has been killed.
+                    // If this page remains the last one, the run was killed.
                     interrupted: true,
                     measurements: measurements.to_vec(),
                     ..empty.clone()
@@ -211,7 +210,7 @@ impl Options {
         })
     }
 
-    /// Returns `true` if a comparison is measured and not the limits of the machine.
+    /// Returns `true` if a comparison is measured instead of the limits of the machine.
     fn is_comparison(&self) -> bool {
         self.backing.is_some() || self.hosts.is_some()
     }
@@ -263,7 +262,7 @@ impl Options {
         })
     }
 
-    /// The release of the protocol for our roles; `None` for the current one.
+    /// Release of the protocol for our roles; `None` for the current one.
     fn release(&self, cpp: Option<&Implementation>) -> Result<Option<String>> {
         let Some(cpp) = cpp else {
             return Ok(self.protocol.clone());
@@ -286,7 +285,7 @@ impl Options {
             return self.chosen(plan::files());
         }
         if self.hosts.is_some() {
-            // Not a failure of each measurement, but an error that says what is missing.
+            // One error with the missing programs, instead of a failure of each measurement.
             drop(::bench::hosts::network()?);
             let missing = ::bench::nbd::missing().map(|missing| format!("NOT RUN: {missing}"));
             let subjects = plan::hosts(missing.is_none());
@@ -315,7 +314,7 @@ impl Options {
         self.chosen(subjects)
     }
 
-    /// The subjects that `--only` names; all without it.
+    /// Subjects selected by `--only`; all without it.
     fn chosen(&self, mut subjects: Vec<Subject>) -> Result<Vec<Subject>> {
         if !self.only.is_empty() {
             let is = |subject: &Subject| {
@@ -323,7 +322,7 @@ impl Options {
                 self.only.iter().any(|only| name.contains(only.as_str()))
             };
             let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
-            // The first I/Os after a pause are nothing without what a pause does to the machine.
+            // The first I/Os after a pause can only be interpreted with the machine's wake-up time.
             let after_pause = subjects
                 .iter()
                 .any(|subject| is(subject) && matches!(subject, Subject::FirstIos { .. }));
@@ -370,7 +369,7 @@ struct Watch<'a> {
     rounds: usize,
     shutdown: &'a Shutdown,
     write: &'a dyn Fn(usize, &[Measurement]) -> Result<()>,
-    /// The last error of writing.
+    /// Last error of writing the page.
     failure: RefCell<Option<String>>,
 }
 
@@ -391,9 +390,9 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// A comparison that does not exist.
+/// Error for an unknown comparison.
 const NO_NVME_TCP: &str = "NVMe/TCP: not compared: the kernel's target and host (nvmet_tcp, nvme_tcp) are root's, and belong to the machine and not to a \
      network namespace; SPDK is in no Debian package";
 
-/// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
+/// Minimum duration of the idle measurement: a tick of CPU time is 10 ms.
 const IDLE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The file of a page, which is known to be writable before there is a page.
+//! File of a page. It is checked for being writable before the measurements.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write as _;
@@ -9,23 +9,23 @@ use tempfile::NamedTempFile;
 
 use super::Result;
 
-/// A place for a page. What is there stays until a page is complete, and is replaced as a whole.
+/// Destination of a page. An existing file is kept until a page is complete, and is then replaced atomically.
 #[derive(Debug)]
 pub(super) struct PageFile {
     path: PathBuf,
-    /// The path is no regular file but a device or a pipe, which cannot be replaced.
+    /// The destination if it is a device or a pipe, which cannot be replaced.
     device: Option<File>,
 }
 
 impl PageFile {
-    /// Checks that a page can be written there.
+    /// Checks that a page can be written to `path`.
     pub(super) fn at(path: &Path) -> Result<Self> {
         Self::check(path).map_err(|error| format!("--report {}: {error}", path.display()).into())
     }
 
     fn check(path: &Path) -> Result<Self> {
         let mut page = Self {
-            // The file that a link leads to is replaced, and not the link.
+            // A link's target is replaced, and not the link.
             path: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
             device: None,
         };
@@ -63,7 +63,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// A new file beside the page's place.
+    /// Creates a temporary file in the same directory.
     fn temporary(&self) -> std::io::Result<NamedTempFile> {
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -72,7 +72,7 @@ impl PageFile {
         tempfile::Builder::new()
             .prefix(".bench")
             .suffix(".html")
-            // As for any new file, less what the umask takes away.
+            // Permissions of a new file: the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)
     }

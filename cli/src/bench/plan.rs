@@ -1,4 +1,4 @@
-//! What is measured.
+//! Subjects of a bench run.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use ::bench::point::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::deployment::implementation::Implementation;
 
-/// Ours alone; with the reference's programs, those alone, and, where `exchanged` says so, each role exchanged for its twin.
+/// Casts: ours; with the reference's programs, also theirs, and with `exchanged` each role exchanged for its counterpart.
 ///
-/// All gga services read the same blocks, with checksums, which the reference does not look at. Only the reference's services of releases
-/// 3.0 and 3.1 have the blocks of their own generator, which stores whole ones on each target.
+/// All gga services read the same blocks, with checksums, which the reference does not verify. Only the reference's
+/// services of releases 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
 pub(super) fn casts(
     ours: &Implementation,
     cpp: Option<&Implementation>,
@@ -65,7 +65,7 @@ fn gga(operation: Operation) -> Point {
     }
 }
 
-/// What the bars need.
+/// Subjects that the bars need.
 pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
     let base = Point::ZERO_COPY_READ;
     let mut subjects = Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
         subjects.push(deployment(point, OURS));
     }
     subjects.push(Subject::Copy { point: base });
-    // A program that is linked to NVIDIA's SDK has no such kernels, and says so.
+    // A program that is linked to NVIDIA's SDK has no such kernels, and reports that.
     if cfg!(not(doca_sdk)) {
         subjects.push(Subject::Kernels);
     }
@@ -116,7 +116,7 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
     subjects
 }
 
-/// System calls, at the points of 4 KiB and 64 transactions.
+/// Adds the system calls at the points with 4 KiB and 64 transactions.
 pub(super) fn add_system_calls(subjects: &mut Vec<Subject>) {
     let write = Point {
         operation: Operation::Write,
@@ -131,7 +131,7 @@ pub(super) fn add_system_calls(subjects: &mut Vec<Subject>) {
     subjects.extend(points.map(|point| Subject::SystemCalls { point }));
 }
 
-/// All sizes with 64 transactions, all depths with 4 KiB, for every layout and operation, with one worker and with two.
+/// Adds all sizes with 64 transactions and all depths with 4 KiB, for every layout and operation, with one worker and with two.
 pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
     let layouts: [(Layout, &[Operation]); 2] = [
         (Layout::ZeroCopy, &[Operation::Read, Operation::Write]),
@@ -194,7 +194,7 @@ pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
     }
 }
 
-/// Our NBD server beside nbdkit. The first workload is the first bar's, too, and is measured beside that.
+/// Adds our NBD server and nbdkit. The first workload is that of the first bar, too, and is measured together with it.
 pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::Nbd { point }, Subject::NbdServer { point }];
     let first = subjects.len().min(2);
@@ -202,19 +202,19 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     subjects.splice(first..first, all);
 }
 
-/// Our vhost-user-blk back end beside QEMU's.
+/// Adds our vhost-user-blk back end and QEMU's.
 pub(super) fn add_vhost_user_blk(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::NullDisk { point }, Subject::VhostUserBlk { point }];
     subjects.extend(::bench::vhost_user_blk::points().into_iter().flat_map(both));
 }
 
-/// A file, beside fio on the same one.
+/// Deployments with a file, and fio on the same file.
 pub(super) fn files() -> Vec<Subject> {
     let both = |work| [Subject::File { work }, Subject::Fio { work }];
     Work::all().into_iter().flat_map(both).collect()
 }
 
-/// Two machines, beside a bare TCP connection between them, and nbdkit where `with_nbdkit` says so.
+/// Deployments on two machines, a bare TCP connection between them, and with `with_nbdkit` also nbdkit.
 pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
     let all = |point| {
         let nbdkit = with_nbdkit.then_some(Subject::NbdTcp { point });
@@ -245,8 +245,8 @@ mod tests {
         Implementation::in_directory(name, &directory).expect("programs")
     }
 
-    /// For each cast with an exchanged role or of theirs: whose service and generator it has, the flag of its initiator, and `true` if its
-    /// service writes in gga.
+    /// For each cast with exchanged roles or with theirs only: the implementations of its service and generator, the
+    /// flag of its initiator, and `true` if its service supports writes in gga.
     fn exchanged(usage: &str) -> Vec<(String, String)> {
         let directory = tempfile::tempdir().expect("a directory");
         let of = |name, usage| implementation(name, directory.path(), usage);

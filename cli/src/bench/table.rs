@@ -1,4 +1,4 @@
-//! The results for people.
+//! Table of results.
 
 use ::bench::baseline::{Comparison, Metric, Trend};
 use ::bench::report::rounds;
@@ -124,7 +124,7 @@ fn print_measurements(measurements: &[Measurement]) {
         "service",
         "targets",
     ]);
-    // What was counted or timed apart stands beside its bar.
+    // Measurements without a rate are shown with their bars.
     for measurement in measurements.iter().filter(|one| one.subject.has_rate()) {
         let series = &measurement.series;
         let text = |value: Option<f64>, unit: f64, digits: usize| {

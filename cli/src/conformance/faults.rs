@@ -29,7 +29,6 @@ Examples:
   doca-storage conformance faults --some --jobs 4
   doca-storage conformance faults --bin target/release --only 'gga.serving: service' --only io,";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Faults {
@@ -132,7 +131,7 @@ fn name(case: &Case) -> String {
     format!("{}: {case}", case.suite())
 }
 
-/// Entries of the directory of named shared memory.
+/// Entries of `/dev/shm`.
 fn shared_memory() -> Vec<PathBuf> {
     ::deployment::sandbox::entries("/dev/shm".as_ref()).unwrap_or_default()
 }
@@ -152,9 +151,8 @@ fn left(before: &[PathBuf]) -> report::Case {
     }
 }
 
-// One row for each phase, one column for each role.
+// Table with a row per phase and a column per role.
 
-/// Results, as a table and as JSON.
 #[derive(Serialize)]
 struct Table<'a> {
     injected: usize,
@@ -169,7 +167,7 @@ struct Count {
     injected: usize,
     survived: usize,
     lost_or_wrong: usize,
-    /// Longest time in seconds until all other roles had noticed.
+    /// Longest time in seconds until all other roles had detected the fault.
     noticed: f64,
 }
 
@@ -205,7 +203,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Rows of one deployment, whose cases are contiguous.
+    /// Writes the rows of one deployment, whose cases are contiguous.
     fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
         let Case { layout, .. } = cases[0].case;
         let parts: Vec<Part> = Part::of(layout)

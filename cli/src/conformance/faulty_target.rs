@@ -10,7 +10,6 @@ use wire::release::Release;
 
 use super::Result;
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "doca-storage conformance faulty-target [OPTIONS]\n           --content <FILE> --fault <FAULT>"

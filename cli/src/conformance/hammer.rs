@@ -39,7 +39,6 @@ Examples:
   doca-storage conformance hammer --layout gga --hosts 4 --duration 10m
   doca-storage conformance hammer --bin build --junit hammer.xml";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(in crate::conformance) struct Hammer {
@@ -95,11 +94,11 @@ enum LoadChoice {
     Nbd,
 }
 
-/// Time that the load waits for a response: longer than the services' timeouts.
+/// Timeout of the load for a response: longer than the services' timeouts.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 impl Hammer {
-    /// Refuses numbers of machines that are not possible.
+    /// Checks the number of machines.
     fn check(&self) -> Result<()> {
         let Some(hosts) = self.hosts else {
             return Ok(());
@@ -116,7 +115,7 @@ impl Hammer {
                 "expected a machine for each target and one for the service, got --hosts {hosts}: use --hosts 4, or --hosts 2 --layout zero-copy"
             )));
         }
-        // Fails here, and not as a fault that was not survived.
+        // Fails here, so that it is not reported as a fault that was not survived.
         drop(Network::new(2)?);
         Ok(())
     }

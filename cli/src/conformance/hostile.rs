@@ -32,7 +32,6 @@ Examples:
   doca-storage conformance hostile --role target --duration 10m --junit hostile.xml
   doca-storage conformance hostile --role zero-copy --sessions 5000";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Hostile {

@@ -1,4 +1,4 @@
-//! Golden vectors, as a table.
+//! Table of golden vectors.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,6 @@ use crate::table;
 use super::report::ReportOptions;
 use super::{Result, exit_code, usage};
 
-/// Flags.
 #[derive(Debug, Args)]
 pub(super) struct Layout {
     /// Directory with vector files, instead of the built-in ones
@@ -47,7 +46,7 @@ struct Row<'a> {
 }
 
 impl Layout {
-    /// Checks them: a failure where a vector did not pass.
+    /// Checks the vectors; the exit status is a failure if one did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let vectors = self.chosen()?;
         let rows: Vec<Row<'_>> = vectors

@@ -1,4 +1,4 @@
-//! Every mix of implementations, as a table.
+//! Table of all mixes of implementations.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,7 +35,6 @@ Examples:
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --layout zero-copy --hosts 2
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build-3.1 --protocol 3.1 --layout zero-copy";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Matrix {
@@ -162,7 +161,7 @@ impl Matrix {
         Ok(members)
     }
 
-    /// The mixes and the checks that `--only` and `--strategy` leave.
+    /// Mixes and checks selected by `--only` and `--strategy`.
     fn chosen<'a>(&self, mut mixes: Vec<Mix<'a>>) -> Result<(Vec<Mix<'a>>, Vec<Check>)> {
         let mut checks = Vec::new();
         for name in &self.strategy {
@@ -229,16 +228,15 @@ impl Matrix {
     }
 }
 
-// One row for each mix.
+// Table with a row per mix.
 
-/// Results, as a table and as JSON.
 #[derive(Serialize)]
 struct Table<'a> {
     /// Names of the implementations.
     implementations: Vec<&'a str>,
-    /// `true` if there is more than one, without which nothing is mixed.
+    /// `true` if there is more than one implementation.
     mixed: bool,
-    /// Sessions that were repeated because the reference crashed when a worker thread began.
+    /// Number of sessions repeated because the reference crashed at the start of a worker thread.
     start_races: u32,
     cases: &'a [Tried],
     #[serde(skip)]
@@ -268,7 +266,7 @@ impl<'a> Table<'a> {
             .copied();
         let checks = self.checks.iter().map(|check| heading(*check));
         table.push_record(parts.chain(checks).chain(["races", "seconds"]));
-        // The cases of a mix are beside each other.
+        // Cases of a mix are contiguous.
         for row in cases.chunk_by(|a, b| a.mix == b.mix) {
             let races: u32 = row.iter().map(|tried| tried.start_races).sum();
             let seconds: f64 = row.iter().map(|tried| tried.case.took.as_secs_f64()).sum();
@@ -281,7 +279,7 @@ impl<'a> Table<'a> {
                 .collect();
             table.push_record(line);
         }
-        // The last two are races and seconds.
+        // The last two columns are races and seconds.
         let columns = table.count_columns();
         let layout = table::Layout {
             right: &[],
@@ -298,7 +296,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The name of a check, short.
+/// Short name of a check.
 fn heading(check: Check) -> &'static str {
     match check {
         Check::Strategy(Strategy::ReadThroughput) => "read throughput",

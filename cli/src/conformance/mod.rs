@@ -142,7 +142,7 @@ fn exit_code(is_success: bool) -> ExitCode {
     }
 }
 
-/// Reads a time as roles do; whole seconds within these limits, fractions rounded up.
+/// Parses a time in the roles' format; within these limits, with fractions rounded up to whole seconds.
 fn seconds(
     least: u64,
     most: u64,
@@ -159,7 +159,7 @@ fn seconds(
     }
 }
 
-/// Most seconds that a time may be where nothing else limits it: a week.
+/// Maximum number of seconds without another limit: a week.
 const WEEK: u64 = 7 * 24 * 3600;
 
 /// Runs all cases, `jobs` at a time, with a progress bar, and returns the results in the order of the cases. `run` gets the index of a
@@ -185,7 +185,7 @@ fn try_all<C: Sync, T: Send + Sync>(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
                     progress.set_message(name(case));
-                    // Each index is taken once.
+                    // Each index occurs once.
                     let _ = tried[index].set(run(index, case, &|| shutdown.is_requested()));
                     progress.inc(1);
                 }

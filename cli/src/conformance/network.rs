@@ -1,4 +1,4 @@
-//! Network faults between real machines, which are network namespaces.
+//! Network faults between machines, which are network namespaces.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -29,7 +29,6 @@ Examples:
   doca-storage conformance network --layout gga --duration 10m
   doca-storage conformance network --layout zero-copy --only cut --only loss --json";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct NetworkOptions {
@@ -73,7 +72,7 @@ impl NetworkOptions {
     /// Runs the test, and fails if a fault was not survived.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
-        // Fails here, and not as a fault that was not survived.
+        // Fails here, so that it is not reported as a fault that was not survived.
         drop(Network::new(2)?);
         let run = Run {
             settings: self.settings()?,
@@ -134,7 +133,6 @@ impl NetworkOptions {
     }
 }
 
-/// Flags of a cable.
 #[derive(Debug, Args)]
 pub(super) struct CableOptions {
     /// Names of the devices at its ends

@@ -25,7 +25,6 @@ Examples:
   doca-storage zero-copy ... --storage-server 127.0.0.1:12346
   doca-storage conformance record --listen 2001 --to :1001 --listen 2002 --to :1002 --listen 2003 --to :1003 --output gga.transcript";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(
     after_help = HELP,

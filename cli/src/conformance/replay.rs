@@ -41,7 +41,6 @@ enum Against {
     Service,
 }
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Replay {

@@ -35,7 +35,6 @@ Examples:
   doca-storage conformance role initiator --bin build-3.1/doca_storage_initiator_comch --protocol 3.1
   doca-storage conformance role initiator --bin build/doca_storage_initiator_comch --crash-retries 8 --junit initiator.xml";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct RoleOptions {
@@ -204,7 +203,7 @@ impl RoleOptions {
 // The peers run in this process, and softdoca uses the process's `SOFTDOCA_RUNTIME_DIR`: so the command restarts
 // itself with another one.
 
-/// Set in the restarted process.
+/// Environment variable that is set in the restarted process.
 const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
 /// Polling interval.
 const TICK: Duration = Duration::from_millis(20);
@@ -233,7 +232,7 @@ pub(super) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
         std::thread::sleep(TICK);
     };
     let left = entries(&runtime)?;
-    // A role that hangs is killed and cannot clean up; that is counted already.
+    // A role that hangs is killed and cannot clean up, which is reported already.
     if status.success() && !left.is_empty() {
         return Err(format!(
             "expected the runtime directory to be empty at the end, found {left:?}"

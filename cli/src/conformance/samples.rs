@@ -26,7 +26,6 @@ Examples:
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Samples {

@@ -19,7 +19,6 @@ use super::Result;
 /// Bytes per line of a hex dump.
 const DUMP_WIDTH: usize = 16;
 
-/// Flags.
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// Transcript written by `record`
@@ -186,7 +185,7 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
     }
     let layout = Layout {
         right: &[],
-        // Times, places and ids; what stays is who says what to whom.
+        // Optional columns, in the order in which they are hidden: times, places and ids; sender and message stay.
         optional: &[4, 5, 8, 1, 7, 2],
         flexible: Some(9),
     };

@@ -33,7 +33,6 @@ Examples:
   doca-storage conformance simulate --duration 10m --jobs 2
   doca-storage conformance simulate --seed 1234       one run";
 
-/// Flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Simulate {
@@ -58,7 +57,7 @@ pub(super) struct Simulate {
     json: bool,
 }
 
-/// The result of all runs.
+/// Results of all runs.
 #[derive(Debug, Serialize)]
 struct Report {
     first_seed: u64,

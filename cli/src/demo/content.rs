@@ -23,7 +23,7 @@ const LARGEST_STORAGE: u64 = 2 << 30;
 const BUNDLED: &[u8] = include_bytes!("../../../Cargo.lock");
 const BUNDLED_NAME: &str = "the bundled text";
 
-/// A file with the data of the storage.
+/// File with the data of the storage.
 #[derive(Debug)]
 pub struct Content {
     /// Name of the source file, or of the embedded one.

@@ -32,7 +32,7 @@ pub enum Storage {
 }
 
 impl Layout {
-    /// Value of `--layout` that selects it.
+    /// Name as a value of `--layout`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::ZeroCopy => "zero-copy",

@@ -15,7 +15,6 @@ Examples:
   doca-storage demo --layout gga --hosts 4
   doca-storage demo --keep";
 
-/// Options of the demo.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

@@ -23,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 struct Endpoint {
     text: String,
-    /// Host and port, to be resolved each time: names may move.
+    /// Host and port, resolved for each query because addresses may change.
     host: HostPort,
 }
 
 /// Parses a port of this machine, or a host name or IP address with a port.
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    // As a role reads it.
+    // Parsed as by a role.
     let MetricsAddress(host) = text
         .parse()
         .map_err(|_| "expected <port> or <host>:<port>, as in a role's --metrics".to_owned())?;

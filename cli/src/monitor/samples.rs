@@ -29,10 +29,10 @@ pub(super) struct Role {
     pub suppressed_log_lines: u64,
     pub resident_bytes: u64,
     pub cpu_seconds: f64,
-    /// Of the initiator.
+    /// Latencies of an initiator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Of a gga_offload service that has served a session.
+    /// Redundancy of a gga_offload service that has served a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Redundancy>,
 }

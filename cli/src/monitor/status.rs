@@ -15,7 +15,6 @@ Examples:
   doca-storage status 9101 9102 9103 9104
   doca-storage status dpu.example:9104 --json";
 
-/// Options.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

@@ -28,7 +28,6 @@ Examples:
 /// Maximum interval between polls of the keyboard.
 const KEY_POLL: Duration = Duration::from_millis(100);
 
-/// Options.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -140,7 +139,7 @@ const NO_RATES: Rates = Rates {
 impl Rates {
     fn between(before: &Role, after: &Role, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
-        // A restarted role begins with zero.
+        // The counters of a restarted role start at zero.
         let rate = |of: fn(&Role) -> u64| of(after).saturating_sub(of(before)) as f64 / seconds;
         let latency = match (&before.latency, &after.latency) {
             (Some(before), Some(after)) => Some(after.since(before)),
@@ -202,7 +201,7 @@ impl View {
         let (columns, widths) = columns(body.width, endpoint as u16);
         let header = Row::new(columns.iter().map(|column| column.name)).bold();
         let rows = self.roles.iter().map(|shown| {
-            // Numbers fit; an endpoint or a state may take several lines.
+            // Numbers fit in one line; an endpoint or a state may need several.
             let cells: Vec<String> = iter::zip(&columns, &widths)
                 .map(|(column, width)| broken(&(column.text)(shown), usize::from(*width)))
                 .collect();
@@ -257,9 +256,9 @@ impl Shown {
 /// Width of a column.
 #[derive(Debug, Clone, Copy)]
 enum Width {
-    /// Of the longest endpoint.
+    /// Length of the longest endpoint.
     Endpoint,
-    /// So many columns of the terminal.
+    /// This many columns of the terminal.
     Fixed(u16),
     /// The remaining ones, at least [`STATE_WIDTH`].
     Rest,
@@ -269,7 +268,7 @@ enum Width {
 struct Column {
     name: &'static str,
     width: Width,
-    /// Columns with lower numbers are shown first.
+    /// Priority: columns with lower numbers are shown first.
     rank: u8,
     text: fn(&Shown) -> String,
 }
@@ -362,7 +361,7 @@ const LONGEST_ENDPOINT: usize = 24;
 /// Columns that fit in this width, and their widths, with endpoints of this length.
 fn columns(width: u16, endpoint: u16) -> (Vec<&'static Column>, Vec<u16>) {
     let of_rank = |rank| COLUMNS.iter().filter(move |column| column.rank <= rank);
-    // With the space behind each column but the last.
+    // Including the space after each column except the last.
     let fixed = |columns: &[&Column]| -> u16 {
         let widths = columns.iter().map(|column| match column.width {
             Width::Endpoint => endpoint + 1,
@@ -489,7 +488,7 @@ mod tests {
                 .draw(|frame| view.draw(frame, false))
                 .expect("drawn");
             let buffer = terminal.backend().buffer();
-            // The text of each column, over its lines.
+            // Text of each column, joined over its lines.
             let (columns, widths) = columns(width, LONGEST_ENDPOINT as u16);
             let text = |index: usize| -> String {
                 let left: u16 = widths[..index].iter().map(|width| width + 1).sum();

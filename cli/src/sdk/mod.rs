@@ -24,7 +24,6 @@ Examples:
   eval \"$(doca-storage sdk env --prefix ~/softdoca)\"
   cc program.c $(pkg-config --cflags --libs doca-comch) -o program";
 
-/// Subcommands.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -112,7 +111,7 @@ impl Install {
             }
             (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
         };
-        // Last: it may be built now.
+        // Last, because it may be built now.
         let library = match &self.library {
             Some(library) => Library::named(library.clone()),
             None => library::find()?,
@@ -124,7 +123,7 @@ impl Install {
             installed.headers,
             installed.packages
         );
-        // A command to copy: not wrapped.
+        // Not wrapped, because it is a command to copy.
         outln!(
             "to use it:\n  eval \"$(doca-storage sdk env --prefix {})\"",
             prefix.display()
@@ -138,7 +137,7 @@ impl Env {
         let prefix = std::path::absolute(&self.prefix)?;
         let side = if self.dpu { Side::Dpu } else { Side::Host };
         let Some(directories) = Directories::found_in(&prefix) else {
-            // The output is evaluated by a shell, which would not notice the error.
+            // The output is evaluated by a shell, which would not detect the error.
             return Err(format!(
                 "expected an installation in {}, but there is none; make one with: doca-storage sdk install --prefix {0}",
                 prefix.display()
@@ -152,7 +151,7 @@ impl Env {
 
 // `doca-storage sdk devices`.
 
-/// The SDK reports on standard error why it cannot list devices.
+/// Log level of the SDK, at which it reports on standard error why it cannot list devices.
 const ERRORS: u32 = 30;
 
 #[derive(Debug, Args)]

@@ -1,5 +1,5 @@
-//! `doca-storage conformance matrix`: what it makes of implementations that work together, and of some that do not.
-//! Ours and the C++ reference's are mixed in `given_binaries.rs`.
+//! `doca-storage conformance matrix` with implementations that interoperate, and with some that do not.
+//! Mixes of ours with the C++ reference are in `given_binaries.rs`.
 
 mod scripts;
 mod verdicts;
@@ -40,7 +40,7 @@ fn own_roles_interoperate_in_both_deployments() {
     );
 }
 
-/// That the messages are really of another release is checked with the roles: an initiator that finds no correlation id fails.
+/// The roles themselves check that the messages are of another release: an initiator fails without a correlation id.
 #[test]
 fn own_roles_interoperate_in_every_release() {
     for release in ["3.0", "3.1"] {
@@ -87,7 +87,7 @@ fn broken_role_fails_only_its_own_mixes() {
     assert!(output.contains("no storage here"), "{output}");
 }
 
-/// A target that answers every write with success and does none.
+/// A target that answers every write with success and executes none.
 #[test]
 fn target_that_ignores_writes_fails_only_validating_runs() {
     let arguments = r#"
@@ -123,7 +123,7 @@ done"#;
         read_back.contains("initiator of rust failed (exit status: 1)"),
         "{read_back}"
     );
-    // It answers, but has no statistics.
+    // It answers, but prints no statistics.
     let counts = reason(&cases, "rust,rust,own: write_throughput_test");
     assert!(
         counts.contains("expected the targets to print its operation count"),
@@ -135,7 +135,8 @@ done"#;
     );
 }
 
-/// What is known of the reference must be so, in both directions: a program that is taken for one and is better fails, too.
+/// Traits of the reference are checked in both directions: a program that is assumed to be of the reference and
+/// behaves better fails, too.
 #[test]
 fn unexpected_implementation_fails() {
     // A usage without the flag that ours have.
@@ -198,7 +199,7 @@ fn invalid_arguments_are_refused() {
     }
 }
 
-/// The scripted target speaks the release of the roles.
+/// The scripted target uses the roles' release.
 #[test]
 fn failing_io_is_detected_in_earlier_releases() {
     for release in ["3.0", "3.1"] {

@@ -1,4 +1,4 @@
-//! Implementations made of scripts, and what the command says about them.
+//! Scripts as implementations, and helpers for the command's results.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,13 +21,13 @@ pub fn matrix(arguments: &[&str]) -> Output {
         .expect("the program runs")
 }
 
-/// Our program's directory as an implementation.
+/// Directory of our program, as an implementation.
 pub fn ours() -> String {
     let directory = Path::new(PROGRAM).parent().expect("a directory");
     format!("rust={}", directory.display())
 }
 
-/// Somebody's programs: scripts.
+/// Scripts as programs of an implementation.
 pub struct Scripts(TempDir);
 
 impl Scripts {
@@ -51,7 +51,7 @@ impl Scripts {
     }
 }
 
-/// The cases of a document: mix and check, result, reason, cell, note.
+/// Cases of a document: mix and check, result, reason, cell, note.
 pub fn cases(output: &Output) -> Vec<Value> {
     let document: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -1,4 +1,4 @@
-//! Everything that a session is judged by, seen to fail.
+//! Every criterion of a session, with an implementation that violates it.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use super::scripts::{
     GGA_OFFLOAD, INITIATOR, PROGRAM, Scripts, TARGET, case, cases, matrix, ours, reason,
 };
 
-/// Answers `--help` like the reference, without the flag that ours have; the script after it gets everything else.
+/// Answers `--help` like the reference, without the flag that ours have; other arguments are handled by the script that follows.
 const REFERENCE: &str = "[ $1 = --help ] && exec echo usage";
-/// Answers it like ours.
+/// Answers `--help` like ours.
 const OURS: &str = "[ $1 = --help ] && exec echo --output";
 
-/// The zero-copy check `check` with this initiator or target of somebody else's, the rest being ours.
+/// Runs the zero-copy check `check` with this initiator or target; the other roles are ours.
 fn tried(own: &Scripts, mix: &str, check: &str, more: &[&str]) -> Vec<Value> {
     let (ours, own) = (ours(), own.implementation());
     let arguments = [
@@ -24,7 +24,7 @@ fn fails(program: &str, script: &str, check: &str, expected: &str) -> Value {
     fails_within("60", program, script, check, expected)
 }
 
-/// The same in sessions that may take so many seconds.
+/// Runs a check, which must fail, with sessions of at most this many seconds.
 fn fails_within(seconds: &str, program: &str, script: &str, check: &str, expected: &str) -> Value {
     let own = Scripts::new().add(program, script);
     let mix = match program {
@@ -82,7 +82,7 @@ fn other_crash_is_a_failure() {
     assert_eq!(other["start_races"], 0);
 }
 
-/// Also when others have more to say, and only the end is shown.
+/// Also if other roles have printed more, and only the last lines are shown.
 #[test]
 fn log_tail_of_a_dead_role_is_shown() {
     let last_words = "echo 'a handle without an object' >&2";
@@ -178,7 +178,7 @@ fn failed_initiator_must_report_a_reason() {
 }
 
 #[test]
-fn a_session_ends() {
+fn session_without_an_end_is_a_failure() {
     fails_within(
         "2",
         INITIATOR,

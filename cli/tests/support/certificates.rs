@@ -1,4 +1,4 @@
-//! Certificates in files.
+//! Certificate files.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 
 use super::text;
 
-/// Two authorities, `ca` and `other`, certificates that each has signed for 127.0.0.1 and for another host, called `ca-127.0.0.1` and so on, and
-/// one of `ca` that has expired, `expired-127.0.0.1`. The keys are called like the certificates, with `-key` behind it.
+/// Two authorities, `ca` and `other`; certificates signed by each for 127.0.0.1 and for another host, named
+/// `ca-127.0.0.1` and so on; and an expired one of `ca`, `expired-127.0.0.1`. The names of the keys have the suffix
+/// `-key`.
 pub struct Certificates(PathBuf);
 
 impl Certificates {
-    /// Makes the files in a directory.
+    /// Creates the files in a directory.
     pub fn new(directory: &Path) -> Self {
         let certificates = Self::at(directory);
         for authority in ["ca", "other"] {
@@ -34,7 +35,7 @@ impl Certificates {
         certificates
     }
 
-    /// The files that are in a directory.
+    /// Uses the files that exist in a directory.
     pub fn at(directory: &Path) -> Self {
         Self(directory.to_owned())
     }
@@ -60,12 +61,12 @@ impl Certificates {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
     }
 
-    /// The file of this name.
+    /// Path of the file with this name.
     pub fn path(&self, name: &str) -> String {
         text(&self.0.join(format!("{name}.pem"))).to_owned()
     }
 
-    /// Flags of a control channel for the certificate of this name.
+    /// Flags for TLS on a control channel with the certificate of this name.
     pub fn flags(&self, name: &str) -> Vec<String> {
         let (certificate, key) = (self.path(name), self.path(&format!("{name}-key")));
         [
@@ -80,7 +81,7 @@ impl Certificates {
     }
 
     #[allow(dead_code, reason = "only the tests of several machines use it")]
-    /// The environment of softdoca for the certificate of this name, among peers that `ca` has signed.
+    /// softdoca's environment variables for the certificate of this name, with peers that `ca` has signed.
     pub fn environment(&self, name: &str) -> [(&'static str, String); 3] {
         [
             ("SOFTDOCA_TLS_CERTIFICATE", self.path(name)),

@@ -1,4 +1,4 @@
-//! Gga deployments of real processes, and content for them.
+//! Gga deployments of real processes, and contents for them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,11 @@ use ::deployment::process::Process;
 
 use super::{Bench, patient, text, waiting};
 
-/// Names of the three targets, in the order in which everything here has them.
+/// Names of the three targets, in the order used everywhere here.
 pub const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
 
 impl Bench {
-    /// The `.sbc` files that the generator makes of `content`, called after it.
+    /// Generates the `.sbc` files of `content`, whose names begin with `name`.
     pub fn generate(&self, name: &str, content: &[u8], arguments: &[&str]) -> [PathBuf; 3] {
         let original = self.file(name, content);
         let files = TARGETS.map(|target| self.path(&format!("{name}.{target}.sbc")));
@@ -37,7 +37,7 @@ impl Bench {
         files
     }
 
-    /// Three targets that begin with these `.sbc` files, and their ports.
+    /// Starts three targets with these `.sbc` files, and returns them with their ports.
     pub fn gga_targets(&self, files: &[PathBuf; 3], workers: usize) -> ([Process; 3], [u16; 3]) {
         let cpus = cpus(workers);
         let started = files
@@ -47,12 +47,12 @@ impl Bench {
         (started.map(|(target, _)| target), ports)
     }
 
-    /// A service that waits for an initiator.
+    /// Starts a service, and waits until it is ready for an initiator.
     pub fn gga_service(&self, ports: [u16; 3], workers: usize, arguments: &[&str]) -> Process {
         waiting(self.start_gga_service(ports, workers, arguments))
     }
 
-    /// A service that may not be ready for an initiator yet.
+    /// Starts a service without waiting until it is ready.
     pub fn start_gga_service(
         &self,
         ports: [u16; 3],
@@ -75,7 +75,7 @@ impl Bench {
             "--output",
             "json",
         ];
-        // Half of its control timeout is how long a degraded service waits for a target that is stopped.
+        // A degraded service detaches a stopped target after half of its control timeout.
         let mut patient = patient(arguments);
         if arguments.contains(&"--degraded") && !patient.is_empty() {
             patient = &["--control-timeout", "20"];
@@ -100,18 +100,18 @@ impl Bench {
             "--run-limit-operation-count",
             &operations,
         ];
-        // The bench's own flags name the first worker's CPU.
+        // The bench's own flags include the first worker's CPU.
         let cpus = cpus(workers);
         self.initiator(strategy, &[&base[..], &cpus[2..], arguments].concat())
     }
 }
 
-/// `--cpu` for so many workers; the machine may have one CPU.
+/// `--cpu` flags for this many workers; they may share a CPU.
 fn cpus(workers: usize) -> Vec<&'static str> {
     ["--cpu", "0"].repeat(workers)
 }
 
-/// Lines that differ, of about half random digits: they compress, and not to nothing.
+/// Distinct lines, about half of which are random digits: moderately compressible.
 pub fn compressible(length: usize) -> Vec<u8> {
     let mut lines = Vec::with_capacity(length + 64);
     let mut word = 1u64;
@@ -123,7 +123,7 @@ pub fn compressible(length: usize) -> Vec<u8> {
     lines
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut word = 1u64;
     let mut bytes: Vec<u8> = std::iter::repeat_with(|| {

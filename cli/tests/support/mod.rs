@@ -17,15 +17,15 @@ use ::deployment::process::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time that anything may take on a loaded machine before a test gives up on it.
+/// Timeout of every operation, for loaded machines.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 pub const BLOCK_SIZE: usize = 4096;
 
-/// A private runtime directory, and room for files.
+/// A private runtime directory, which also holds the test's files.
 pub struct Bench {
     directory: TempDir,
-    /// Ports of its targets. They are reserved until the end: a target of another test must not get the port of one that was killed, where a
+    /// Ports of its targets, reserved until the end: a target of another test must not get the port of a killed one, where a
     /// service would find it.
     ports: Mutex<Vec<Port>>,
 }
@@ -42,12 +42,12 @@ impl Bench {
         self.directory.path().join("run")
     }
 
-    /// Where a file of this name is, or is going to be.
+    /// Path of a file with this name, which need not exist.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Writes a file for the roles to read.
+    /// Writes an input file for the roles.
     pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).expect("a file");
@@ -66,7 +66,7 @@ impl Bench {
         Process::spawn(role, self.command(arguments)).expect("the program starts")
     }
 
-    /// A target that listens, and its port.
+    /// Starts a target, and returns it with its port.
     pub fn target(&self, arguments: &[&str]) -> (Process, u16) {
         let port = Port::reserve().expect("a free port");
         let number = port.number();
@@ -74,13 +74,13 @@ impl Bench {
         (self.target_again(number, arguments), number)
     }
 
-    /// A target that listens on this port, which another one had before.
+    /// Starts a target on this port, which an earlier target has used.
     pub fn target_again(&self, port: u16, arguments: &[&str]) -> Process {
         start_target(|words| self.command(words), port, arguments).0
     }
 
-    /// A scripted target, and its port. It writes what it holds at the end to a file called like `content`, with
-    /// `.dump` behind it.
+    /// Starts a scripted target, and returns it with its port. At the end it writes its contents to a file with the
+    /// name of `content` and the suffix `.dump`.
     pub fn scripted_target(
         &self,
         content: &Path,
@@ -109,12 +109,12 @@ impl Bench {
         (target, port)
     }
 
-    /// A service that waits for an initiator.
+    /// Starts a service, and waits until it is ready for an initiator.
     pub fn service(&self, port: u16, arguments: &[&str]) -> Process {
         waiting(self.starting_service(port, arguments))
     }
 
-    /// A service that connects to its target.
+    /// Starts a service without waiting for its connection to the target.
     pub fn starting_service(&self, port: u16, arguments: &[&str]) -> Process {
         let storage = format!("127.0.0.1:{port}");
         let base = [
@@ -162,7 +162,7 @@ impl Bench {
     }
 }
 
-/// Starts a target on this port, 0 for any, and waits until it listens. `command` makes the command line of the program.
+/// Starts a target on this port, 0 for any, and waits until it listens. `command` creates the command line of the program.
 pub fn start_target(
     command: impl Fn(&[&str]) -> Command,
     port: u16,
@@ -188,7 +188,7 @@ pub fn start_target(
     (target, port)
 }
 
-/// The service, once it waits for the initiator.
+/// Waits until the service is ready for an initiator, and returns it.
 pub fn waiting(mut service: Process) -> Process {
     service
         .wait_for("was waiting for the initiator", PATIENCE, |line| {
@@ -198,7 +198,7 @@ pub fn waiting(mut service: Process) -> Process {
     service
 }
 
-/// What keeps a role from judging its peers by the time that they take on a loaded machine, unless a test says how long it waits.
+/// Flags for long timeouts, so that a loaded machine causes none, unless the test sets them.
 pub fn patient(arguments: &[&str]) -> &'static [&'static str] {
     if arguments.contains(&"--control-timeout") {
         &[]
@@ -207,7 +207,7 @@ pub fn patient(arguments: &[&str]) -> &'static [&'static str] {
     }
 }
 
-/// The port in the line that a target announces itself with.
+/// Port in the line that a target prints when it listens.
 pub fn listening_port(line: &str) -> Option<u16> {
     line.rsplit_once("listening on port ")?
         .1
@@ -220,7 +220,7 @@ pub fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Waits for the role to end well; its JSON document.
+/// Waits for the role to exit with success; returns its JSON document.
 pub fn document(process: Process) -> Value {
     let stdout = process
         .finish(soon(), || false)
@@ -228,21 +228,21 @@ pub fn document(process: Process) -> Value {
     serde_json::from_str(&stdout).expect("a JSON document")
 }
 
-/// Waits for the role to fail with exit code 1; what it wrote to standard error.
+/// Waits for the role to exit with 1; returns its standard error.
 pub fn complaint(process: Process) -> String {
     failure(process, 1)
 }
 
-/// Waits for the role to exit with this code; its standard error.
+/// Waits for the role to exit with this code; returns its standard error.
 pub fn failure(mut process: Process, code: i32) -> String {
     let status = process.wait(soon()).expect("the role ends");
-    // Its last lines may still be on their way through the pipe.
+    // Its last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(status.code(), Some(code), "{}", process.stderr());
     process.stderr()
 }
 
-/// Waits until the role has said this on standard error so many times.
+/// Waits until the role has printed this text on standard error this many times.
 pub fn said(process: &Process, what: &str, times: usize) {
     let deadline = soon();
     while process.stderr().matches(what).count() < times {
@@ -255,7 +255,7 @@ pub fn said(process: &Process, what: &str, times: usize) {
     }
 }
 
-/// Bytes that differ from block to block and within a block.
+/// Bytes that differ between blocks and within a block.
 pub fn content(blocks: usize) -> Vec<u8> {
     (0..blocks * BLOCK_SIZE)
         .map(|i| (i / BLOCK_SIZE * 31 + i * 7 + i / 251) as u8)

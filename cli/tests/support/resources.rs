@@ -10,14 +10,14 @@ use super::soon;
 /// Memory, descriptors and threads of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
-    /// Resident memory, KiB.
+    /// Resident memory in KiB.
     pub memory: u64,
     pub descriptors: usize,
     pub threads: usize,
 }
 
 impl Resources {
-    /// Of a running process.
+    /// Reads the resources of a running process.
     pub fn of(process: &Process) -> Self {
         let proc = format!("/proc/{}", process.id());
         let entries = |name: &str| {
@@ -37,9 +37,9 @@ impl Resources {
         }
     }
 
-    /// Waits until a process takes no more than `before`, but for memory by at most `slack` KiB, and descriptors by those that softdoca
-    /// keeps of the last few connections. The agent of softdoca, a thread with three descriptors, ends by itself some time after the last
-    /// export, which may be after the session was said to have ended: it is waited for.
+    /// Waits until a process uses no more than `before`, except for `slack` KiB of memory, and the descriptors that softdoca
+    /// keeps for the last few connections. softdoca's agent, a thread with three descriptors, exits some time after the last
+    /// export was destroyed, which may be after the session was reported as ended: this waits for it.
     pub fn wait_until_flat(self, process: &Process, slack: u64, who: &str) {
         const OF_LAST_CONNECTIONS: usize = 2 * 8;
         let before = self;

@@ -1,4 +1,4 @@
-//! `doca-storage conformance role`, and programs that play a role badly.
+//! `doca-storage conformance role`, and incorrect programs as roles.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,12 +17,12 @@ pub fn role(name: &str, arguments: &[&str]) -> Output {
         .expect("started")
 }
 
-/// All checks of our own program pass, and there are at least so many.
+/// Checks that our own program passes all checks, and that there are at least `at_least`.
 pub fn ours_passes(name: &str, at_least: usize) {
     ours_passes_with(name, at_least, &[]);
 }
 
-/// The same with further arguments.
+/// As [`ours_passes`], with further arguments.
 pub fn ours_passes_with(name: &str, at_least: usize, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role.xml");
@@ -40,7 +40,7 @@ pub fn ours_passes_with(name: &str, at_least: usize, arguments: &[&str]) {
     assert!(xml.contains("failures=\"0\""), "{xml}");
 }
 
-/// Runs one check on a shell script in the place of the role; the number of failures.
+/// Runs one check with a shell script as the role; returns the number of failures.
 pub fn failures(name: &str, script: &str, check: &str) -> Option<i32> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role");

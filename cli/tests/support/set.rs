@@ -1,4 +1,4 @@
-//! A set of three targets that keep their chunks in files, and what happens to it.
+//! A set of three targets with backing files, and faults that are injected into it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -11,18 +11,18 @@ use super::gga::{TARGETS, compressible, noise};
 use super::stored_block::Sizes;
 use super::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
 
-/// Blocks of a set.
+/// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
-/// Where the blocks begin in a backing file.
+/// Offset of the first block in a backing file in bytes.
 const CONTENT_OFFSET: usize = 65536;
-/// More I/Os than any test waits for.
+/// Number of I/Os of an endless run.
 pub const ENDLESS: usize = 2_000_000_000;
 
-/// Three targets that keep their chunks in files, and serve one session after the other.
+/// Three targets with backing files, which serve consecutive sessions.
 pub struct Set {
     pub bench: Bench,
     pub ports: [u16; 3],
-    /// Those that run.
+    /// Running targets.
     pub targets: [Option<Process>; 3],
     sizes: Sizes,
     /// Flags of the service.
@@ -32,25 +32,25 @@ pub struct Set {
 }
 
 impl Set {
-    /// A set of blocks as large as what is stored of them, with these checksums: `crc32c` or `off`.
+    /// Creates a set whose logical blocks have the size of stored blocks, with this checksum mode: `crc32c` or `off`.
     pub fn new(checksum: &'static str) -> Self {
         let mut set = Self::of(Sizes::compatible(BLOCK_SIZE), Vec::new());
         set.write_checksums(checksum);
         set
     }
 
-    /// A set of blocks of any content.
+    /// Creates a set whose blocks hold incompressible data.
     pub fn logical() -> Self {
         let flags = vec!["--degraded", "on", "--logical-block-size", "4096"];
         Self::of(Sizes::logical(BLOCK_SIZE), flags)
     }
 
-    /// Has services write these checksums from now on.
+    /// Makes further services use this checksum mode.
     pub fn write_checksums(&mut self, checksum: &'static str) {
         self.flags = vec!["--degraded", "on", "--checksum", checksum];
     }
 
-    /// A set of blocks that compress, with these flags of the service and of the targets.
+    /// Creates a set of compressible blocks, with these flags of the service and of the targets.
     pub fn with_flags(bench: Bench, flags: &[&'static str], target_flags: &[&'static str]) -> Self {
         let sizes = Sizes::compatible(BLOCK_SIZE);
         Self::on(bench, sizes, flags.to_vec(), target_flags.to_vec())
@@ -81,12 +81,12 @@ impl Set {
         }
     }
 
-    /// Bytes of a chunk.
+    /// Size of a chunk in bytes.
     pub fn chunk_size(&self) -> usize {
         self.sizes.half
     }
 
-    /// Blocks that differ from those of any other number. Of a [logical](Self::logical) set, they do not compress.
+    /// File with contents that are different for each number. For a [logical](Self::logical) set, they are incompressible.
     pub fn content(&self, number: usize) -> PathBuf {
         let length = (number + 1) * BLOCKS * BLOCK_SIZE;
         let all = if self.sizes == Sizes::compatible(BLOCK_SIZE) {
@@ -98,19 +98,19 @@ impl Set {
         self.bench.file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
     }
 
-    /// A service that waits for an initiator, with degraded mode and these further flags.
+    /// Starts a service with degraded mode and these further flags, and waits until it is ready for an initiator.
     pub fn service(&self, arguments: &[&str]) -> Process {
         self.bench
             .gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
     }
 
-    /// A service that may not be ready for an initiator yet.
+    /// Starts a service without waiting until it is ready.
     pub fn start_service(&self, arguments: &[&str]) -> Process {
         self.bench
             .start_gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
     }
 
-    /// An initiator of two workers.
+    /// An initiator with two workers.
     pub fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
         self.bench.gga_initiator(
             strategy,
@@ -121,21 +121,21 @@ impl Set {
         )
     }
 
-    /// Writes this, in a session of its own.
+    /// Writes these contents in a session of their own.
     pub fn write(&self, content: &Path) -> Value {
         let service = self.service(&[]);
         document(self.initiator("read_write_data_validity_test", content, BLOCKS));
         document(service)
     }
 
-    /// An initiator that writes this again and again, and has written all of it.
+    /// An initiator that writes these contents repeatedly, and has written all of them once.
     pub fn writer(&self, content: &Path) -> Process {
         let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
         under_way(&mut writer);
         writer
     }
 
-    /// Writes this, in a session that lasts until a scrub has found that all blocks have a checksum.
+    /// Writes these contents in a session that lasts until a scrub has recorded that all blocks have a checksum.
     pub fn write_and_scrub(&self, content: &Path) {
         self.write(content);
         let service = self.service(&["--scrub", "once"]);
@@ -145,7 +145,7 @@ impl Set {
         document(service);
     }
 
-    /// An initiator that reads so many blocks one after the other, from the first one on, and compares.
+    /// An initiator that reads this many blocks in order, from the first one on, and compares.
     pub fn read_in_order(&self, content: &Path, blocks: usize) -> Process {
         self.bench.gga_initiator(
             "read_only_data_validity_test",
@@ -156,17 +156,17 @@ impl Set {
         )
     }
 
-    /// Kills a target, as SIGKILL does.
+    /// Kills a target with SIGKILL.
     pub fn kill(&mut self, number: usize) {
         killed(self.targets[number].take().expect("it runs"));
     }
 
-    /// Starts a target that does not run, with the file that it had.
+    /// Restarts a target with its backing file.
     pub fn start(&mut self, number: usize) {
         self.start_with(number, &self.target_flags.clone());
     }
 
-    /// As [`start`](Self::start), with these flags instead of those that it had.
+    /// As [`start`](Self::start), with these flags instead of the previous ones.
     pub fn start_with(&mut self, number: usize, flags: &[&str]) {
         let arguments = arguments(&self.bench, self.sizes.half, number);
         let arguments = [&arguments[..], flags].concat();
@@ -174,14 +174,14 @@ impl Set {
         self.targets[number] = Some(target);
     }
 
-    /// Reads all the time, and compares.
+    /// An initiator that reads and compares endlessly.
     pub fn reader(&self, content: &Path) -> Process {
         let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
         under_way(&mut reader);
         reader
     }
 
-    /// Of the three targets, each is killed and comes back while this one reads.
+    /// Kills and restarts each of the three targets in turn while `reader` is running.
     pub fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
         for (number, name) in TARGETS.iter().enumerate() {
             let whole = format!("storage target {name} is up to date");
@@ -202,7 +202,7 @@ impl Set {
         self.bench.path(TARGETS[number])
     }
 
-    /// Overwrites bytes of the chunk that a target has of a block.
+    /// Overwrites bytes of a target's chunk of a block.
     pub fn put(&self, number: usize, block: usize, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.sizes.half);
         let offset = CONTENT_OFFSET + block * self.sizes.half + at;
@@ -211,23 +211,23 @@ impl Set {
             .expect("written");
     }
 
-    /// The chunks that a target has, one after the other.
+    /// Contents of all chunks of a target, in order.
     pub fn stored(&self, number: usize) -> Vec<u8> {
         self.stored_in(&self.path(number))
     }
 
-    /// The chunks in a backing file.
+    /// Contents of all chunks in a backing file.
     pub fn stored_in(&self, path: &Path) -> Vec<u8> {
         fs::read(path).expect("there")[CONTENT_OFFSET..].to_vec()
     }
 
-    /// The chunk that a target has of a block.
+    /// A target's chunk of a block.
     pub fn chunk(&self, number: usize, block: usize) -> Vec<u8> {
         self.stored(number)[block * self.sizes.half..][..self.sizes.half].to_vec()
     }
 }
 
-/// Flags of a target that keeps its blocks in a file.
+/// Flags of a target with a backing file.
 fn arguments(bench: &Bench, half: usize, number: usize) -> Vec<&'static str> {
     let words = [
         "--cpu".to_owned(),
@@ -250,7 +250,7 @@ pub fn killed(mut process: Process) {
     assert!(process.wait(soon()).is_some(), "killed");
 }
 
-/// Ends a run that all is well with.
+/// Interrupts a run that has had no error.
 pub fn interrupted(initiator: Process) {
     initiator.signal(Signal::INT);
     let said = complaint(initiator);
@@ -268,7 +268,7 @@ pub fn under_way(initiator: &mut Process) {
     }
 }
 
-/// Waits for the service to end well; what it says of the redundancy of its set.
+/// Waits for the service to exit with success; returns its statistics of the redundancy.
 pub fn redundancy(service: Process) -> Value {
     document(service)["redundancy"].clone()
 }

@@ -1,10 +1,10 @@
-//! Stored blocks, read by code that shares nothing with the roles: LZ4 by the C library, CRC by another crate, parity by
+//! Stored blocks, read by code that is independent of the roles: LZ4 by the C library, CRC by another crate, parity by
 //! tables of logarithms.
 
 use std::sync::LazyLock;
 
-/// Reads and checks everything that the three targets hold: parity, layout, checksum (or that there is none). Answers the
-/// content.
+/// Reads and checks the contents of three targets: parity, layout, checksum (or its absence). Returns the decoded
+/// contents.
 pub fn read_targets(
     targets: [&[u8]; 3],
     sizes: Sizes,
@@ -31,7 +31,7 @@ pub fn read_targets(
     content
 }
 
-/// Bytes of a half block, and of a block's content.
+/// Sizes of a half block and of a logical block in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     pub half: usize,
@@ -39,7 +39,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Of the reference's blocks.
+    /// Sizes for the reference's geometry.
     pub fn compatible(block_size: usize) -> Self {
         Self {
             half: block_size / 2,
@@ -47,8 +47,8 @@ impl Sizes {
         }
     }
 
-    /// Of blocks for content that does not compress: a header of 8 bytes, a length of 4 for each piece of 64 KiB, a
-    /// checksum of 4; in multiples of 64 for each half.
+    /// Sizes for incompressible content: a header of 8 bytes, a length of 4 for each piece of 64 KiB, a
+    /// checksum of 4; each half is a multiple of 64.
     pub fn logical(block_size: usize) -> Self {
         let stored = 12 + block_size + 4 * block_size.div_ceil(65536);
         Self {
@@ -58,7 +58,7 @@ impl Sizes {
     }
 }
 
-/// The content of a stored block.
+/// Decodes a stored block.
 pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
     assert_eq!(number(stored, 0) as usize, logical, "original size");
     let compressed = number(stored, 4) as usize;
@@ -84,7 +84,7 @@ pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
     content
 }
 
-/// The trailer that a stored block has to have as this block of its storage: its CRC-32C, bound to its number, but never 0.
+/// Expected trailer of a stored block with this number: its CRC-32C bound to the number, and never 0.
 pub fn checksum(stored: &[u8], block: usize) -> u32 {
     let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&stored[..stored.len() - 4]);
     let mut mask = !u32::try_from(block).expect("few blocks");
@@ -94,7 +94,7 @@ pub fn checksum(stored: &[u8], block: usize) -> u32 {
     if crc == mask { 1 } else { crc ^ mask }
 }
 
-/// The parity of two halves.
+/// Parity of two halves.
 pub fn parity(matrix: &str, d1: &[u8], d2: &[u8]) -> Vec<u8> {
     let [first, second] = match matrix {
         // 1 / (i + (j + k)) for two data blocks and redundancy block 0.

@@ -8,9 +8,9 @@ use super::case::{Fault, Mode, Part, Phase};
 use super::deployment::{BLOCKS, Deployment, Running, WAITING, Work, soon};
 use deployment::process::Signal;
 
-/// Log text at the end of a session, clean or not.
+/// Log text at the end of a session, clean or unclean.
 const ENDED: &str = "session 1 has ";
-/// Text behind the number of completed operations in an initiator's progress line, printed each second.
+/// Text after the number of completed operations in an initiator's progress line, which is printed each second.
 const PROGRESS: &str = " of ";
 /// Log texts of a target for a connected service and for the end of its session.
 const CLIENT: &str = " connected";
@@ -24,19 +24,20 @@ const WHOLE: &str = "is up to date";
 /// Reaction of the other roles to the fault.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
-    /// Time from the fault until all other roles had noticed it.
+    /// Time until all other roles had detected the fault.
     pub(super) noticed: Duration,
     /// Violations.
     pub(super) problems: Vec<String>,
 }
 
 impl Deployment<'_> {
-    /// Waits until all other roles have noticed the fault, and runs what is possible then. An error ends the case.
+    /// Waits until all other roles have detected the fault, and runs the sessions that are possible afterwards. An
+    /// error ends the case.
     pub(super) fn watch(&mut self) -> Result<Aftermath, String> {
         let started = Instant::now();
         let mut aftermath = Aftermath::default();
         if self.case.phase == Phase::Waiting && self.case.fault == Fault::Stop {
-            // A stopped role that owes no response is not noticed.
+            // A stopped role with no outstanding response is not detected.
             let channel = self.sandbox.channel().to_owned();
             self.start_initiator(Work::WriteAndRead, &channel)?;
         }
@@ -46,7 +47,7 @@ impl Deployment<'_> {
             self.serve_on(&mut aftermath, started)?;
         } else {
             let others = |deployment: &Self, role: &Running| role.part != deployment.case.victim;
-            // The frame belongs to one target; the service may not have sent the request to the others yet.
+            // The frame is one target's; the service may not have sent the request to the others yet.
             let first = [
                 Phase::Waiting,
                 Phase::Frame(MessageType::QueryStorageRequest, 0),
@@ -58,7 +59,7 @@ impl Deployment<'_> {
                     others(deployment, role) && !is_target(role)
                 };
                 self.all_end(askers, &mut aftermath.problems);
-                // Targets without a request have no session that could end, and keep running.
+                // Targets without a request have no session to end, and keep running.
                 for role in self.running.iter().filter(|role| is_target(role)) {
                     role.signal(Signal::TERM);
                 }
@@ -90,7 +91,7 @@ impl Deployment<'_> {
         }
     }
 
-    /// Continues a stopped victim, which then learns that the others have given it up.
+    /// Continues a stopped victim, which then detects that its peers have disconnected.
     fn wake_victim(&mut self) {
         let Self { running, case, .. } = self;
         if case.fault == Fault::Stop
@@ -100,10 +101,10 @@ impl Deployment<'_> {
         }
     }
 
-    /// Checks the exit of every role and moves it to `ended`.
+    /// Checks the exit status of every role and moves it to `ended`.
     fn judge(&mut self, problems: &mut Vec<String>) {
         let case = self.case;
-        // The first process of a role is the one that ran at the time of the fault.
+        // The first process of a role is the one that was running at the time of the fault.
         let mut seen = Vec::new();
         for role in std::mem::take(&mut self.running) {
             let ended = role.into_ended();
@@ -126,7 +127,7 @@ impl Deployment<'_> {
         }
     }
 
-    /// The others serve the next session, with a replacement of the victim.
+    /// Checks that the other roles serve the next session, with a replacement of the victim.
     fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), String> {
         let case = self.case;
         let is_initiator = |_: &Self, role: &Running| role.part == Part::Initiator;
@@ -153,7 +154,7 @@ impl Deployment<'_> {
             }
             (Part::Service, fault) => {
                 if fault == Fault::Stop {
-                    // It has its channel, too.
+                    // The stopped service still has its channel, too.
                     channel.push_str("-next");
                 }
                 self.start_service(channel.clone())?;
@@ -173,7 +174,7 @@ impl Deployment<'_> {
             Work::WriteAndRead
         };
         self.good_session(work, &channel)?;
-        // They would wait for the next session forever.
+        // They would otherwise wait for the next session indefinitely.
         for role in &self.running {
             role.signal(Signal::TERM);
         }
@@ -181,7 +182,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Waits until the service has been ready this many times, and is ready: each target has a client.
+    /// Waits until the service has announced its readiness this many times, and each target has a client.
     fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), String> {
         self.role(Part::Service)?.says(WAITING, times, deadline)?;
         for index in 0..self.ports.len() {
@@ -198,7 +199,7 @@ impl Deployment<'_> {
         })
     }
 
-    /// The victim wakes up in the middle of the next session, which does not suffer from it.
+    /// Continues the victim during the next session, which must not be affected.
     fn wake_in_a_session(
         &mut self,
         channel: &str,
@@ -232,7 +233,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Runs one session whose initiator has to find the expected content.
+    /// Runs one session whose initiator must read the expected content.
     pub(super) fn good_session(&mut self, work: Work, channel: &str) -> Result<(), String> {
         self.start_initiator(work, channel)?;
         let initiator = self.role(Part::Initiator)?;
@@ -246,7 +247,7 @@ impl Deployment<'_> {
         }
     }
 
-    /// The session continues without the target, and with it after its rejoin.
+    /// Checks that the session continues without the target, and with it after its rejoin.
     fn lose_and_regain(&mut self) -> Result<(), String> {
         let Part::Target(index) = self.case.victim else {
             return Err("only targets are done without".to_owned());

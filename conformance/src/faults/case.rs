@@ -1,4 +1,4 @@
-//! A fault: its kind, its victim and its moment.
+//! A fault: its kind, its victim and its phase.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use deployment::process::Signal;
 pub enum Part {
     /// Submits I/O.
     Initiator,
-    /// Forwards I/O.
+    /// Forwards I/Os.
     Service,
-    /// Stores blocks; its index in [`Layout::targets`].
+    /// Stores blocks. The number is its index in [`Layout::targets`].
     Target(usize),
 }
 
 impl Part {
-    /// The parts of a deployment.
+    /// Parts of a deployment.
     pub fn of(layout: Layout) -> impl Iterator<Item = Self> {
         let targets = 0..layout.targets().len();
         [Self::Initiator, Self::Service]
@@ -45,7 +45,7 @@ impl Part {
 pub enum Fault {
     /// SIGKILL.
     Kill,
-    /// SIGSTOP, and SIGCONT after the others have given it up.
+    /// SIGSTOP, and SIGCONT after the others have ended its session.
     Stop,
     /// SIGTERM.
     Terminate,
@@ -54,7 +54,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::Terminate, Self::Interrupt];
 
     pub(super) fn signal(self) -> Signal {
@@ -66,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if it asks the role to exit.
+    /// Returns `true` if it requests a shutdown of the role.
     pub(super) fn is_request(self) -> bool {
         matches!(self, Self::Terminate | Self::Interrupt)
     }
@@ -86,9 +86,9 @@ impl fmt::Display for Fault {
 /// A phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Service and targets have found each other, and wait for an initiator.
+    /// Service and targets are connected, and wait for an initiator.
     Waiting,
-    /// A frame of this type has been sent and not yet delivered, the first one after this many others of the type.
+    /// A frame of this type has been sent and not yet delivered, after this many others of the type.
     Frame(MessageType, u32),
     /// The whole storage has been written, and I/Os are in flight.
     Io,
@@ -115,7 +115,7 @@ impl Phase {
         Self::Frame(MessageType::ShutdownResponse, 0),
     ];
 
-    /// Returns `true` if everything that the initiator writes has been acknowledged.
+    /// Returns `true` if all writes of the initiator have been acknowledged.
     pub(super) fn is_written(self) -> bool {
         let at = |phase: &Self| *phase == self;
         Self::ALL.iter().position(at) >= Self::ALL.iter().position(|phase| *phase == Self::Io)
@@ -143,31 +143,31 @@ impl Serialize for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// They end.
+    /// They exit.
     Once,
-    /// They have `--sessions forever`, and serve the next session.
+    /// They run with `--sessions forever`, and serve the next session.
     Serving,
-    /// The service has `--degraded on`, and continues without a target.
+    /// The service runs with `--degraded on`, and continues without a target.
     Degraded,
 }
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// In which deployment.
+    /// Layout of the deployment.
     pub layout: Layout,
     /// Expected reaction of the other roles.
     pub mode: Mode,
-    /// The victim.
+    /// Role that the fault is injected into.
     pub victim: Part,
-    /// When.
+    /// Phase in which it is injected.
     pub phase: Phase,
     /// Kind of the fault.
     pub fault: Fault,
 }
 
 impl Case {
-    /// Every fault that there is.
+    /// All combinations.
     pub fn all() -> Vec<Self> {
         let mut cases = Vec::new();
         for layout in Layout::ALL {
@@ -189,7 +189,7 @@ impl Case {
         cases
     }
 
-    /// One fault for each role and phase, alternating so that every role and every phase meets every fault.
+    /// One fault for each role and phase, alternating so that every role and every phase has every kind of fault.
     pub fn some() -> Vec<Self> {
         let all = Self::all();
         let mut chosen = Vec::new();
@@ -208,13 +208,13 @@ impl Case {
         is_there
             && match self.mode {
                 Mode::Once => true,
-                // A role that is asked to exit has no next session, and its peers have seen it exit.
+                // A role that is asked to exit has no next session, and its peers have detected its exit.
                 Mode::Serving => !self.fault.is_request(),
                 Mode::Degraded => self.layout == Layout::Gga && is_target,
             }
     }
 
-    /// Its group in a report.
+    /// Name of its group in a report.
     pub fn suite(&self) -> &'static str {
         match (self.layout, self.mode) {
             (Layout::ZeroCopy, Mode::Serving) => "faults.zero_copy.serving",
@@ -225,7 +225,7 @@ impl Case {
         }
     }
 
-    /// The target before which the frame is held: the victim, or the first.
+    /// Index of the target whose connection the frame is held on: the victim, or the first.
     pub(super) fn channel(&self) -> u32 {
         match self.victim {
             Part::Target(index) => u32::try_from(index).unwrap_or(0),
@@ -234,7 +234,7 @@ impl Case {
     }
 }
 
-/// Its name within its group: who, when, what.
+/// Name within its group: victim, phase, fault.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let victim = self.victim.label(self.layout);
@@ -242,12 +242,12 @@ impl fmt::Display for Case {
     }
 }
 
-// Roles that may exit with success although another role was hit.
+// Roles that may exit with success although a fault was injected into another role.
 
 impl Case {
-    /// Returns `true` if `part`, which is not the victim, may exit with success: its session can have ended by then, or continues.
+    /// Returns `true` if `part`, which is not the victim, may exit with success: its session may have ended before, or continues.
     pub(super) fn may_end_well(&self, part: Part) -> bool {
-        // It stops the storage before it ends.
+        // The initiator stops the storage before it exits.
         let ends_in_order = self.victim == Part::Initiator && self.fault.is_request();
         ends_in_order || self.is_survived() || self.is_over_for(part)
     }
@@ -259,7 +259,8 @@ impl Case {
 
     /// Returns `true` if the session may already be complete for `part`, or may be completed for it without the victim.
     ///
-    /// A held frame is delivered after the fault. A victim that is asked to exit may still process the frame that it receives, and no more.
+    /// A held frame is delivered after the fault. A victim that is asked to exit may still process the frame that it
+    /// receives, but no later one.
     fn is_over_for(&self, part: Part) -> bool {
         let Phase::Frame(message, _) = self.phase else {
             return false;
@@ -278,21 +279,22 @@ impl Case {
         }
         let is_asked = self.fault.is_request();
         match (message, part, self.victim) {
-            // With the victim's response, the service has all of them. The end of the victim's connection is a separate event: the service
-            // may have asked all targets to shut down before it, and the others do not depend on the victim.
+            // With the victim's response, the service has all of them. The disconnection of the victim is a separate
+            // event: the service may have sent shutdown requests to all targets before it, and the others do not
+            // depend on the victim.
             (MessageType::StopStorageResponse, Part::Target(_), Part::Target(_)) => true,
             (MessageType::StopStorageRequest, Part::Target(_), Part::Target(_)) => is_asked,
             (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, victim) => {
                 let is_answered = message == MessageType::ShutdownResponse;
                 match (part, victim) {
-                    // They get the request before or after, and know no more.
+                    // They get the request before or after the fault, and do not detect it.
                     (Part::Target(_), _) => true,
                     (Part::Service, Part::Initiator) => true,
-                    // The target has done its part.
+                    // The target has completed its part.
                     (Part::Service | Part::Initiator, Part::Target(_)) => {
                         is_answered || is_asked || self.mode == Mode::Degraded
                     }
-                    // A role that is asked to exit may be done first.
+                    // A role that is asked to exit may complete first.
                     (Part::Initiator, Part::Service) => is_asked,
                     (Part::Initiator, Part::Initiator) | (Part::Service, Part::Service) => true,
                 }
@@ -309,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_role_meets_every_fault_in_every_phase_once() {
+    fn all_cases_are_every_role_phase_and_fault_once() {
         let cases = Case::all();
         let count = |layout, mode| {
             let is = |case: &&Case| case.layout == layout && case.mode == mode;
@@ -351,7 +353,7 @@ mod expectation_tests {
         }
     }
 
-    /// The roles other than the victim that may exit with success.
+    /// Roles other than the victim that may exit with success.
     fn may_end_well(victim: Part, message: MessageType, fault: Fault) -> Vec<Part> {
         let case = case(victim, message, fault);
         let others = Part::of(case.layout).filter(|part| *part != victim);
@@ -384,13 +386,13 @@ mod expectation_tests {
     }
 
     #[test]
-    fn the_other_targets_are_shut_down_when_the_victim_has_answered_to_the_stop() {
+    fn other_targets_shut_down_after_the_victims_stop_response() {
         let response = MessageType::StopStorageResponse;
         for fault in Fault::ALL {
-            // The service waits for the victim's shutdown response in vain.
+            // The service does not receive the victim's shutdown response.
             assert_eq!(may_end_well(VICTIM, response, fault), OTHER_TARGETS);
         }
-        // The service is the victim, or has no initiator that asks for the shutdown.
+        // The service is the victim, or has no initiator that requests the shutdown.
         for fault in Fault::ALL {
             assert_eq!(may_end_well(Part::Service, response, fault), []);
         }
@@ -399,7 +401,7 @@ mod expectation_tests {
     }
 
     #[test]
-    fn a_target_that_is_asked_to_exit_may_answer_to_the_stop_first() {
+    fn terminated_target_may_answer_the_stop_request_first() {
         let request = MessageType::StopStorageRequest;
         for fault in [Fault::Terminate, Fault::Interrupt] {
             assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
@@ -413,7 +415,7 @@ mod expectation_tests {
     }
 
     #[test]
-    fn those_who_depend_on_the_victims_part_of_the_shutdown_fail_without_it() {
+    fn roles_that_wait_for_the_victims_shutdown_response_fail() {
         let (request, response) = (MessageType::ShutdownRequest, MessageType::ShutdownResponse);
         for fault in [Fault::Kill, Fault::Stop] {
             assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
@@ -428,14 +430,14 @@ mod expectation_tests {
     }
 
     #[test]
-    fn an_initiator_that_is_asked_to_exit_ends_the_session_in_order() {
+    fn terminated_initiator_ends_the_session_cleanly() {
         let request = MessageType::StopStorageRequest;
         let others = may_end_well(Part::Initiator, request, Fault::Interrupt);
         assert_eq!(others.len(), 4);
     }
 
     #[test]
-    fn a_degraded_service_may_go_on_without_a_target_around_io() {
+    fn degraded_service_may_lose_a_target_during_io() {
         let case = Case {
             mode: Mode::Degraded,
             ..case(VICTIM, MessageType::StartStorageResponse, Fault::Kill)

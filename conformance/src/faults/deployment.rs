@@ -1,4 +1,4 @@
-//! The deployment of one case, from its start to the moment of the fault.
+//! The deployment of one case, from its start to the injection of the fault.
 
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -16,37 +16,37 @@ use deployment::implementation::Role;
 use deployment::process::{Exit, Process, Signal};
 use deployment::sandbox::Sandbox;
 
-/// The file with what the storage should hold.
+/// Name of the file with the expected contents of the storage.
 pub(super) const CONTENT: &str = "content";
 /// Log text of a service that is ready for an initiator.
 pub(super) const WAITING: &str = "waiting for the initiator";
-/// Time for a role to be ready for its peers, and for a session to reach a phase.
+/// Timeout for a role to become ready for its peers, and for a session to reach a phase.
 pub(super) const READY: Duration = Duration::from_secs(60);
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A deployment. Its roles are in the order in which they are started: targets, service, initiator.
+/// A deployment. Its roles are in the order of their start: targets, service, initiator.
 pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
     pub(super) case: Case,
-    /// Index of the case in the run, by which neighbouring cases prefer different CPUs.
+    /// Index of the case in the run, by which concurrent cases prefer different CPUs.
     pub(super) number: usize,
     pub(super) interrupted: Interrupted<'a>,
     pub(super) sandbox: Sandbox,
     pub(super) line: FaultyLine,
-    /// The targets' own ports.
+    /// Ports that the targets listen on.
     pub(super) ports: Vec<u16>,
     pub(super) running: Vec<Running>,
-    /// The fault has been injected: roles that are started from now on replace others.
+    /// `true` once the fault was injected: roles that are started afterwards are replacements.
     pub(super) is_struck: bool,
-    /// No further fault will be injected: timeouts are long.
+    /// `true` once no further fault will be injected: timeouts are then long.
     pub(super) is_calm: bool,
-    /// Roles of sessions that are over.
+    /// Roles that have exited.
     pub(super) ended: Vec<Ended>,
 }
 
 impl<'a> Deployment<'a> {
-    /// Targets that listen, a line to them, and a service that has found them.
+    /// Starts targets, a relay before them, and a service, and waits until the service is connected to the targets.
     pub(super) fn set(
         settings: &'a Settings,
         case: Case,
@@ -82,7 +82,7 @@ impl<'a> Deployment<'a> {
         Ok(deployment)
     }
 
-    /// A port for a target.
+    /// Reserves a port for a target.
     fn port(&self) -> Result<u16, String> {
         self.sandbox
             .port()
@@ -112,7 +112,7 @@ impl<'a> Deployment<'a> {
         listening.map_err(|why| format!("{} {why}", target.label()))
     }
 
-    /// Starts a service, which may find no target.
+    /// Starts a service, whether or not its targets are running.
     pub(super) fn start_service(&mut self, channel: String) -> Result<(), String> {
         let command = self.service(self.line.ports(), &channel)?;
         self.start(Part::Service, command).map(drop)
@@ -123,7 +123,7 @@ impl<'a> Deployment<'a> {
         self.start(Part::Initiator, command).map(drop)
     }
 
-    /// The current process of a role: the one that was started last.
+    /// Current process of a role: the one that was started last.
     pub(super) fn role(&mut self, part: Part) -> Result<&mut Running, String> {
         self.running
             .iter_mut()
@@ -174,7 +174,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Returns `true` if each target has something in each block. A new file has zeros.
+    /// Returns `true` if each target has nonzero data in each block. A new file has zeros.
     fn is_written(&self) -> Result<bool, String> {
         let size = self.case.layout.target_block_size(BLOCK_SIZE);
         for index in 0..self.ports.len() {
@@ -192,7 +192,7 @@ impl<'a> Deployment<'a> {
         Ok(true)
     }
 
-    /// Injects the fault. A held frame is passed on afterwards: behind a certain death, and without waiting for other events.
+    /// Injects the fault, and then passes a held frame on: after the exit of a killed victim, without waiting for other events.
     pub(super) fn strike(&mut self, held: Option<Held>) -> Result<(), String> {
         let Case {
             victim,
@@ -205,14 +205,15 @@ impl<'a> Deployment<'a> {
         role.signal(fault.signal());
         match fault {
             Fault::Kill if !role.ends(soon()) => return Err("SIGKILL does not end it".to_owned()),
-            // It had nothing left to do, and has just exited.
+            // It had completed its work, and has just exited.
             Fault::Stop if !role.process.wait_until_stopped(soon()) && !role.has_ended() => {
                 return Err("SIGSTOP does not stop it".to_owned());
             }
             _ => {}
         }
         if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, victim, fault) {
-            // The stopped target keeps its port and its file. The service may look for it as soon as the frame is passed on.
+            // The stopped target keeps its port and its file. The service may connect to the replacement as soon as
+            // the frame is passed on.
             let port = self.port()?;
             self.start_target(index, port, 1)?;
             self.line.redirect(self.case.channel(), port);
@@ -227,7 +228,7 @@ pub(super) fn soon() -> Instant {
     Instant::now() + READY
 }
 
-/// Prefix of the line in which every role reports why it failed.
+/// Prefix of the line in which every role reports the reason of its failure.
 const ERROR: &str = "error: ";
 
 /// A running role of the deployment.
@@ -266,7 +267,7 @@ impl Running {
         self.process.status().is_some_and(|status| status.success())
     }
 
-    /// Waits until its log has this text, this many times.
+    /// Waits until its log contains this text, this many times.
     pub(super) fn says(
         &mut self,
         what: &str,
@@ -278,7 +279,7 @@ impl Running {
         })
     }
 
-    /// Waits until `find` returns a value for its log. `what` names it in the error.
+    /// Waits until `find` returns a value for its log. `what` describes it in the error.
     pub(super) fn says_what<T>(
         &mut self,
         what: &str,
@@ -288,7 +289,7 @@ impl Running {
         self.process.wait_for_output(what, deadline, find)
     }
 
-    /// Its exit and its output. A process that is still running is killed.
+    /// Exit status and output. Kills a process that is still running.
     pub(super) fn into_ended(self) -> Ended {
         Ended {
             part: self.part,
@@ -305,7 +306,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Violation in its exit: still running, a crash, or a failure without an error message. `killed`: it was sent a SIGKILL.
+    /// Violation in its exit: still running, a crash, or a failure without an error message. `killed`: it was sent SIGKILL.
     pub(super) fn complaint(&self, killed: bool) -> Option<String> {
         let label = self.exit.role;
         let Some(status) = self.exit.status else {
@@ -339,32 +340,32 @@ impl fmt::Display for Ended {
     }
 }
 
-// The command lines of the roles.
+// Command lines of the roles.
 
-/// I/Os that an initiator has in flight.
+/// Number of I/Os in flight of an initiator.
 const TRANSACTIONS: &str = "32";
 /// Operations of a finite run: each block is written and read at least twice.
 const OPERATIONS: &str = "256";
 /// Operations of an endless run.
 const ENDLESS: &str = "2000000000";
 
-/// The work of an initiator.
+/// Work of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Write all blocks and read them back, for ever.
+    /// Write all blocks and read them back, endlessly.
     Endless,
     /// Write all blocks and read them back, twice.
     WriteAndRead,
-    /// Read all blocks, and compare them with the content of an earlier write.
+    /// Read all blocks, and compare them with an earlier write.
     Read,
 }
 
 impl Deployment<'_> {
-    /// Seconds that roles wait for each other.
+    /// Control timeout of the roles in seconds.
     fn timeout(&self) -> Duration {
         match self.case.fault {
             Fault::Stop if !self.is_calm => self.settings.timeout,
-            // A killed peer is noticed by its closed connections, not by a timeout.
+            // A killed peer is detected by its closed connections, and not by a timeout.
             _ => self.settings.notice * 3,
         }
     }
@@ -385,7 +386,7 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    /// The backing file of a target; a replacement target has its own.
+    /// Backing file of a target; a replacement target has its own.
     pub(super) fn backing_file(&self, index: usize, generation: u32) -> PathBuf {
         self.sandbox.path(&format!("blocks-{index}-{generation}"))
     }
@@ -412,7 +413,7 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    /// A role that is not the victim may serve further sessions.
+    /// Adds the flag for further sessions, unless the role is the victim.
     fn add_sessions(&self, command: &mut Command, part: Part) {
         let is_hit = part == self.case.victim && !self.is_struck;
         if self.case.mode == Mode::Serving && !is_hit {
@@ -466,14 +467,14 @@ impl Deployment<'_> {
     }
 }
 
-// Content of the storage.
+// Contents of the storage.
 
-/// Blocks of the storage, as the initiator sees it.
+/// Number of blocks of the storage, as presented to the initiator.
 pub(super) const BLOCKS: usize = 64;
-/// Bytes of a block, as the initiator sees it.
+/// Block size in bytes, as presented to the initiator.
 pub(super) const BLOCK_SIZE: usize = 4096;
 
-/// Blocks that are all different, that compress, and that no new file holds.
+/// Contents of the storage: compressible blocks that are all different, and not zero.
 pub(super) fn plain() -> Vec<u8> {
     let mut content = Vec::with_capacity(BLOCKS * BLOCK_SIZE);
     let mut word = 1u64;
@@ -490,7 +491,7 @@ pub(super) fn plain() -> Vec<u8> {
     content
 }
 
-// Restart of the whole deployment after an unclean session.
+// Restart of the whole deployment after an unclean shutdown.
 
 impl Deployment<'_> {
     /// Restarts all roles with the same ports, files and names, and runs one session. Returns the violations.
@@ -528,7 +529,7 @@ impl Deployment<'_> {
         self.good_session(work, &channel)
     }
 
-    /// `Mode::Serving` covers the next session already.
+    /// Returns `true` if the case includes a restart; [`Mode::Serving`] already runs a further session.
     pub(super) fn is_restarted(&self) -> bool {
         self.case.mode != Mode::Serving
     }

@@ -1,8 +1,8 @@
-//! The relay between a service and its targets that injects connection faults.
+//! Relay between a service and its targets that injects connection faults.
 //!
-//! A [`FaultyLine`] is a relay in front of each target: the service is given its ports instead of theirs. Without orders it forwards
-//! everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a session: [`FaultyLine::hold`]. Other
-//! faults are injected at once: cutting, sending, delaying.
+//! A [`FaultyLine`] is a relay in front of each target: the service connects to its ports. By default it forwards
+//! everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a session:
+//! [`FaultyLine::hold`]. Other faults are injected at once: cutting, sending, delaying.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,15 +20,13 @@ use crate::transcript::{Action, Event, Frame, Interceptor, Piece, Place, Relay};
 
 pub use crate::transcript::{End, Side};
 
-// The relay that injects faults.
-
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
-/// Time for a connection to end before the next one to the same target is made. A target that serves one client at a time must see them in
-/// this order; a stopped target never ends a connection.
+/// Time for a connection to end before the next one to the same target is made. A target that serves one client at a
+/// time must get them in this order; a stopped target never ends a connection.
 const ORDER: Duration = Duration::from_secs(1);
 
-/// A relay before each target of a deployment. Dropping it ends all connections.
+/// A relay in front of each target of a deployment. Dropping it ends all connections.
 #[derive(Debug)]
 pub struct FaultyLine {
     ports: Vec<u16>,
@@ -37,11 +35,11 @@ pub struct FaultyLine {
 }
 
 impl FaultyLine {
-    /// Starts a relay for the targets on these ports of this machine, which may begin to listen later.
+    /// Starts a relay for targets on these local ports, which need not listen yet.
     ///
     /// # Errors
     ///
-    /// There are no ports to listen on.
+    /// No port can be listened on.
     pub fn start(targets: &[u16]) -> io::Result<Self> {
         let mut channels = Vec::new();
         let mut ports = Vec::new();
@@ -52,7 +50,7 @@ impl FaultyLine {
         }
         let relay = Relay {
             channels,
-            // The service retries by itself. A connection that the relay makes late would take the place of the next one.
+            // The service retries by itself. A late connection of the relay would compete with the next one.
             patience: Duration::ZERO,
             sessions: None,
         };
@@ -66,24 +64,24 @@ impl FaultyLine {
         })
     }
 
-    /// The ports for the service, in the order of the targets.
+    /// Ports for the service, in the order of the targets.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }
 
-    /// Holds the next such frame.
+    /// Holds the next frame that matches.
     pub fn hold(&self, moment: Moment) -> Trap {
         let (armed, trap) = Armed::new(moment);
         self.shared.state().traps.push(armed);
         trap
     }
 
-    /// Delays each frame of this target's connection from now on; zero ends that.
+    /// Delays each frame of this target's connection from now on; zero disables the delay.
     pub fn delay(&self, channel: u32, time: Duration) {
         self.shared.state().delays.insert(channel, time);
     }
 
-    /// Cuts the connection of this target now, if there is one: within 100 ms, even while a frame is held.
+    /// Cuts the connection of this target, if there is one: within 100 ms, even while a frame is held.
     pub fn cut(&self, channel: u32, end: End) {
         for side in [Side::Client, Side::Server] {
             let action = Action::Cut(Bytes::new(), end);
@@ -91,13 +89,14 @@ impl FaultyLine {
         }
     }
 
-    /// Sends bytes as if this side had, if there is a connection: behind all that it has sent so far, between two frames, within 100 ms.
+    /// Injects bytes as if this side had sent them, if there is a connection: after all bytes received from it so
+    /// far, between two frames, within 100 ms.
     pub fn send(&self, channel: u32, from: Side, bytes: impl Into<Bytes>) {
         let action = Action::Replace(bytes.into());
         self.shared.order(channel, from, action);
     }
 
-    /// Waits until all cuts and sends have been carried out, except on connections that have ended; `false` if that takes longer than
+    /// Waits until all cuts and injections have been executed, except on connections that have ended. Returns `false` after
     /// `within`.
     pub fn settle(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
@@ -110,13 +109,13 @@ impl FaultyLine {
         true
     }
 
-    /// New connections for this target go to another port of this machine.
+    /// Connects new connections for this target to another local port.
     pub fn redirect(&self, channel: u32, port: u16) {
         let server = format!("{}:{port}", Ipv4Addr::LOCALHOST);
         self.shared.state().servers.insert(channel, server);
     }
 
-    /// Connections that the service has made to this target so far.
+    /// Number of connections that the service has made to this target.
     pub fn connections(&self, channel: u32) -> u32 {
         let state = self.shared.state();
         state.last.get(&channel).map_or(0, |session| session + 1)
@@ -127,7 +126,7 @@ impl Drop for FaultyLine {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The client of a failed listener could not connect, and has reported that.
+            // A failed listener has reported its error already.
             let _ = thread.join();
         }
     }
@@ -143,13 +142,13 @@ struct Shared {
 struct State {
     traps: Vec<Armed>,
     delays: HashMap<u32, Duration>,
-    /// Servers of new connections that differ from the configured ones.
+    /// Servers of new connections, if they differ from the configured ones.
     servers: HashMap<u32, String>,
-    /// Connections that have not ended.
+    /// Open connections.
     open: HashSet<Place>,
-    /// The latest connection of each channel.
+    /// Number of the latest connection of each channel.
     last: HashMap<u32, u32>,
-    /// Actions for connections, carried out by the thread of the direction that starts at the side.
+    /// Pending actions for connections, each executed by the thread of the direction that starts at the side.
     orders: Vec<(Place, Side, Action)>,
 }
 
@@ -252,32 +251,32 @@ impl Interceptor for Shared {
     }
 }
 
-// A frame that is waited for, and then held.
+// Holding of a matching frame.
 
-/// A frame, by its connection, type and position.
+/// Selects a frame by its connection, type and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Before which target, from 0.
+    /// Index of the target.
     pub channel: u32,
     /// Type of the frame. Requests are sent by the service, responses by the target.
     pub message: MessageType,
-    /// Frames of this type that pass before it.
+    /// Number of earlier frames of this type to let pass.
     pub after: u32,
 }
 
-/// Waits for its frame. Dropped, it lets the frame pass.
+/// Waits for the selected frame. Dropping it lets the frame pass.
 #[derive(Debug)]
 pub struct Trap {
     caught: Receiver<Held>,
 }
 
 impl Trap {
-    /// The held frame, which has not been delivered. `None` if it has not arrived at `deadline`, or `given_up` returned `true`.
+    /// Waits for the held frame, which has not been delivered. `None` after `deadline`, or if `given_up` returned `true`.
     pub fn wait(&self, deadline: Instant, mut given_up: impl FnMut() -> bool) -> Option<Held> {
         loop {
             match self.caught.recv_timeout(TICK) {
                 Ok(held) => return Some(held),
-                // The line has ended.
+                // The relay has been dropped.
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || given_up() => {
                     return None;
@@ -288,7 +287,7 @@ impl Trap {
     }
 }
 
-/// A held frame, which blocks its direction of the connection. It is passed on when this is dropped.
+/// A held frame, which blocks its direction of the connection. Dropping it passes the frame on.
 #[derive(Debug)]
 pub struct Held {
     frame: Frame,
@@ -306,12 +305,12 @@ impl Held {
         self.end(Action::Pass);
     }
 
-    /// Passes these bytes on instead; with none, the frame is dropped.
+    /// Passes these bytes on instead; if empty, the frame is dropped.
     pub fn replace(self, bytes: impl Into<Bytes>) {
         self.end(Action::Replace(bytes.into()));
     }
 
-    /// Passes its first bytes on, this many, and closes the connections with both sides.
+    /// Passes its first `bytes` bytes on, and closes the connections to both sides.
     pub fn cut(self, bytes: usize, end: End) {
         let mut frame = self.frame.to_bytes();
         frame.truncate(bytes);
@@ -319,12 +318,12 @@ impl Held {
     }
 
     fn end(&self, action: Action) {
-        // The line has ended, and with it the connection.
+        // Fails if the connection has ended.
         let _ = self.verdict.send(action);
     }
 }
 
-/// The line's side of a trap.
+/// Relay's end of a trap.
 #[derive(Debug)]
 struct Armed {
     moment: Moment,
@@ -343,7 +342,7 @@ impl Armed {
         (armed, Trap { caught })
     }
 
-    /// Returns `true` for the frame that it waits for.
+    /// Returns `true` for the selected frame.
     fn meets(&mut self, channel: u32, frame: &Frame) -> bool {
         let Moment {
             channel: expected,

@@ -1,4 +1,4 @@
-//! One case after the other.
+//! Runs single cases.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +10,28 @@ use crate::report;
 use crate::report::Outcome;
 use deployment::implementation::Implementation;
 
-/// Attempts to bring a session to the moment of the fault.
+/// Attempts to bring a session to the phase of the fault.
 const ATTEMPTS: u32 = 3;
-/// Log text of an initiator for a block with unexpected content.
+/// Log text of an initiator for a block with unexpected contents.
 const MISMATCH: &str = "not as expected: block";
 /// Log texts of an initiator and of a service for an unexpected result.
 const UNASKED: [&str; 2] = ["fits no request", "a result that nobody waits for"];
-/// Problem text of a session after the fault that did not find acknowledged data.
+/// Problem text if a session after the fault did not read acknowledged data.
 const NO_SESSION: &str = "the next session";
 
-/// A case that was tried.
+/// Result of a case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
     /// The fault.
     #[serde(rename = "fault")]
     pub case: Case,
-    /// Blocks with wrong content, unexpected results, and sessions after the fault that did not find the written data.
+    /// Number of blocks with wrong contents, of unexpected results, and of sessions after the fault that did not read
+    /// the written data.
     pub lost_or_wrong: usize,
-    /// Seconds until the last of the others had noticed.
+    /// Time until the last of the other roles had detected the fault.
     #[serde(serialize_with = "seconds")]
     pub noticed: Option<Duration>,
-    /// The case, as a report shows it.
+    /// Entry in a report.
     #[serde(flatten)]
     pub report: report::Case,
 }
@@ -48,7 +49,7 @@ pub fn run(settings: &Settings, case: Case, number: usize, interrupted: Interrup
     let mut attempts = 1;
     let mut played = Played::of(settings, case, number, interrupted);
     while !played.is_struck && case.fault == Fault::Stop && attempts < ATTEMPTS && !interrupted() {
-        // With the short timeouts of the roles, an overloaded machine may end a session without a fault.
+        // With the roles' short timeouts, an overloaded machine may end a session without a fault.
         attempts += 1;
         played = Played::of(settings, case, number, interrupted);
     }
@@ -99,7 +100,7 @@ fn meaning(case: Case) -> String {
 /// A completed case.
 #[derive(Debug, Default)]
 struct Played {
-    /// The session has reached the phase of the fault.
+    /// `true` if the session has reached the phase of the fault.
     is_struck: bool,
     problems: Vec<String>,
     noticed: Option<Duration>,
@@ -132,7 +133,7 @@ impl Played {
         let aftermath = deployment.watch()?;
         self.noticed = Some(aftermath.noticed);
         self.problems.extend(aftermath.problems);
-        // A killed process cannot clean up: the next start of a process does.
+        // A killed process cannot clean up: the next process that starts does.
         if deployment.case.fault != Fault::Kill {
             self.look_around(deployment, "behind the fault")?;
         }
@@ -142,7 +143,7 @@ impl Played {
         self.look_around(deployment, "at the end")
     }
 
-    /// Nothing may be left.
+    /// Checks that the roles left nothing behind.
     fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| error.to_string();
         let left = deployment.sandbox.leftovers().map_err(failed)?;
@@ -169,14 +170,14 @@ impl Played {
             .iter()
             .filter(|problem| problem.contains(NO_SESSION))
             .count();
-        // A session that failed for a mismatch is in both counts.
+        // A session that failed because of a mismatch is included in both counts.
         count(MISMATCH).max(missed) + unasked
     }
 }
 
 // Settings of all cases of a run.
 
-/// Returns `true` once the result is not needed any more.
+/// Returns `true` if the run is to be stopped.
 pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Settings of a run.
@@ -184,10 +185,10 @@ pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 pub struct Settings {
     /// The programs under test.
     pub implementation: Implementation,
-    /// Timeout of all roles where a peer is stopped, which only a timeout can reveal. Whole seconds.
+    /// Timeout of all roles if a peer is stopped, which only a timeout can detect. Whole seconds.
     pub timeout: Duration,
-    /// Time in which all other roles have to notice the fault and to exit, on a loaded machine. Where no role is stopped, the roles' own
-    /// timeouts are longer, so that a timeout does not pass for noticing.
+    /// Time in which all other roles must detect the fault and exit, on a loaded machine. If no role is stopped, the roles' own
+    /// timeouts are longer, so that a timeout is not mistaken for detection.
     pub notice: Duration,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,

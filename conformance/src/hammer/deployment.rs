@@ -1,4 +1,4 @@
-//! The roles of one deployment, which are started, hit by faults and restarted.
+//! Roles of one deployment, which are started, restarted, and have faults injected.
 
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,19 +17,19 @@ use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
 
-/// Bytes of the initiator's blocks.
+/// Block size of the initiator in bytes.
 pub(super) const BLOCK_SIZE: usize = 4096;
-/// Bytes of the blocks of gga targets whose logical blocks hold any content.
+/// Block size in bytes of gga targets whose logical blocks can hold incompressible data.
 const ANY_CONTENT_CHUNK: usize = 2112;
 /// Polling interval of all waits.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 
-/// Seconds without a response after which a service gives up a peer; half of it for a gga target.
+/// Seconds without a response after which a service gives a peer up; half of it for a gga target.
 const CONTROL_TIMEOUT: &str = "4";
 /// Seconds after which a service gives up I/Os, and an idle initiator.
 const IO_TIMEOUT: &str = "4";
 const IDLE_TIMEOUT: &str = "6";
-/// Seconds after which a target gives up an idle service: later than the service gives up its initiator.
+/// Seconds after which a target ends an idle session: later than the service ends its initiator's.
 const TARGET_IDLE_TIMEOUT: &str = "8";
 /// Interval of recovery reads of a gga service, in reads.
 const RECOVER_EVERY: &str = "5";
@@ -40,17 +40,16 @@ pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
     pub(super) sandbox: Sandbox,
     pub(super) targets: Vec<Target>,
-    /// Between the service and its targets.
+    /// Relay between the service and its targets.
     pub(super) line: FaultyLine,
     service: Option<Process>,
     /// Path of the service's log.
     service_log: PathBuf,
     starts: u32,
-    /// Of each target, over several machines.
+    /// Link of each target, with several machines.
     cables: Vec<Cable>,
 }
 
-/// A target.
 pub(super) struct Target {
     name: &'static str,
     pub(super) port: u16,
@@ -95,7 +94,7 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    /// Changes the link to a target, towards it and back. Without effect on one machine.
+    /// Changes the conditions of the link to a target, in both directions. Has no effect on one machine.
     pub(super) fn set_link(
         &mut self,
         target: usize,
@@ -105,13 +104,13 @@ impl<'a> Deployment<'a> {
         cable.map_or(Ok(()), |cable| cable.set(conditions[0], conditions[1]))
     }
 
-    /// Returns `true` for the path in `/proc` of a process that is a link.
+    /// Returns `true` for the path in `/proc` of a process that simulates a link.
     pub(super) fn is_cable(&self, path: &Path) -> bool {
         let mut processes = self.cables.iter().map(Cable::process);
         processes.any(|id| path == Path::new(&format!("/proc/{id}")))
     }
 
-    /// Starts all roles that are not running. The service is ready for an initiator, or about to be.
+    /// Starts all roles that are not running. The service is then ready for an initiator, or about to be.
     pub(super) fn start(&mut self) -> Result<(), Wrong> {
         self.start_targets()?;
         if self.service.is_none() {
@@ -120,7 +119,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Starts the targets that do not run.
+    /// Starts the targets that are not running.
     pub(super) fn start_targets(&mut self) -> Result<(), Wrong> {
         for index in 0..self.targets.len() {
             if self.targets[index].process.is_none() {
@@ -130,7 +129,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Starts a target at its old port, with the blocks that it had.
+    /// Starts a target on its previous port, with its previous blocks.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
         let block_size = match (self.layout, self.settings.load) {
             (Layout::Gga, LoadKind::Nbd) => ANY_CONTENT_CHUNK,
@@ -158,7 +157,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Starts the service if it does not run, whatever targets there are.
+    /// Starts the service if it is not running, whether or not its targets are running.
     pub(super) fn start_service_again(&mut self) -> Result<(), Wrong> {
         if self.service.is_none() {
             self.start_service()?;
@@ -173,7 +172,7 @@ impl<'a> Deployment<'a> {
             .implementation
             .command(self.layout.service())?;
         let direct: Vec<u16> = self.targets.iter().map(|target| target.port).collect();
-        // A relay accepts connections to a target that is offline, which a session that begins degraded must find refused.
+        // The relay accepts connections for an offline target, but a session that begins degraded must find them refused.
         let ports = match self.settings.load {
             LoadKind::Initiator if self.cables.is_empty() => self.line.ports(),
             LoadKind::Initiator | LoadKind::Nbd => &direct,
@@ -186,7 +185,7 @@ impl<'a> Deployment<'a> {
             .args(["--io-timeout", IO_TIMEOUT])
             .args(["--idle-timeout", IDLE_TIMEOUT])
             .args(["--sessions", "forever"])
-            // So that its messages for users go to standard error too.
+            // So that announcements go to standard error, too.
             .args(["--output", "json"]);
         if self.layout == Layout::Gga {
             command
@@ -223,7 +222,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Waits for the exit of a service or a target that was terminated.
+    /// Waits for the exit of a service or a target that was sent SIGTERM.
     pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Wrong> {
         let limit = self.settings.limit;
         let process = match victim {
@@ -234,7 +233,7 @@ impl<'a> Deployment<'a> {
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }
 
-    /// Fails if a role has exited that should have served the next session.
+    /// Fails if a role has exited that must serve the next session.
     pub(super) fn inspect(&mut self) -> Result<(), Wrong> {
         for target in &mut self.targets {
             let has_ended = target.process.as_ref().is_some_and(Process::has_ended);
@@ -253,7 +252,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// The redundancy, according to the service's log.
+    /// State of redundancy, according to the service's log.
     pub(super) fn redundancy(&self) -> Redundancy {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
         of_log(&log, self.layout.targets())
@@ -284,7 +283,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// The running targets, and the service if it runs.
+    /// Running targets, and the service if it is running.
     pub(super) fn processes(&self) -> impl Iterator<Item = (&'static str, &Process)> {
         let targets = self
             .targets
@@ -293,7 +292,7 @@ impl<'a> Deployment<'a> {
         targets.chain(self.service.as_ref().map(|service| ("service", service)))
     }
 
-    /// Terminates all roles, which have to exit cleanly and leave nothing behind.
+    /// Terminates all roles, which must exit cleanly and leave nothing behind.
     pub(super) fn end(&mut self) -> Result<(), Wrong> {
         let limit = self.settings.limit;
         if let Some(service) = self.service.take() {
@@ -316,7 +315,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Returns `true` for the socket of an agent whose process was killed: the next start of any process removes it.
+/// Returns `true` for the socket of an agent whose process was killed: the next process that starts removes it.
 fn is_of_killed_agent(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -324,7 +323,7 @@ fn is_of_killed_agent(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(refused)
 }
 
-/// Waits for the exit of a process, which must not be a crash; only the hammer itself sends SIGKILL. Returns `true` for success.
+/// Waits for the exit of a process, which must not have crashed; SIGKILL is sent by the hammer only. Returns `true` for success.
 pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wrong> {
     let Some(status) = process.wait(Instant::now() + limit) else {
         return Err(process.failed("has not ended in time").into());
@@ -337,12 +336,10 @@ pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wron
     Ok(status.success())
 }
 
-// The redundancy that a gga service reports in its log.
-
-/// Which targets hold all blocks.
+/// State of redundancy of a gga service, according to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redundancy {
-    /// The session that is set up has not reported it yet.
+    /// The current session has not reported it yet.
     Unknown,
     /// All targets are up to date.
     Whole,
@@ -350,12 +347,12 @@ pub(crate) enum Redundancy {
     Without(usize),
     /// This target has rejoined and is being rebuilt.
     Rebuilding(usize),
-    /// All targets are online, and the service verifies that their chunks are consistent.
+    /// All targets are online, and a resync is in progress.
     Verifying,
 }
 
-/// The redundancy according to a service's log so far: the latest report of the current session. Each session of a gga service begins with
-/// one, as a session may end before a rebuild or resync is complete.
+/// Parses a service's log: returns the latest report of the current session. Each session of a gga service begins with
+/// a report, because a session may end before a rebuild or resync is complete.
 pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
     if targets.len() == 1 {
         return Redundancy::Whole;
@@ -366,7 +363,7 @@ pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
             let of = |name: &&str| line.contains(&format!("{before}storage target {name}{after}"));
             targets.iter().position(of)
         };
-        // Once too few are left, the first detached one has missed writes.
+        // When too few targets are left, the one detached first has missed writes.
         if let Some(target) = names("detached ", ", going on without it") {
             state = Redundancy::Without(target);
         } else if let Some(target) = names("", " is online: rebuilding") {
@@ -387,32 +384,32 @@ pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
     state
 }
 
-// Resources that a process uses, and whether they grow.
+// Resources of a process, and the detection of leaks.
 
-/// Memory in KiB that an allocator may keep from the largest session so far.
+/// Memory in KiB that an allocator may retain from the largest session so far.
 const MEMORY_SLACK: u64 = 8 * 1024;
-/// Descriptors that softdoca keeps of the last few connections.
+/// Descriptors that softdoca keeps for the last few connections.
 const DESCRIPTOR_SLACK: usize = 4 * 8;
 
 /// Memory, descriptors and threads of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
-    /// Resident memory, KiB.
+    /// Resident memory in KiB.
     pub memory: u64,
-    /// Open files, sockets and shared memory.
+    /// Number of open files, sockets and shared memory objects.
     pub descriptors: usize,
-    /// Pieces of shared memory that are mapped.
+    /// Number of mapped shared memory objects.
     pub shared: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
 }
 
 impl Resources {
-    /// Of a running process.
+    /// Reads the resources of a running process.
     ///
     /// # Errors
     ///
-    /// It has ended.
+    /// It has exited.
     pub fn of(process: &Process) -> io::Result<Self> {
         Self::of_id(process.id())
     }
@@ -436,7 +433,7 @@ impl Resources {
         })
     }
 
-    /// The most of each.
+    /// Maximum of each.
     #[must_use]
     pub fn most(self, other: Self) -> Self {
         Self {
@@ -447,7 +444,7 @@ impl Resources {
         }
     }
 
-    /// Returns `true` if nothing has grown since `before`, except for what is kept for the next session.
+    /// Returns `true` if nothing has grown since `before`, except for resources that are kept for the next session.
     pub fn is_flat_since(self, before: Self) -> bool {
         self.memory <= before.memory + MEMORY_SLACK
             && self.descriptors <= before.descriptors + DESCRIPTOR_SLACK

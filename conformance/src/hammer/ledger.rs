@@ -1,8 +1,9 @@
-//! The versions that a block may hold, derived from its writes and reads.
+//! Versions that a block may hold, derived from its writes and reads.
 //!
-//! Versions of a block rise, and its writes do not overlap. So a read must find the last version that was acknowledged or read
-//! before it began, or a later one that was issued before it ended. A write that was not acknowledged may have happened or not; a read
-//! that began after its end decides that for good.
+//! Versions of a block increase, and its writes do not overlap. So a read must return the last version that was
+//! acknowledged or read before the read began, or a later one that was issued before it completed. A write that was
+//! not acknowledged may or may not have been performed; a read that began after the write had failed decides that
+//! permanently.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -11,29 +12,29 @@ use serde::{Deserialize, Serialize};
 
 use super::verifier::{Entry, Reading, Version};
 
-/// Entries of each block that are kept to explain a violation.
+/// Number of entries per block that are kept to explain a violation.
 const HISTORY: usize = 24;
 
 /// A violated guarantee of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A write that was acknowledged, or read, is not there any more.
+    /// An acknowledged or already read version is missing.
     Lost,
-    /// A read brought what is no version of the block that it may hold.
+    /// A read returned contents that the block cannot have.
     Wrong,
-    /// A message that the protocol does not allow: a second result, a result without request.
+    /// A message that the protocol does not allow: a duplicate result, or a result without a request.
     Protocol,
 }
 
-/// A promise that was broken.
+/// Violation of a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The violated guarantee.
+    /// Violated guarantee.
     pub kind: Kind,
     /// The block, for a violation of a single block.
     pub block: Option<u64>,
-    /// Versions that would have been valid.
+    /// Valid versions.
     pub expected: String,
     /// The version that was read.
     pub came: String,
@@ -55,19 +56,19 @@ impl fmt::Display for Violation {
 pub struct Counts {
     /// Blocks of acknowledged writes.
     pub acknowledged: u64,
-    /// Blocks that were read and held what they may.
+    /// Blocks read with valid contents.
     pub read_back: u64,
     /// Blocks of reads and writes that failed.
     pub failed: u64,
-    /// Blocks of writes that never completed, because the load or its session ended.
+    /// Blocks of writes that have not completed, because the load or its session ended.
     pub in_doubt: u64,
-    /// Torn blocks: a target was killed, or missing, while an unacknowledged write was cut off.
+    /// Torn blocks: a target was killed or missing when an unacknowledged write was interrupted.
     pub torn: u64,
     /// Invalid requests that were refused.
     pub refused: u64,
-    /// Violations: acknowledged writes that are not there.
+    /// Violations: missing acknowledged writes.
     pub lost: u64,
-    /// Violations: anything else.
+    /// Violations: all others.
     pub wrong: u64,
 }
 
@@ -98,36 +99,36 @@ impl std::ops::AddAssign for Counts {
 enum Fate {
     UnderWay,
     Acknowledged,
-    /// The write ended in this epoch with an unknown outcome.
+    /// The write ended in this epoch with an unknown result.
     InDoubt(u64),
 }
 
 #[derive(Debug, Default)]
 struct Block {
-    /// The last version that is known to have been there.
+    /// Last version that is known to have been stored.
     floor: u64,
-    /// Versions that a read may return: the floor, later ones, and earlier ones while a read is pending that may return them.
+    /// Versions that a read may return: the floor, later ones, and earlier ones as long as a pending read may return them.
     versions: BTreeMap<u64, Fate>,
-    /// Pending reads: the read, its start, and the floor at its start.
+    /// Pending reads: number of the read, epoch of its start, and the floor at its start.
     reads: Vec<(u64, u64, u64)>,
-    /// A write was in doubt when a target was killed, so that it may be half done.
+    /// `true` if a write was in doubt when a target was killed, so that it may be partially stored.
     may_be_torn: bool,
     history: VecDeque<String>,
 }
 
-/// The book of all blocks.
+/// State of all blocks.
 #[derive(Debug)]
 pub struct Ledger {
     blocks: Vec<Block>,
     session: u64,
-    /// Number of entries so far, as a clock.
+    /// Number of entries so far, used as a clock.
     now: u64,
     /// Counts of this session.
     counts: Counts,
 }
 
 impl Ledger {
-    /// A ledger for this many blocks, none of which is written.
+    /// Creates a ledger for this many unwritten blocks.
     pub fn new(blocks: u64) -> Self {
         Self {
             blocks: (0..blocks).map(|_| Block::default()).collect(),
@@ -143,11 +144,11 @@ impl Ledger {
         self.counts
     }
 
-    /// Enters something.
+    /// Records an event.
     ///
     /// # Errors
     ///
-    /// It must not happen.
+    /// The event violates a guarantee.
     pub fn enter(&mut self, entry: &Entry) -> Result<(), Violation> {
         self.now += 1;
         match entry {
@@ -180,7 +181,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the session of a load that has exited: the outcome of its pending writes is unknown. Returns the counts of the session.
+    /// Ends the session of a load that has exited: the results of its pending writes are unknown. Returns the counts
+    /// of the session.
     pub fn end_session(&mut self) -> Counts {
         self.now += 1;
         for block in &mut self.blocks {
@@ -299,13 +301,13 @@ impl Ledger {
 
 enum Verdict {
     Right,
-    /// It may be, once: the write was cut off with its target.
+    /// Valid once: the write was interrupted together with its target.
     Torn,
     Broken(Kind),
 }
 
 impl Block {
-    /// Judges the content that a read has returned which began in epoch `began` with the floor `least`.
+    /// Checks the contents returned by a read that began in epoch `began` with the floor `least`.
     fn judge(&mut self, began: u64, least: u64, seen: &Seen) -> Verdict {
         match seen {
             Seen::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
@@ -328,8 +330,8 @@ impl Block {
         version >= self.floor && self.versions.contains_key(&version)
     }
 
-    /// A read that started at `began` has returned this version: it stays, and writes that had ended by then without being read never
-    /// happened.
+    /// Records that a read that began at `began` has returned this version: it is permanent, and earlier unread
+    /// writes that had ended by then were never performed.
     fn settle(&mut self, found: u64, began: u64) {
         self.versions.retain(|version, fate| {
             !matches!(fate, Fate::InDoubt(ended) if *ended < began && *version > found)
@@ -338,7 +340,7 @@ impl Block {
         self.prune();
     }
 
-    /// Forgets versions that no read can find any more.
+    /// Removes versions that no read can return any more.
     fn prune(&mut self) {
         let least = self.reads.iter().map(|(_, _, least)| *least).min();
         let keep = least.unwrap_or(self.floor).min(self.floor);
@@ -368,17 +370,18 @@ impl Block {
     }
 }
 
-// Self-describing blocks: every line of 64 bytes names the block and the version that it was written with, and depends on both and on the
-// seed in half of its bytes. So a read identifies the write that it returns, and wrong blocks, torn blocks, old versions and garbage are
-// told apart.
+// Self-describing blocks: every line of 64 bytes contains the number of the block and the version that was written,
+// and half of its bytes depend on both and on the seed. So a read identifies the write that it returns, and
+// distinguishes wrong blocks, torn blocks, old versions and garbage.
 
-/// Bytes of a line. Blocks are a whole number of lines.
+/// Size of a line in bytes. Block sizes are multiples of it.
 pub const LINE: usize = 64;
 
-/// Bytes of a line that depend on everything: the rest are the block, the version, and blanks, so that blocks compress.
+/// Bytes of a line that depend on block, version and seed; the others are the block, the version, and spaces, so that
+/// blocks compress.
 const NOISE: usize = 32;
 
-/// The content of a block.
+/// Contents of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
@@ -393,9 +396,9 @@ pub enum Seen {
         /// Its version there.
         version: u64,
     },
-    /// Bytes that were not written with this seed.
+    /// Bytes that do not match this seed.
     Garbage {
-        /// Offset in the block of the first such line.
+        /// Offset of the first such line in the block, in bytes.
         offset: u64,
     },
 }
@@ -413,15 +416,15 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Generates the content of blocks from a seed.
+/// Generates the contents of blocks from a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
-    /// Patterns of different seeds have no line in common.
+    /// Patterns with different seeds have no line in common.
     pub seed: u64,
 }
 
 impl Pattern {
-    /// Fills `into` with the content of a block in this version.
+    /// Fills `into` with the contents of a block in this version.
     pub fn fill(self, block: u64, version: u64, into: &mut [u8]) {
         for (number, line) in into.chunks_mut(LINE).enumerate() {
             let content = self.line(block, version, number);
@@ -429,7 +432,7 @@ impl Pattern {
         }
     }
 
-    /// Identifies the content that was read from `block`.
+    /// Identifies contents that were read from `block`.
     pub fn look(self, block: u64, bytes: &[u8]) -> Seen {
         let mut versions = Vec::new();
         for (number, line) in bytes.chunks(LINE).enumerate() {
@@ -466,7 +469,7 @@ impl Pattern {
     }
 }
 
-/// The number at offset `at`, or 0 behind the end of the line.
+/// Number at offset `at`, or 0 after the end of the line.
 fn word(line: &[u8], at: usize) -> u64 {
     let bytes = line.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_be_bytes)
@@ -506,7 +509,7 @@ mod content_tests {
         assert_eq!(PATTERN.look(3, &block(4, 9)), other);
         let torn = [&block(3, 9)[..128], &block(3, 8)[128..]].concat();
         assert_eq!(PATTERN.look(3, &torn), Seen::Torn(vec![8, 9]));
-        // Halves of a block in another order form no valid line.
+        // Swapped halves of a block contain no valid line.
         let whole = block(3, 9);
         let swapped = [&whole[256..], &whole[..256]].concat();
         assert_eq!(PATTERN.look(3, &swapped), Seen::Garbage { offset: 0 });

@@ -1,4 +1,5 @@
-//! The load: an initiator that checks the content of every block. It is a process of its own, because faults are injected into it too.
+//! The load: an initiator that checks the contents of every block. It is a process of its own, because faults are
+//! injected into it, too.
 
 mod traffic;
 
@@ -19,23 +20,23 @@ use crate::matrix::Layout;
 use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Wrong};
 use traffic::{MOST_BLOCKS, Source, Traffic};
 
-/// Prefix of the lines of standard error that report the load's state.
+/// Prefix of the lines on standard error that report the load's state.
 const SAYS: &str = "load: ";
 
 /// State of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
-    /// The verifier knows it.
+    /// Connected to the verifier.
     Known,
-    /// A service has let it in.
+    /// Connected to a service.
     Connected,
-    /// I/O is possible.
+    /// Ready for I/O.
     Started,
-    /// It does what it was started for.
+    /// Executing its task.
     Running,
-    /// It has sent its malformed messages.
+    /// Has sent its malformed messages.
     Acting,
-    /// It does no more I/O but to read what all blocks hold.
+    /// Doing no more I/O except reading all blocks.
     Ending,
 }
 
@@ -63,14 +64,14 @@ impl LoadState {
     }
 }
 
-/// Work of a load.
+/// Task of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// To write every block once.
+    /// Write every block once.
     Fill,
     /// Read and write at random until it is terminated.
     Run,
-    /// Read every block once, wait until it is terminated, and write the blocks that cannot be read.
+    /// Read every block once, wait until terminated, and write the blocks that could not be read.
     ReadBack,
 }
 
@@ -81,30 +82,30 @@ pub struct Load {
     pub channel: String,
     /// The host's device.
     pub device: String,
-    /// The verifier's socket.
+    /// Path of the verifier's socket.
     pub verifier: PathBuf,
-    /// Seed of the I/Os and of the content of blocks.
+    /// Seed of the I/Os and of the contents of blocks.
     pub seed: u64,
-    /// Number of the session: versions of later sessions are higher.
+    /// Number of the session; later sessions use higher versions.
     pub session: u64,
-    /// The layout of the service.
+    /// Layout of the service.
     pub layout: Layout,
-    /// Its work.
+    /// Task to execute.
     pub task: Task,
-    /// A target was killed, or missing, when the previous load ended.
+    /// `true` if a target was killed or missing when the previous load ended.
     pub cut_off: bool,
-    /// Malformed requests to send beside its I/Os.
+    /// Malformed requests to send in addition to its I/Os.
     pub malformed: Malformed,
-    /// Time that an answer may take.
+    /// Timeout of answers.
     pub patience: Duration,
 }
 
 impl Load {
-    /// Runs one session, until it ends or `stop` returns `true`.
+    /// Runs one session, until its task is complete or `stop` returns `true`.
     ///
     /// # Errors
     ///
-    /// The session has broken, or the verifier has hung up.
+    /// The session has failed, or the verifier has disconnected.
     pub fn play(&self, stop: &dyn Fn() -> bool) -> Result<(), Wrong> {
         let mut account = Account::open(&self.verifier)?;
         account.note(&Entry::Hello {
@@ -141,19 +142,19 @@ impl Load {
     }
 }
 
-// The session of a load: control channel, fast path, memory.
+// Session of a load: control channel, fast path, memory.
 
-/// I/Os in flight at a time.
+/// Number of I/Os in flight.
 const DEPTH: usize = 16;
 
-/// Access that an initiator grants to its memory: a service may export it again for RDMA.
+/// Access flags of an initiator's memory: a service may export it again for RDMA.
 const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
 /// A session with a service. Fields are in drop order: users of a connection before it.
 struct Link {
     io: Option<IoChannel>,
     control: ComchPeer,
-    /// Memory for [`MOST_BLOCKS`] of each I/O in flight.
+    /// Memory for [`MOST_BLOCKS`] blocks per I/O in flight.
     memory: Arc<MemoryRegion>,
     storage: StorageDetails,
     _memory_map: Mmap,
@@ -163,7 +164,7 @@ struct Link {
 }
 
 impl Link {
-    /// Connects, and gives the service its memory.
+    /// Connects, and exports the memory to the service.
     fn connect(load: &Load) -> Result<Self, Wrong> {
         let device = Device::open(&load.device)?;
         let mut control = ComchPeer::connect(&device, &load.channel, load.patience)?;
@@ -199,12 +200,12 @@ impl Link {
         })
     }
 
-    /// Blocks of the storage.
+    /// Number of blocks of the storage.
     fn blocks(&self) -> u64 {
         self.storage.total_size / u64::from(self.storage.block_size)
     }
 
-    /// Makes I/O possible.
+    /// Starts the storage, so that I/O is possible.
     fn start(&mut self) -> Result<(), Wrong> {
         self.control
             .wait_until("the service's consumer", self.patience, |control| {
@@ -217,7 +218,7 @@ impl Link {
         expect(Payload::StartStorageResponse, answer)
     }
 
-    /// Ends the session, with no I/O in flight.
+    /// Ends the session; no I/O may be in flight.
     fn end(&mut self) -> Result<(), Wrong> {
         let answer = self.ask(Payload::StopStorageRequest)?;
         expect(Payload::StopStorageResponse, answer)?;
@@ -228,7 +229,7 @@ impl Link {
         expect(Payload::ShutdownResponse, answer)
     }
 
-    /// The next message on the control channel; none is expected during I/O.
+    /// Next message of the control channel; none is expected during I/O.
     fn heard(&mut self) -> Result<Option<Message>, Wrong> {
         match self.control.poll()? {
             Polled::Nothing => Ok(None),
@@ -237,7 +238,7 @@ impl Link {
         }
     }
 
-    /// The fast path.
+    /// Fast path.
     fn io(&mut self) -> Result<&mut IoChannel, Wrong> {
         self.io
             .as_mut()
@@ -280,30 +281,30 @@ fn expect(expected: Payload, came: Payload) -> Result<(), Wrong> {
 
 // Malformed I/O messages and control messages.
 
-/// Malformed requests that a load sends beside its I/Os.
+/// Malformed requests that a load sends in addition to its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Nothing.
+    /// None.
     None,
-    /// One message in eight is no proper I/O.
+    /// One message in eight is not a valid I/O.
     Io,
     /// One malformed message on the control channel.
     Control,
 }
 
-/// A message on the fast path that must be refused, whatever is in it.
+/// A message on the fast path that must be refused, whatever its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Improper {
-    /// As a request, but for its type and its user data, which is the load's.
+    /// Fields of the message, except for its type and its user data, which identifies it to the load.
     request: Repr,
-    /// The type that it has on the wire.
+    /// Type on the wire.
     message_type: u32,
-    /// The length that it is cut to.
+    /// Length that it is truncated to, in bytes.
     length: usize,
 }
 
 impl Improper {
-    /// A random malformed message for a storage and a memory of these sizes in bytes.
+    /// Creates a random malformed message for a storage and a memory of these sizes in bytes.
     fn new(rng: &mut Rng, block_size: u32, storage: u64, memory: u64) -> Self {
         let block = u64::from(block_size);
         let kind = [IoMessageType::Read, IoMessageType::Write][rng.usize(..2)];
@@ -324,7 +325,7 @@ impl Improper {
             0 => improper.message_type = [0, 3, 0x0100_0000, u32::MAX][rng.usize(..4)],
             1 => request.storage_offset = storage + block * rng.u64(..8),
             2 => request.requester_offset = memory + rng.u64(..4096),
-            // The sum of offset and size wraps to a small number.
+            // Offset plus size overflows to a small number.
             3 => request.storage_offset = u64::MAX - (block - 1) * rng.u64(..=1),
             4 => request.requester_offset = u64::MAX - (block - 1) * rng.u64(..=1),
             5 => {
@@ -338,7 +339,7 @@ impl Improper {
         improper
     }
 
-    /// The bytes, with this user data.
+    /// Encodes the message with this user data.
     fn to_bytes(&self, user_data: u64) -> Vec<u8> {
         let mut bytes = Repr {
             user_data,
@@ -352,13 +353,13 @@ impl Improper {
         bytes
     }
 
-    /// Returns `true` if the result has to carry the user data: a truncated message may lack it.
+    /// Returns `true` if the result must contain the user data: a truncated message may lack it.
     fn is_whole(&self) -> bool {
         self.length == SIZE
     }
 }
 
-/// A malformed message for a control channel.
+/// Creates a random malformed message for a control channel.
 pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
     let message = |payload| {
         Message {
@@ -370,11 +371,11 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
     };
     let mut request = message(Payload::QueryStorageRequest);
     match rng.u8(..6) {
-        // A request at the wrong time, or a response without request.
+        // A request in the wrong state, or a response without a request.
         0 => request,
         1 => message(Payload::StartStorageResponse),
         2 => message(Payload::ShutdownResponse),
-        // A type that there is not.
+        // An unknown type.
         3 => {
             let of_type = size_of::<u32>()..2 * size_of::<u32>();
             request[of_type].copy_from_slice(&rng.u32(1000..).to_be_bytes());
@@ -391,17 +392,17 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
 
 // A second client of a service or a target.
 
-/// Timeout of its connection, and of an answer.
+/// Timeout for its connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A second client of a service in a session. It is a process of its own, because a softdoca process has one client.
+/// A second client of a service during a session. It is a process of its own, because a softdoca process has only one client.
 #[derive(Debug, Clone)]
 pub struct Intruder {
     /// The service's Comch channel.
     pub channel: String,
     /// The host's device.
     pub device: String,
-    /// Seed of the bytes that it sends.
+    /// Seed of the bytes to send.
     pub seed: u64,
 }
 
@@ -410,7 +411,7 @@ impl Intruder {
     ///
     /// # Errors
     ///
-    /// It cannot try.
+    /// A local failure before the connection.
     pub fn intrude(&self) -> Result<(), Wrong> {
         let device = Device::open(&self.device)?;
         // A rejected client sends nothing.
@@ -429,13 +430,14 @@ impl Intruder {
     }
 }
 
-/// A second client of a target in a session: sends malformed bytes, and reads until the connection is closed or a second has passed.
+/// Acts as a second client of a target during a session: sends malformed bytes, and reads until the connection is
+/// closed or a second has passed.
 pub(super) fn disturb_target(port: u16, noise: u64) {
     let mut rng = Rng::with_seed(noise);
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
         return;
     };
-    // Failures do not matter here: the session of the first client is checked.
+    // Failures are ignored: only the session of the first client is checked.
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.write_all(&malformed_control(&mut rng));
     let _ = stream.read(&mut [0; 1024]);
@@ -447,7 +449,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns `true` if a careful service could do it.
+    /// Returns `true` if a service may execute the request.
     fn is_possible(bytes: &[u8], storage: u64, memory: u64) -> bool {
         let Ok(bytes) = <[u8; SIZE]>::try_from(bytes) else {
             return false;

@@ -1,8 +1,9 @@
-//! The load above a front end: clients of the NBD server, which reconnect and send what was not answered again.
+//! The load through a front end: clients of the NBD server, which reconnect and resend unanswered requests.
 //!
-//! A client of a block device sees no session: the front end waits for a service that is gone, and a client waits for a front end that is gone.
-//! So no I/O may fail, and a write that was acknowledged has to be there, whatever was restarted in between. Requests that were in flight
-//! when a front end was killed are sent again with the same content, which must not undo what is written after them.
+//! A client of a block device does not see sessions: the front end waits for a service that is offline, and a client
+//! waits for a front end that is offline. So no I/O may fail, and an acknowledged write must be stored, whatever was
+//! restarted in between. Requests that were in flight when a front end was killed are resent with the same contents,
+//! which must not overwrite later writes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -25,14 +26,14 @@ use crate::role::{During as _, Wrong};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::HOST_DEVICE;
 
-/// Requests of a client in flight.
+/// Number of requests in flight per client.
 const DEPTH: usize = 12;
-/// Blocks of a request at most.
+/// Maximum number of blocks of a request.
 const MOST_BLOCKS: u64 = 4;
 /// Number of clients, each with one connection.
 const CLIENTS: u64 = 2;
 
-// The protocol, as far as a client of one export needs it: fixed newstyle negotiation, simple replies.
+// The subset of the protocol that a client of one export needs: fixed newstyle negotiation, simple replies.
 
 const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -45,10 +46,10 @@ const OPTION_GO: u32 = 7;
 const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const FLAG_FUA: u16 = 1;
-/// Flags of an export that can flush, and has FUA.
+/// Transmission flags of an export with flush and FUA.
 const SEND_FLUSH_AND_FUA: u16 = 1 << 2 | 1 << 3;
 
-/// Commands of the load, with their numbers in the protocol.
+/// Commands with their numbers in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     Read = 0,
@@ -56,7 +57,7 @@ enum Command {
     Flush = 3,
 }
 
-/// A request that was not answered.
+/// An unanswered request.
 #[derive(Debug, Clone)]
 struct Pending {
     command: Command,
@@ -71,9 +72,9 @@ struct Pending {
 /// A connection to the export with the empty name.
 struct Connection {
     stream: UnixStream,
-    /// Bytes of the export.
+    /// Size of the export in bytes.
     size: u64,
-    /// Flushes and FUA are offered.
+    /// `true` if flush and FUA are offered.
     can_flush: bool,
 }
 
@@ -88,7 +89,7 @@ fn invalid(what: &str) -> io::Error {
 }
 
 impl Connection {
-    /// Connects and chooses the export.
+    /// Connects and selects the export.
     fn open(socket: &Path, limit: Duration) -> io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(limit))?;
@@ -101,7 +102,7 @@ impl Connection {
         let mut hello = CLIENT_FLAGS.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC.to_be_bytes());
         hello.extend(OPTION_GO.to_be_bytes());
-        // An empty name, and no further information.
+        // An empty name, and no information requests.
         hello.extend(6u32.to_be_bytes());
         hello.extend([0; 6]);
         stream.write_all(&hello)?;
@@ -146,7 +147,7 @@ impl Connection {
         self.stream.write_all(&request)
     }
 
-    /// The cookie and the error number of the next reply.
+    /// Receives a reply: its cookie and its error number.
     fn reply(&mut self) -> io::Result<(u64, u32)> {
         let [magic, error] =
             [array(&mut self.stream)?, array(&mut self.stream)?].map(u32::from_be_bytes);
@@ -157,7 +158,7 @@ impl Connection {
     }
 }
 
-/// State that the clients and the run share.
+/// State shared by the clients and the run.
 struct Shared {
     socket: PathBuf,
     blocks: u64,
@@ -166,7 +167,7 @@ struct Shared {
     ledger: Mutex<Ledger>,
     next_version: AtomicU64,
     stops: AtomicBool,
-    /// By client: completed requests.
+    /// Number of completed requests, by client.
     completed: Vec<AtomicU64>,
     reconnects: AtomicU64,
 }
@@ -185,7 +186,7 @@ impl Shared {
     }
 }
 
-/// One client: a thread with one connection at a time.
+/// A client: a thread with one connection at a time.
 struct Client {
     shared: Arc<Shared>,
     index: u64,
@@ -196,12 +197,12 @@ struct Client {
     buffer: Vec<u8>,
 }
 
-/// Task of a client.
+/// Work of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Write each of its blocks once.
     Fill,
-    /// Read and write at random until it is stopped.
+    /// Read and write at random until stopped.
     Random,
     /// Read each of its blocks once.
     ReadBack,
@@ -254,7 +255,7 @@ impl Client {
                 connection = Some(it);
                 continue;
             }
-            // A connection that is broken is replaced, and its requests are sent again.
+            // A lost connection is replaced, and its requests are resent.
             if sent.is_ok() && self.take_reply(&mut it)? {
                 connection = Some(it);
             } else {
@@ -263,7 +264,7 @@ impl Client {
         }
     }
 
-    /// Connects to the front end that is there or will be, and sends what was not answered.
+    /// Connects to the front end, with retries, and resends unanswered requests.
     fn connect(&mut self) -> Result<Connection, Wrong> {
         let deadline = Instant::now() + self.shared.limit;
         loop {
@@ -296,7 +297,7 @@ impl Client {
         }
     }
 
-    /// A request of blocks that this client has no write in flight for. Only one client writes a block.
+    /// Chooses a random request whose blocks this client has no write in flight for. Each block has only one client that writes it.
     fn random(&mut self) -> Option<(Command, u64, u64)> {
         let count = self.rng.u64(1..=MOST_BLOCKS).min(self.shared.blocks);
         let first = self.rng.u64(..=self.shared.blocks - count);
@@ -314,7 +315,7 @@ impl Client {
         }
     }
 
-    /// Enters a request before it is sent.
+    /// Records a request before it is sent.
     fn begin(&mut self, command: Command, first: u64, count: u64) -> Result<u64, Wrong> {
         self.next_cookie += 1;
         let cookie = self.index << 56 | self.next_cookie;
@@ -357,7 +358,7 @@ impl Client {
         connection.send(cookie, pending, data)
     }
 
-    /// Waits for a reply and judges it. Returns `false` if the connection is broken.
+    /// Receives and checks a reply. Returns `false` if the connection is lost.
     fn take_reply(&mut self, connection: &mut Connection) -> Result<bool, Wrong> {
         let (cookie, error) = match connection.reply() {
             Ok(reply) => reply,
@@ -422,7 +423,7 @@ impl Client {
     }
 }
 
-/// The clients of a front end, and the oracle that judges what they read.
+/// Clients of a front end, and the verifier of their reads.
 struct Clients {
     shared: Arc<Shared>,
     seed: u64,
@@ -430,7 +431,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// No client runs yet.
+    /// Creates the clients without starting them.
     fn new(socket: PathBuf, blocks: u64, seed: u64, limit: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -449,12 +450,12 @@ impl Clients {
         }
     }
 
-    /// I/Os so far.
+    /// Counts of the I/Os so far.
     fn counts(&self) -> Counts {
         self.shared.ledger().counts()
     }
 
-    /// Number of connections that broke.
+    /// Number of lost connections.
     fn reconnects(&self) -> u64 {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
@@ -464,7 +465,7 @@ impl Clients {
             .map(|index| {
                 let seed = self.seed.wrapping_add(self.counts().acknowledged);
                 let mut client = Client::new(&self.shared, index, seed);
-                // Cookies of earlier clients are not used again.
+                // Cookies of earlier clients are not reused.
                 client.next_cookie = self.shared.next_version.load(Ordering::Relaxed) << 20;
                 std::thread::spawn(move || client.run(work))
             })
@@ -479,7 +480,7 @@ impl Clients {
         ended.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Checks that all blocks of an unused storage read as zeros.
+    /// Checks that all blocks of a new storage read as zeros.
     fn expect_zeros(&self) -> Result<(), Wrong> {
         let mut connection = Connection::open(&self.shared.socket, self.shared.limit)?;
         let mut bytes = vec![0; BLOCK];
@@ -515,13 +516,13 @@ impl Clients {
         self.join().during("first writes")
     }
 
-    /// Begins with reads and writes at random.
+    /// Starts random reads and writes.
     fn start(&mut self) {
         self.shared.stops.store(false, Ordering::Release);
         self.spawn(Work::Random);
     }
 
-    /// Waits until every client has completed requests that it has sent from now on.
+    /// Waits until every client has completed requests sent after this call.
     fn expect_progress(&mut self) -> Result<(), Wrong> {
         let of = |it: &AtomicU64| it.load(Ordering::Acquire);
         let before: Vec<u64> = self.shared.completed.iter().map(of).collect();
@@ -543,7 +544,7 @@ impl Clients {
         }
     }
 
-    /// Lets the clients complete what is in flight, and reads all blocks.
+    /// Completes requests in flight, and reads all blocks.
     fn finish(&mut self) -> Result<(), Wrong> {
         self.shared.stops.store(true, Ordering::Release);
         self.join()?;
@@ -554,17 +555,17 @@ impl Clients {
 
 impl Drop for Clients {
     fn drop(&mut self) {
-        // After a violation, the others end with their connection.
+        // After a violation, the other clients stop with their connections.
         self.shared.stops.store(true, Ordering::Release);
     }
 }
 
 // A run: the front end, its clients, and a fault in each round.
 
-/// Seconds that I/Os wait for a service that is gone: longer than everything that is injected.
+/// Seconds for which I/Os wait for an offline service: longer than every injected fault.
 const RECONNECT_TIMEOUT: &str = "300";
 
-/// A front end, the deployment below it, and its clients.
+/// A front end, the deployment behind it, and its clients.
 struct Run<'a, 'b> {
     hammer: &'a Hammer,
     deployment: &'a mut Deployment<'b>,
@@ -572,7 +573,7 @@ struct Run<'a, 'b> {
     front_end: Option<Process>,
 }
 
-/// Injects the faults of a plan below running clients. All counts are those of the clients; a session of the volume is none of theirs.
+/// Injects the faults of a plan while clients are running. All counts are those of the clients, which do not see sessions.
 pub(super) fn play(
     hammer: &Hammer,
     deployment: &mut Deployment<'_>,
@@ -599,7 +600,7 @@ pub(super) fn play(
     run.clients.start();
     run.clients.expect_progress()?;
     let mut watch = ResourceWatch::default();
-    // A run whose time was over before the first fault would prove nothing: there is one round at least.
+    // At least one round, because a run without a fault would verify nothing.
     for round in plan {
         if !going_on(round.number) {
             break;
@@ -649,7 +650,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Ends the front end, which must exit cleanly unless it is killed.
+    /// Stops the front end, which must exit cleanly unless it is killed.
     fn stop_front_end(&mut self, signal: Signal) -> Result<(), Wrong> {
         let Some(process) = self.front_end.take() else {
             return Ok(());
@@ -683,7 +684,7 @@ impl Run<'_, '_> {
         std::thread::sleep(round.delay);
         self.strike(round)?;
         std::thread::sleep(round.linger);
-        // Targets first: a service that starts waits a moment for all of them, and goes on without one that is offline.
+        // Targets first: a starting service waits briefly for all of them, and then continues without one that is offline.
         if round.injection.victim == Victim::Service {
             self.deployment.start_service_again()?;
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::matrix::Layout;
 use crate::network::Condition;
 
-/// The role that a fault is injected into.
+/// Role that a fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Victim {
@@ -23,12 +23,12 @@ pub enum Victim {
     FrontEnd,
 }
 
-/// Kind of load while faults are injected.
+/// Kind of load during the faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadKind {
     /// The initiator of a service.
     Initiator,
-    /// Clients of an NBD server in front of a service.
+    /// Clients of an NBD server for a service.
     Nbd,
 }
 
@@ -40,9 +40,9 @@ pub enum Fault {
     None,
     /// SIGKILL.
     Kill,
-    /// SIGSTOP, until the others have given it up; then SIGCONT.
+    /// SIGSTOP until the others have ended its session; then SIGCONT.
     Stop,
-    /// SIGSTOP until the others have given it up; then SIGKILL.
+    /// SIGSTOP until the others have ended its session; then SIGKILL.
     StopAndKill,
     /// SIGSTOP for less than every timeout.
     Delay,
@@ -52,21 +52,21 @@ pub enum Fault {
     Interrupt,
     /// The control connection between service and target is closed.
     Close,
-    /// It is reset.
+    /// The control connection between service and target is reset.
     Reset,
-    /// Random bytes on this connection, to the victim.
+    /// Random bytes are sent to the victim on this connection.
     GarbageFrame,
     /// A second client connects to the victim and sends malformed requests.
     Intruder,
     /// The load sends malformed messages on its control channel.
     GarbageControl,
-    /// One of eight of the load's messages is no proper I/O.
+    /// One in eight of the load's messages is not a valid I/O.
     GarbageIo,
-    /// The link to a target is cut until the service has given the target up.
+    /// The link to a target is cut until the service has detached the target.
     Cut,
-    /// Only frames to the target are lost, until then.
+    /// As `Cut`, for frames to the target only.
     CutToTarget,
-    /// Only frames from the target are lost, until then.
+    /// As `Cut`, for frames from the target only.
     CutToService,
     /// The link is cut for less than every timeout.
     ShortCut,
@@ -76,11 +76,11 @@ pub enum Fault {
     LossyLink,
 }
 
-/// When it is done.
+/// Phase of a session in which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// While the load connects, and the session is made.
+    /// While the load connects, and the session is set up.
     SetUp,
     /// During I/O.
     Io,
@@ -88,18 +88,18 @@ pub enum Phase {
     Degraded,
     /// During I/O, while a target is rebuilt.
     Rebuilding,
-    /// While the load reads all back and ends the session.
+    /// While the load reads all blocks back and ends the session.
     End,
 }
 
-/// A kind of fault: what the table has a row for.
+/// A kind of fault, with one row in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Injection {
-    /// Whom.
+    /// Role that the fault is injected into.
     pub victim: Victim,
     /// Kind of the fault.
     pub fault: Fault,
-    /// When.
+    /// Phase in which it is injected.
     pub phase: Phase,
 }
 
@@ -117,20 +117,20 @@ pub enum Expectation {
 /// One round: a session of the load with one fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Round {
-    /// Its number, from 1.
+    /// Number of the round, from 1.
     pub number: u64,
-    /// The fault to inject.
+    /// Fault to inject.
     #[serde(flatten)]
     pub injection: Injection,
-    /// Index of the target that the fault is about, if any.
+    /// Index of the affected target, if the fault has one.
     pub target: usize,
-    /// The target that is detached before, in the phases that need that.
+    /// Index of the target that is detached first, in the phases that require that.
     pub lost_before: usize,
-    /// Time between the beginning of the phase and the fault.
+    /// Time from the beginning of the phase to the fault.
     pub delay: Duration,
-    /// Duration of a delay.
+    /// Duration of a SIGSTOP or a cut that ends by itself.
     pub pause: Duration,
-    /// Time for which the load goes on after the fault.
+    /// Time for which the load continues after the fault.
     pub linger: Duration,
     /// Seed of random bytes.
     pub noise: u64,
@@ -162,7 +162,7 @@ impl fmt::Display for Injection {
 }
 
 impl Victim {
-    /// For tables.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "initiator",
@@ -174,12 +174,12 @@ impl Victim {
 }
 
 impl Fault {
-    /// Returns `true` if it is done to the connection between service and target.
+    /// Returns `true` if it affects the connection between service and target.
     pub(super) fn is_of_connection(self) -> bool {
         matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
     }
 
-    /// All kinds, with their names for tables and their victims during I/O.
+    /// All kinds, with their names in tables and their victims during I/O.
     const ALL: [(Self, &str, &[Victim]); 19] = {
         use Victim::{Load, Service, Target};
         [
@@ -196,7 +196,7 @@ impl Fault {
             (Self::GarbageControl, "garbage control", &[Load]),
             (Self::GarbageIo, "garbage I/O", &[Load]),
             (Self::None, "none", &[Load]),
-            // Of deployments over several machines.
+            // For deployments on several machines.
             (Self::Cut, "cut link", &[]),
             (Self::CutToTarget, "cut to target", &[]),
             (Self::CutToService, "cut to service", &[]),
@@ -206,12 +206,12 @@ impl Fault {
         ]
     };
 
-    /// Returns `true` for a cut that the service has to notice.
+    /// Returns `true` for a cut that the service must detect.
     pub(super) fn is_long_cut(self) -> bool {
         matches!(self, Self::Cut | Self::CutToTarget | Self::CutToService)
     }
 
-    /// Conditions of the link to the target and back, if it is a fault of the network.
+    /// Conditions of the link to the target and back, if it is a network fault.
     pub(super) fn conditions(self) -> Option<[Condition; 2]> {
         let both = |condition| Some([condition; 2]);
         match self {
@@ -224,7 +224,7 @@ impl Fault {
         }
     }
 
-    /// For tables.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         let known = Self::ALL.iter().find(|(fault, ..)| *fault == self);
         known.map_or("unknown", |(_, name, _)| name)
@@ -232,7 +232,7 @@ impl Fault {
 }
 
 impl Phase {
-    /// For tables.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::SetUp => "set-up",
@@ -245,11 +245,11 @@ impl Phase {
 }
 
 impl Injection {
-    /// All that there are in a deployment.
+    /// All kinds of faults in a deployment.
     pub fn all(layout: Layout) -> Vec<Self> {
         use Fault::{Close, Delay, GarbageIo, Kill, Reset, Stop, Terminate};
         use Phase::{Degraded, End, Io, Rebuilding, SetUp};
-        // In the other phases, what differs there from I/O as it is.
+        // In the other phases, the faults whose handling differs there.
         let of_others = [Kill, Terminate, Delay];
         let mut all = Vec::new();
         let mut add = |victim, faults: &[Fault], phase| {
@@ -280,7 +280,7 @@ impl Injection {
         all
     }
 
-    /// All that there are below an NBD server. One target of gga is offline at a time.
+    /// All kinds of faults in a deployment below an NBD server. At most one target of gga is offline at a time.
     pub fn all_below_front_end(layout: Layout) -> Vec<Self> {
         use Fault::{Delay, Kill, None, Terminate};
         use Phase::{Degraded, Io, Rebuilding};
@@ -296,7 +296,7 @@ impl Injection {
         add(Victim::FrontEnd, &[Kill, Terminate, Delay], Io);
         add(Victim::Service, &[Kill, Delay], Io);
         match layout {
-            // The service fails I/Os while its only target is gone.
+            // The service fails I/Os while its only target is offline.
             Layout::ZeroCopy => add(Victim::Target, &[Delay], Io),
             Layout::Gga => {
                 add(Victim::Target, &[Kill, Terminate, Delay], Io);
@@ -310,8 +310,8 @@ impl Injection {
         all
     }
 
-    /// All that there are in a deployment over several machines: those of processes, and of the links between them. The hammer itself reaches no
-    /// connection between these machines.
+    /// All kinds of faults in a deployment on several machines: those of processes, and of the links between them.
+    /// Connection faults are excluded, because the hammer has no relay between machines.
     pub fn all_over_network(layout: Layout) -> Vec<Self> {
         use Fault::{Cut, CutToService, CutToTarget, LossyLink, ShortCut, SlowLink};
         let mut all = Self::all(layout);
@@ -354,10 +354,10 @@ impl Injection {
         match (self.fault, self.victim, self.phase) {
             (None | Delay | Intruder | GarbageIo, _, _) => Expectation::Survives,
             (ShortCut | SlowLink | LossyLink, _, _) => Expectation::Survives,
-            // The load is asked to exit, which it does in order.
+            // The load is asked to exit, and ends its session cleanly.
             (Terminate, Victim::Load, _) => Expectation::Survives,
             (_, Victim::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
-            // Two targets are too many.
+            // Two targets are offline.
             (_, Victim::Target, _) => Expectation::MayFail,
             (Terminate | Interrupt, Victim::Service, _) => Expectation::MayFail,
             _ if layout == Layout::ZeroCopy => Expectation::MayFail,
@@ -377,7 +377,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The rounds for a seed. With `only`, kinds of faults whose description contains one of its entries.
+    /// Creates the rounds for a seed. If `only` is not empty, it selects the kinds whose description contains one of its entries.
     pub fn new(seed: u64, layout: Layout, only: &[String]) -> Self {
         Self::of_load(LoadKind::Initiator, seed, layout, only)
     }
@@ -391,7 +391,7 @@ impl Plan {
         Self::of(all, seed, layout, only)
     }
 
-    /// As [`Plan::new`], for a deployment over several machines.
+    /// As [`Plan::new`], for a deployment on several machines.
     pub fn over_network(seed: u64, layout: Layout, only: &[String]) -> Self {
         Self::of(Injection::all_over_network(layout), seed, layout, only)
     }
@@ -410,7 +410,7 @@ impl Plan {
         }
     }
 
-    /// The kinds of faults that it has.
+    /// Kinds of faults in the plan.
     pub fn injections(&self) -> &[Injection] {
         &self.only
     }
@@ -441,7 +441,7 @@ impl Iterator for Plan {
             number: self.rounds,
             injection,
             target,
-            // The same target or another one: both are different cases.
+            // The same target or another one: both are distinct cases.
             lost_before: rng.usize(..targets),
             delay,
             pause,

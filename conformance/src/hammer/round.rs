@@ -19,10 +19,10 @@ use crate::role::{During as _, Wrong};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
-/// Result of a round without violation.
+/// Result of a round without a violation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Played {
-    /// The load's session ended cleanly.
+    /// `true` if the load's session continued, and ended cleanly.
     pub(super) went_on: bool,
     pub(super) counts: Counts,
 }
@@ -47,9 +47,9 @@ struct RoundRun<'a, 'b, 'c> {
     deployment: &'a mut Deployment<'b>,
     sessions: &'a mut Sessions<'c>,
     round: &'a Round,
-    /// The load's session cannot continue.
+    /// `true` if the load's session cannot continue.
     must_break: bool,
-    /// The victim has been continued or replaced.
+    /// `true` once the victim has been continued or replaced.
     is_over: bool,
 }
 
@@ -84,7 +84,7 @@ impl RoundRun<'_, '_, '_> {
         })
     }
 
-    /// An action on a connection may take effect late and hit the next session: another one is run before the next round.
+    /// Runs another session, because a late action on a connection may affect the next session.
     fn settle(&mut self) -> Result<(), Wrong> {
         if !self.round.injection.fault.is_of_connection() {
             return Ok(());
@@ -94,7 +94,7 @@ impl RoundRun<'_, '_, '_> {
         Wrong::unless(is_settled, "a connection to be hurt", "nothing in time")
     }
 
-    /// Waits for the beginning of the phase.
+    /// Waits until the phase begins.
     fn reach(&mut self, load: &Running) -> Result<(), Wrong> {
         let phase = self.round.injection.phase;
         let limit = self.deployment.settings.limit;
@@ -125,7 +125,7 @@ impl RoundRun<'_, '_, '_> {
         Ok(())
     }
 
-    /// The service loses the target that it is to be without. What is cut off from now on has only two halves.
+    /// Has the service detach a target before the fault. Writes that are interrupted from now on have only two chunks.
     fn lose(&mut self) -> Result<(), Wrong> {
         self.sessions.cut_off = true;
         let lost = self.round.lost_before;
@@ -142,7 +142,7 @@ impl RoundRun<'_, '_, '_> {
         self.deployment.expect_end(Victim::Target, target)
     }
 
-    /// Index of the target to hit, which has to be running.
+    /// Index of the victim target, which must be running.
     fn target(&self) -> usize {
         let Round {
             target,
@@ -159,7 +159,7 @@ impl RoundRun<'_, '_, '_> {
 
     fn strike(&mut self, load: &Running) -> Result<(), Wrong> {
         let (victim, target) = (self.round.injection.victim, self.target());
-        // Victims whose failure has to end the session, at once or after a timeout.
+        // Victims whose failure must end the session, at once or after a timeout.
         let is_needed = match victim {
             Victim::Load | Victim::FrontEnd => false,
             Victim::Service => true,
@@ -246,7 +246,7 @@ impl RoundRun<'_, '_, '_> {
         }
     }
 
-    /// The load continues, a detached target rejoins, and the load exits cleanly when it is terminated.
+    /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated.
     fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Wrong> {
         let fault = self.round.injection.fault;
         if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
@@ -282,7 +282,7 @@ impl RoundRun<'_, '_, '_> {
         Ok(findings.counts)
     }
 
-    /// The load's session ends, because it cannot continue or because the load is terminated.
+    /// Checks that the load's session ends, because it cannot continue or because the load is terminated.
     fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Wrong> {
         let limit = self.deployment.settings.limit;
         let injection = self.round.injection;
@@ -311,7 +311,7 @@ impl RoundRun<'_, '_, '_> {
         Ok((is_good && findings.ended_well, findings.counts))
     }
 
-    /// The service ends the session of a load that is stopped.
+    /// Checks that the service ends the session of a stopped load.
     fn expect_to_be_given_up(&self, spoken: usize) -> Result<(), Wrong> {
         let deadline = Instant::now() + self.deployment.settings.limit;
         loop {
@@ -361,25 +361,24 @@ impl RoundRun<'_, '_, '_> {
 /// Time for a verifier to report.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Loads, and their verifier.
+/// Loads and their verifier.
 pub(super) struct Sessions<'a> {
     settings: &'a Settings,
     actors: &'a Commands,
     verifier: Process,
     socket: PathBuf,
-    /// Of the load that was started last.
+    /// Number of the last session that was started.
     number: u64,
     /// Number of the last session that was reported.
     told: u64,
-    /// Writes may have been torn since the last read-back.
+    /// `true` if writes may have been torn since the last read-back.
     pub(super) cut_off: bool,
     /// Counts of all sessions so far.
     pub(super) counts: Counts,
-    /// The last session ended cleanly, with all blocks read, and no write in doubt.
+    /// `true` if the last session ended cleanly with all blocks read, and no write is in doubt.
     is_read_back: bool,
 }
 
-/// A running load.
 pub(super) struct Running {
     pub(super) process: Process,
     pub(super) session: u64,
@@ -461,12 +460,12 @@ impl<'a> Sessions<'a> {
         })
     }
 
-    /// The verifier's report of a session that has ended.
+    /// Returns the verifier's report of a session that has ended.
     pub(super) fn findings(&mut self, session: u64) -> Result<Findings, Wrong> {
         let found = self.verifier.find_line(0, self.settings.limit, |line| {
             Findings::parse(line).filter(|findings| findings.session == session)
         });
-        // The verifier does not know a load that was killed before its first message.
+        // The verifier has no report of a load that was killed before its first message.
         let findings = found.ok_or_else(|| {
             let said = self.verifier.stderr();
             Wrong::expected(
@@ -483,7 +482,7 @@ impl<'a> Sessions<'a> {
         }
     }
 
-    /// Replaces an error by the violation that the verifier has reported, if any: a load fails too when the verifier disconnects.
+    /// Replaces an error by the violation that the verifier has reported, if any: a load also fails when the verifier disconnects.
     pub(super) fn explain(&mut self, wrong: Wrong) -> Wrong {
         let seen = self.verifier.find_line(0, MOMENT, |line| {
             Findings::parse(line).filter(|findings| findings.violation.is_some())
@@ -502,7 +501,7 @@ impl<'a> Sessions<'a> {
         self.is_read_back = false;
     }
 
-    /// Reads all blocks back, unless the last session did, and retries until it succeeds or the limit has passed.
+    /// Reads all blocks back, unless the last session did, and retries until that succeeds or the limit has passed.
     pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Wrong> {
         let mut counts = Counts::default();
         let deadline = Instant::now() + self.settings.limit;

@@ -23,7 +23,7 @@ use deployment::implementation::Implementation;
 
 /// Time for an abandoned session to end.
 const SETTLING: Duration = Duration::from_secs(15);
-/// Rounds that a process has seen before its memory must not grow any more.
+/// Number of rounds of a process after which its memory must not grow any more.
 const WARM_UP: u32 = 8;
 
 /// Settings of a hammer run.
@@ -31,26 +31,26 @@ const WARM_UP: u32 = 8;
 pub struct Settings {
     /// The programs under test.
     pub implementation: Implementation,
-    /// The load.
+    /// Kind of load.
     pub load: LoadKind,
-    /// The layouts, which are tested in sequence.
+    /// Layouts to test, in sequence.
     pub layouts: Vec<Layout>,
     /// Seed of the plan and of the I/Os.
     pub seed: u64,
     /// Total duration.
     pub duration: Duration,
-    /// Restricts the kinds of faults to those whose description contains one of these entries, if there are any.
+    /// Selects the kinds of faults whose description contains one of these entries; empty for all.
     pub only: Vec<String>,
-    /// Blocks of the storage.
+    /// Number of blocks of the storage.
     pub blocks: u64,
     /// CPUs for the roles' workers.
     pub cpus: Vec<usize>,
-    /// Time that the load waits for an answer.
+    /// Timeout of the load for an answer.
     pub patience: Duration,
-    /// Time in which every role must have noticed a fault, and have recovered or exited.
+    /// Time in which every role must detect a fault, and recover or exit.
     pub limit: Duration,
-    /// For a deployment over several machines, which are network namespaces, with each target on its own: program and first arguments of
-    /// [`relay`](crate::network::relay) as a process.
+    /// For a deployment on several machines, which are network namespaces, with each target on its own: program and
+    /// first arguments of [`relay`](crate::network::relay) as a process.
     pub cable: Option<Vec<OsString>>,
 }
 
@@ -65,25 +65,25 @@ impl Settings {
 pub struct Commands {
     /// A command that calls [`Load::play`].
     pub load: Box<dyn Fn(&Load) -> Command>,
-    /// One that calls [`Verifier::watch`].
+    /// A command that calls [`Verifier::watch`].
     pub verifier: Box<dyn Fn(&Verifier) -> Command>,
-    /// One that calls [`Intruder::intrude`].
+    /// A command that calls [`Intruder::intrude`].
     pub intruder: Box<dyn Fn(&Intruder) -> Command>,
-    /// The NBD server, without arguments.
+    /// A command that runs the NBD server, without arguments.
     pub front_end: Box<dyn Fn() -> Command>,
 }
 
 /// A hammer run: random faults in deployments.
 pub struct Hammer {
-    /// Its settings.
+    /// Settings of the run.
     pub settings: Settings,
-    /// Its own processes.
+    /// Commands for its own processes.
     pub actors: Commands,
 }
 
 impl Hammer {
-    /// Runs until the time has passed, a violation is found, or `interrupted` returns `true`. `progress` is called with the next step and
-    /// the totals so far.
+    /// Runs until the time has passed, a violation is found, or `interrupted` returns `true`. `progress` is called
+    /// with a description of the next step and the totals so far.
     pub fn run(&self, progress: &dyn Fn(&str, &Totals), interrupted: &dyn Fn() -> bool) -> Totals {
         let started = Instant::now();
         let mut totals = Totals::new(self.settings.seed);
@@ -110,7 +110,7 @@ impl Hammer {
                 break;
             }
             let end = Instant::now() + share;
-            // However slow the machine is: one round, or each kind of fault that was asked for.
+            // However slow the machine is, at least one round, or one of each selected kind of fault.
             let least = match self.settings.only.is_empty() {
                 true => 1,
                 false => plan.injections().len() as u64,
@@ -153,7 +153,7 @@ impl Hammer {
             LoadKind::Nbd => nbd::play(self, &mut deployment, plan, totals, going_on, &mut show),
         };
         if let Err(wrong) = result {
-            // Terminates the remaining processes before their files are examined.
+            // Terminates the remaining processes before their files are inspected.
             let Deployment { sandbox, .. } = deployment;
             totals.failed = Some(Failed {
                 layout,
@@ -203,7 +203,7 @@ impl Hammer {
         drop(sessions);
         deployment.end()?;
         let mut left = deployment.sandbox.processes()?;
-        // They end with the deployment.
+        // These exit with the deployment.
         left.retain(|path| !deployment.is_cable(path));
         Wrong::unless(
             left.is_empty(),
@@ -213,14 +213,14 @@ impl Hammer {
     }
 }
 
-/// Resource usage of each process while it warmed up: number of rounds and maximum.
+/// Maximum resource usage of each process during its warm-up, with the number of rounds.
 #[derive(Default)]
 pub(super) struct ResourceWatch {
     seen: BTreeMap<u32, (u32, Option<Resources>)>,
 }
 
 impl ResourceWatch {
-    /// Fails if a process that lives on has grown.
+    /// Fails if the resources of a continuing process have grown.
     pub(super) fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
         for (name, process) in deployment.processes() {
             let (rounds, most) = self.seen.entry(process.id()).or_default();
@@ -231,7 +231,7 @@ impl ResourceWatch {
                 continue;
             }
             let Some(most) = *most else { continue };
-            // A process whose session is about to end still has its resources.
+            // A process whose session is ending still holds its resources.
             let deadline = Instant::now() + SETTLING;
             while let Ok(now) = Resources::of(process)
                 && !now.is_flat_since(most)
@@ -249,12 +249,12 @@ impl ResourceWatch {
     }
 }
 
-// Counts of injected faults and of the I/Os of their rounds.
+// Counts of injected faults and of the I/Os in their rounds.
 
 /// Counts of one kind of fault in one layout.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The deployment.
+    /// Layout of the deployment.
     pub layout: Layout,
     /// Kind, victim and phase of the fault.
     #[serde(flatten)]
@@ -263,40 +263,40 @@ pub struct Row {
     pub injected: u64,
     /// Injections after which all roles behaved as expected.
     pub survived: u64,
-    /// Sessions of the load that ended cleanly nevertheless.
+    /// Injections after which the load's session continued and ended cleanly.
     pub went_on: u64,
     /// I/O counts of these rounds.
     pub blocks: Counts,
 }
 
-/// The violation that ended the run.
+/// Violation that ended the run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failed {
-    /// The deployment.
+    /// Layout of the deployment.
     pub layout: Layout,
-    /// In which round, in words.
+    /// Description of the round.
     pub round: String,
     /// Expected and actual behaviour.
     pub what: String,
-    /// Directory with everything that was kept: logs, blocks, the verifier's evidence.
+    /// Directory with logs, blocks, and the verifier's evidence.
     pub directory: PathBuf,
 }
 
-/// A run of the hammer.
+/// Results of a hammer run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Totals {
-    /// Seed that repeats the run.
+    /// Seed that reproduces the run.
     pub seed: u64,
     /// Duration of the run.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// One row per kind of fault, injected or not.
     pub rows: Vec<Row>,
-    /// Counts of all I/Os, those of the read-backs between the rounds included.
+    /// Counts of all I/Os, including those of the read-backs between the rounds.
     pub blocks: Counts,
     /// The violation that ended the run, if any.
     pub failed: Option<Failed>,
-    /// It was interrupted before its time was over.
+    /// `true` if it was interrupted before its time had passed.
     pub interrupted: bool,
 }
 
@@ -305,7 +305,7 @@ fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok
 }
 
 impl Totals {
-    /// Nothing yet.
+    /// Creates empty results.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -317,7 +317,7 @@ impl Totals {
         }
     }
 
-    /// Rows for what a plan has.
+    /// Adds rows for the kinds of faults of a plan.
     pub(super) fn expect(&mut self, layout: Layout, plan: &Plan) {
         let mut injections = plan.injections().to_vec();
         injections.sort_unstable();
@@ -332,19 +332,19 @@ impl Totals {
             }));
     }
 
-    /// The row of a kind of fault.
+    /// Returns the row of a kind of fault.
     pub(super) fn row(&mut self, layout: Layout, injection: Injection) -> Option<&mut Row> {
         self.rows
             .iter_mut()
             .find(|row| row.layout == layout && row.injection == injection)
     }
 
-    /// Faults that were injected.
+    /// Number of injected faults.
     pub fn injected(&self) -> u64 {
         self.rows.iter().map(|row| row.injected).sum()
     }
 
-    /// The report: one case for each kind of fault. A kind without injection has not passed.
+    /// Report with one case per kind of fault. A kind that was not injected has not passed.
     pub fn report(&self) -> Report {
         let mut cases: Vec<Case> = self.rows.iter().map(case).collect();
         if let Some(failed) = &self.failed {
@@ -369,7 +369,7 @@ impl Totals {
     }
 }
 
-/// As the commands have it.
+/// Name of the layout in commands.
 pub(super) fn name(layout: Layout) -> &'static str {
     match layout {
         Layout::ZeroCopy => "zero-copy",

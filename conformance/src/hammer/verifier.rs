@@ -1,4 +1,5 @@
-//! The verifier: a process that faults never hit. It is told of every write before it is submitted, and judges the result of every read.
+//! The verifier: a process without injected faults. It is informed of every write before it is submitted, and checks
+//! the result of every read.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,19 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Counts, Ledger, Seen, Violation};
 
-/// Prefix of the lines of standard error that report a session.
+/// Prefix of the lines on standard error that report a session.
 const SESSION: &str = "verifier: session ";
-/// Interval at which it checks that its parent still runs.
+/// Interval between checks that its parent process is running.
 const TICK: Duration = Duration::from_millis(500);
 
-/// The verifier's report of a session that has ended.
+/// Verifier's report of a session that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Findings {
     /// Number of the session.
     pub session: u64,
     /// Counts of the session's I/Os.
     pub counts: Counts,
-    /// The session ended cleanly, with all its I/Os.
+    /// `true` if the session ended cleanly, with all its I/Os completed.
     pub ended_well: bool,
     /// Description of the violation, if any.
     pub violation: Option<String>,
@@ -40,20 +41,20 @@ impl Findings {
 /// Parameters of a verifier.
 #[derive(Debug, Clone)]
 pub struct Verifier {
-    /// The socket that loads find it at.
+    /// Path of the socket for loads.
     pub socket: PathBuf,
-    /// Blocks of the storage.
+    /// Number of blocks of the storage.
     pub blocks: u64,
-    /// The file that a violation is written to, with what led to it.
+    /// Path of the file to which a violation is written, with the events that led to it.
     pub evidence: PathBuf,
 }
 
 impl Verifier {
-    /// Serves one load after the other, until its parent process has exited.
+    /// Serves loads, one after the other, until its parent process has exited.
     ///
     /// # Errors
     ///
-    /// The socket, or the file for evidence, cannot be made.
+    /// The socket, or the evidence file, cannot be created.
     pub fn watch(&self) -> io::Result<()> {
         let listener = UnixListener::bind(&self.socket)?;
         eprintln!("verifier: listening");
@@ -79,7 +80,7 @@ impl Verifier {
         entries: impl Iterator<Item = io::Result<Entry>>,
     ) -> io::Result<Findings> {
         let (mut session, mut ended_well, mut violation) = (0, false, None);
-        // Only the last line of a killed load is malformed.
+        // Only the last line of a killed load can be malformed.
         for entry in entries.map_while(Result::ok) {
             match entry {
                 Entry::Hello {
@@ -114,42 +115,42 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
     fs::write(path, serde_json::to_vec_pretty(&evidence)?)
 }
 
-// The load's messages to the verifier, in order: one JSON document per line.
+// Messages of the load to the verifier, in order: one JSON document per line.
 //
-// An intention is handed to the operating system before it is carried out: what a load has told before it was killed is
-// read all the same.
+// A message is passed to the operating system before its action is carried out: the verifier also reads the messages
+// of a load that was killed afterwards.
 
 /// A message of the load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// A load is there.
+    /// The load has connected.
     Hello {
-        /// Its number.
+        /// Number of the session.
         session: u64,
-        /// A target was killed, or missing, when the previous load ended: its pending writes may have been torn.
+        /// `true` if a target was killed or missing when the previous load ended: its pending writes may be torn.
         cut_off: bool,
     },
-    /// A block is about to be written. Versions of a block rise.
+    /// A block is about to be written. Versions of a block increase.
     Write(Version),
     /// A write was acknowledged.
     Written(Version),
-    /// A write ended in an error: it may have happened, or not.
+    /// A write has failed: it may or may not have been performed.
     WriteFailed(Version),
     /// A block is about to be read.
     Read(Reading),
-    /// A read has succeeded with this content.
+    /// A read has returned these contents.
     Found {
-        /// The read.
+        /// Number and block of the read.
         reading: Reading,
-        /// Its content.
+        /// Contents of the block.
         seen: Seen,
     },
-    /// A read ended in an error.
+    /// A read has failed.
     ReadFailed {
-        /// The read.
+        /// Number and block of the read.
         reading: Reading,
-        /// A fault is being injected, which may be the reason.
+        /// `true` if a fault is being injected, which may be the cause.
         excused: bool,
     },
     /// A malformed message was refused.
@@ -160,13 +161,13 @@ pub enum Entry {
     Farewell,
 }
 
-/// A block in a version.
+/// A version of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// The block.
+    /// Number of the block.
     #[serde(rename = "b")]
     pub block: u64,
-    /// Version of the content.
+    /// Number of the version.
     #[serde(rename = "v")]
     pub version: u64,
 }
@@ -174,7 +175,7 @@ pub struct Version {
 /// A block of a pending read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The block.
+    /// Number of the block.
     #[serde(rename = "b")]
     pub block: u64,
     /// Number of the read, unique in its session.
@@ -182,7 +183,7 @@ pub struct Reading {
     pub io: u64,
 }
 
-/// The load's end.
+/// Load's end of the connection to the verifier.
 #[derive(Debug)]
 pub struct Account {
     stream: UnixStream,
@@ -190,11 +191,11 @@ pub struct Account {
 }
 
 impl Account {
-    /// Finds the verifier.
+    /// Connects to the verifier.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// It is not running.
     pub fn open(verifier: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(verifier)?;
         Ok(Self {
@@ -203,18 +204,18 @@ impl Account {
         })
     }
 
-    /// Notes something. It counts once [`Account::hand_over`] has returned.
+    /// Queues a message, which [`Account::hand_over`] sends.
     pub fn note(&mut self, entry: &Entry) {
-        // Serialisation into memory does not fail.
+        // Serialisation to memory does not fail.
         let _ = serde_json::to_writer(&mut self.pending, entry);
         self.pending.push(b'\n');
     }
 
-    /// Sends the pending messages to the verifier.
+    /// Sends the queued messages to the verifier.
     ///
     /// # Errors
     ///
-    /// It has hung up: it has seen enough.
+    /// It has disconnected, because it has found a violation.
     pub fn hand_over(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.pending)?;
         self.pending.clear();
@@ -222,7 +223,7 @@ impl Account {
     }
 }
 
-/// Parses the messages of one load. The last line of a killed load may be cut off.
+/// Parses the messages of one load. The last line of a killed load may be truncated.
 pub fn entries(stream: UnixStream) -> impl Iterator<Item = io::Result<Entry>> {
     BufReader::with_capacity(1 << 16, stream)
         .split(b'\n')

@@ -1,4 +1,4 @@
-//! Conversion between the messages of the `wire` crate and the values in vector files.
+//! Conversion between messages of the `wire` crate and the values in vector files.
 
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
@@ -10,18 +10,18 @@ use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 
 use super::to_hex;
 
-/// Fields by name, with their values as vector files have them; and the bytes that the crate writes for them.
+/// Fields by name, with values formatted as in vector files, and the bytes that the crate encodes for them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
     pub(super) values: Vec<(&'static str, String)>,
     pub(super) encoded: Vec<u8>,
 }
 
-/// Decodes one whole message of this name.
+/// Decodes a complete message of this name.
 ///
 /// # Errors
 ///
-/// Decodes a message with the `wire` crate; an error if it is of another type.
+/// The `wire` crate cannot decode it, or it is of another type.
 pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
     match message {
         "io_message" => io_message(bytes),
@@ -165,7 +165,7 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Uses the generated view, which is verified thereby: it writes the values that it has read.
+/// Verifies the generated view, too: encodes the values that it has decoded.
 fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
     let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
     let repr = io_message_3_1::Repr::parse(&view).map_err(|error| error.to_string())?;
@@ -203,7 +203,7 @@ fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Bytes that the interface over the releases writes for the message that it has read.
+/// Bytes that the interface over the releases encodes for a decoded message.
 fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let bytes = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
     let message_type = IoMessage::new_unchecked_len(bytes)
@@ -230,7 +230,7 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// The checksum at the end of a record of a backing file.
+/// Checks the checksum at the end of a backing file's record.
 fn check_checksum(record: &[u8], stored: u32) -> Result<(), String> {
     let checksum = crc32c::crc32c(&record[..record.len() - size_of_val(&stored)]);
     if checksum == stored {

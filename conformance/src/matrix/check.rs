@@ -1,4 +1,4 @@
-//! The checks that every mix is tried with.
+//! Checks that are run with every mix.
 
 use serde::Serialize;
 
@@ -15,9 +15,9 @@ pub enum Strategy {
     ReadThroughput,
     /// Write without validation.
     WriteThroughput,
-    /// Reads what the targets began with, and compares.
+    /// Read the initial contents of the targets, and compare.
     ReadValidation,
-    /// Writes, reads it back, and compares.
+    /// Write, read back, and compare.
     WriteReadValidation,
 }
 
@@ -30,7 +30,7 @@ impl Strategy {
         Self::WriteReadValidation,
     ];
 
-    /// The value of the initiator's `--execution-strategy`.
+    /// Value of the initiator's `--execution-strategy`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadThroughput => "read_throughput_test",
@@ -40,12 +40,12 @@ impl Strategy {
         }
     }
 
-    /// Reads of each operation.
+    /// Number of reads per operation.
     pub(super) fn reads(self) -> u64 {
         u64::from(self != Self::WriteThroughput)
     }
 
-    /// Writes of each operation.
+    /// Number of writes per operation.
     pub(super) fn writes(self) -> u64 {
         u64::from(matches!(
             self,
@@ -53,7 +53,7 @@ impl Strategy {
         ))
     }
 
-    /// Returns `true` if the initiator compares content, and so has to know it.
+    /// Returns `true` if the initiator compares data, and so needs the expected contents.
     pub(super) fn validates(self) -> bool {
         matches!(self, Self::ReadValidation | Self::WriteReadValidation)
     }
@@ -63,13 +63,13 @@ impl Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// A session without fault, with this strategy.
+    /// A session without a fault, with this strategy.
     Strategy(Strategy),
-    /// A target fails one I/O for no reason that the others could know.
+    /// A target fails one valid I/O.
     FailingIo,
-    /// The initiator is made to request a block behind the end of the targets, which has to fail.
+    /// The initiator requests a block beyond the end of the targets, which must fail.
     IoPastEnd,
-    /// A target holds a block with one wrong byte.
+    /// A target stores a block with one wrong byte.
     CorruptBlock,
 }
 
@@ -95,7 +95,7 @@ impl Check {
         }
     }
 
-    /// The property that it proves.
+    /// Verified property.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Strategy(Strategy::ReadThroughput | Strategy::WriteThroughput) => {
@@ -124,30 +124,30 @@ impl Check {
     }
 }
 
-// The expected result of a check with a mix.
+// Expected result of a check with a mix.
 
-/// Expected end of a session.
+/// Expected result of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
-    /// All roles exit with success, count the same, and leave nothing behind.
+    /// All roles exit with success, report equal counts, and leave nothing behind.
     Good,
-    /// The initiator fails, and its output has these words.
+    /// The initiator fails, and its output contains these texts.
     Found(Vec<String>),
-    /// The initiator exits with success: this role is known to hide the error.
+    /// The initiator exits with success: this role is known not to report the error.
     Hidden(Role),
     /// All roles exit with success, and the service reports corrected blocks.
     Healed,
 }
 
 impl Expectation {
-    /// The expectation for this mix, of programs of release `protocol` where that is given. It has to be exact: a mix that does better than
-    /// expected fails too.
+    /// Expectation for this mix; `protocol` is the release of its programs, if given. It is exact: a mix that does better than
+    /// expected fails, too.
     pub fn of(mix: &Mix<'_>, check: Check, protocol: Option<&str>) -> Self {
         let initiator = mix.initiator.traits(Role::Initiator);
         let service = mix.service.traits(mix.layout.service());
         match check {
             Check::Strategy(_) => Self::Good,
-            // A target of 3.0 refuses the read, and takes it for one that is still in flight: it never answers stop_storage_request.
+            // A target of 3.0 that refuses a read counts it as in flight, and so never answers stop_storage_request.
             Check::IoPastEnd
                 if mix.layout == Layout::ZeroCopy
                     && protocol == Some("3.0")
@@ -162,7 +162,7 @@ impl Expectation {
                     .to_owned(),
                 ])
             }
-            // Writes, in gga, all targets refuse.
+            // All gga targets refuse the write.
             Check::IoPastEnd
                 if mix.layout == Layout::ZeroCopy
                     && !mix.targets[0].traits(Role::Target).checks_read_offsets =>
@@ -185,9 +185,9 @@ impl Expectation {
                     .is_some_and(|member| member.traits(Role::SbcGenerator).checksums);
                 match (generated, initiator.looks_at_results) {
                     (true, _) => Self::Healed,
-                    // Three inconsistent chunks, and no checksum to tell the wrong one: an I/O error.
+                    // Three inconsistent chunks, and no checksum to identify the wrong one: an I/O error.
                     (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
-                    // The memory that the I/O did not fill is not what was expected either.
+                    // Memory that the I/O did not fill differs from the expected contents, too.
                     (false, false) => Self::mismatch(initiator),
                 }
             }
@@ -207,12 +207,12 @@ impl Expectation {
 }
 
 impl Check {
-    /// The initiator's strategy for it.
+    /// Strategy of the initiator for this check.
     pub(super) fn strategy(self, layout: Layout) -> Strategy {
         match (self, layout) {
             (Self::Strategy(strategy), _) => strategy,
             (Self::FailingIo | Self::IoPastEnd, Layout::ZeroCopy) => Strategy::ReadThroughput,
-            // A read that fails in gga is no error: the block is made anew from the other targets, by a service that does so.
+            // A failed chunk read in gga is not an error if the service recovers the block from the other targets.
             (Self::FailingIo | Self::IoPastEnd, Layout::Gga) => Strategy::WriteThroughput,
             (Self::CorruptBlock, _) => Strategy::ReadValidation,
         }

@@ -1,4 +1,4 @@
-//! Content of the storage.
+//! Contents of the storage.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use deployment::implementation::Role;
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
-/// Blocks of the storage, as the initiator sees it.
+/// Number of blocks of the storage, as presented to the initiator.
 pub(super) const BLOCKS: usize = 256;
-/// Bytes of a block, as the initiator sees it.
+/// Block size in bytes, as presented to the initiator.
 pub(super) const BLOCK_SIZE: usize = 4096;
-/// Bytes of a block on each target of a gga deployment.
+/// Block size in bytes on each target of a gga deployment.
 pub(super) const HALF_BLOCK_SIZE: usize = BLOCK_SIZE / 2;
-/// The block that is corrupt where one is.
+/// Number of the corrupt block, in checks that have one.
 pub(super) const CORRUPT: usize = 13;
 
-/// Bytes at the start of each block that occur nowhere else, so that no LZ4 encoder refers to earlier ones.
+/// Number of bytes at the start of each block that occur nowhere else, so that LZ4 encoders cannot refer to earlier data.
 const UNIQUE: usize = 128;
-/// Offset of the byte that is changed in a corrupt block, plain or stored. In a stored block it is behind the header (8 bytes), the size of
-/// the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So the block can still be
-/// decompressed, into one wrong byte: blocks that cannot be decompressed would be another test.
+/// Offset of the changed byte in a corrupt block, plain or stored. In a stored block it is after the header (8 bytes), the size of
+/// the LZ4 block (4) and the token with the length of its first literals (2), so it is one of these literals: the block
+/// decompresses to data with one wrong byte. A block that cannot be decompressed would be another test.
 const PLACE: usize = 60;
 
-/// Blocks that are all different, and that compress.
+/// Contents of the storage: compressible blocks that are all different.
 pub(super) fn plain() -> Vec<u8> {
     let mut word = 1u64;
     let mut content = Vec::with_capacity(BLOCKS * BLOCK_SIZE);
@@ -46,32 +46,33 @@ pub(super) fn plain() -> Vec<u8> {
     content
 }
 
-/// Changes one byte of block [`CORRUPT`] of `stored`, with blocks of this size.
+/// Changes one byte of block [`CORRUPT`] of `stored`, whose blocks have `block_size` bytes.
 pub(super) fn corrupt(stored: &mut [u8], block_size: usize) {
     stored[CORRUPT * block_size + PLACE] ^= 0x20;
 }
 
-// Initial content of the targets.
+// Initial contents of the targets.
 
-/// The bytes of the files of one session.
+/// Contents of the files of one session.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
-    /// Content of the storage, as the initiator sees it.
+    /// Contents of the storage, as presented to the initiator.
     pub(super) plain: Vec<u8>,
-    /// Initial content of each target: plain bytes, or a `.sbc` file.
+    /// Initial contents of each target: plain bytes, or a `.sbc` file.
     pub(super) targets: Vec<Vec<u8>>,
-    /// Bytes of a target's block. In gga, half of the initiator's; for generators of versions 3.0 and 3.1 of the reference, all of it.
+    /// Size of a target's block in bytes. In gga, half of the initiator's; for generators of versions 3.0 and 3.1 of
+    /// the reference, all of it.
     pub(super) block_size: usize,
 }
 
-/// The three `.sbc` files of a generator, or why it did not make them.
+/// The three `.sbc` files of a generator, or its failure.
 type Generated = Result<Vec<Vec<u8>>, String>;
 
-/// Files that were made once for all sessions.
+/// Files that are generated once for all sessions.
 #[derive(Debug)]
 pub(super) struct Library {
     plain: Vec<u8>,
-    /// By the name of the generator's implementation.
+    /// By name of the generator's implementation.
     generated: Mutex<BTreeMap<String, Generated>>,
     /// Time limit of a generator.
     timeout: Duration,
@@ -86,11 +87,11 @@ impl Library {
         }
     }
 
-    /// The files of a mix.
+    /// Returns the files of a mix.
     ///
     /// # Errors
     ///
-    /// Why they could not be made.
+    /// They could not be generated.
     pub(super) fn of(&self, mix: &Mix<'_>, cpu: usize) -> Result<Files, String> {
         let plain = self.plain.clone();
         let targets = match (mix.layout, mix.generator) {
@@ -161,7 +162,7 @@ impl Library {
 }
 
 impl Files {
-    /// Damages a block of the first target.
+    /// Corrupts a block of the first target.
     pub(super) fn corrupt(&mut self, layout: Layout) {
         let file = &mut self.targets[0];
         match layout {
@@ -170,8 +171,8 @@ impl Files {
         }
     }
 
-    /// Rotates the content by one block, so that the blocks that a session writes differ from the initial ones, and a missing write is
-    /// noticed.
+    /// Rotates the contents by one block, so that the blocks that a session writes differ from the initial ones, and
+    /// a missing write is detected.
     pub(super) fn shift(&mut self, layout: Layout) {
         for file in &mut self.targets {
             match layout {
@@ -181,7 +182,7 @@ impl Files {
         }
     }
 
-    /// Content of the first target, without the file header.
+    /// Contents of the first target, without the file header.
     pub(super) fn first_content(&self, layout: Layout) -> &[u8] {
         match layout {
             Layout::ZeroCopy => &self.targets[0],

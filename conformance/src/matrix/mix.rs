@@ -1,4 +1,4 @@
-//! Mixes of implementations.
+//! Combinations of implementations.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,18 +10,18 @@ use std::time::Duration;
 use deployment::implementation::Usage;
 use deployment::implementation::{Error, Implementation, Layout, Role};
 
-/// The implementation of every role of a deployment.
+/// An implementation for every role of a deployment.
 #[derive(Debug, Clone)]
 pub struct Mix<'a> {
-    /// The deployment.
+    /// Layout of the deployment.
     pub layout: Layout,
     /// Implementation of the initiator.
     pub initiator: &'a Member,
-    /// Implementation of the service; its generator, if it has one, makes the content of gga targets.
+    /// Implementation of the service; its generator, if it has one, generates the contents of gga targets.
     pub service: &'a Member,
     /// Implementations of the targets, in the order of [`Layout::targets`].
     pub targets: Vec<&'a Member>,
-    /// Implementation of the generator, where one is needed.
+    /// Implementation of the generator, if one is needed.
     pub generator: Option<&'a Member>,
 }
 
@@ -35,14 +35,15 @@ impl Mix<'_> {
     }
 }
 
-/// The names with commas between them: `rust,cpp,rust`.
+/// Names, separated by commas: `rust,cpp,rust`.
 impl fmt::Display for Mix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.names().collect::<Vec<_>>().join(","))
     }
 }
 
-/// All mixes of these members in a layout, of those that have a program for the part: 8 of two for zero copy, 32 for gga.
+/// All mixes of these members in a layout; members without a program for a role are left out for it. Two members have
+/// 8 for zero copy, 32 for gga.
 pub fn mixes(layout: Layout, members: &[Member]) -> Vec<Mix<'_>> {
     let having = |role| members.iter().filter(move |member| member.has(role));
     let mut targets = vec![Vec::new()];
@@ -76,33 +77,33 @@ pub fn mixes(layout: Layout, members: &[Member]) -> Vec<Mix<'_>> {
     mixes
 }
 
-// An implementation and what is known of it.
+// An implementation and the properties of its programs.
 
-/// The initiator's flag for the timeout of an I/O.
+/// Flag for the timeout of an I/O.
 pub(super) const IO_TIMEOUT: &str = "--io-timeout";
-/// The flag for the release of the reference whose messages a role speaks.
+/// Flag for the release of the protocol.
 pub(super) const PROTOCOL: &str = "--protocol";
 
-/// Behaviour of a role in which implementations differ. An unexpected difference fails a check, and an expected one must be there.
+/// Behaviour of a role in which implementations differ. An unexpected difference fails a check, and so does a missing expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
-    /// Initiators: an I/O that has failed is noticed.
+    /// Initiators: a failed I/O is detected.
     pub looks_at_results: bool,
-    /// Targets: a read behind their end is an error. The reference ignores that it could not set the range of the buffer, and transfers the
-    /// previous range; a write fails, because that buffer is full.
+    /// Targets: a read beyond their end is an error. The reference ignores that it could not set the buffer's range,
+    /// and transfers the previous range; a write fails, because the buffer is full.
     pub checks_read_offsets: bool,
-    /// The zero-copy service: an error of a target reaches the initiator.
+    /// The zero-copy service: an error of a target is forwarded to the initiator.
     pub forwards_errors: bool,
-    /// Generators write a checksum into each block, and gga services make a block that has another one anew from its parity.
+    /// Generators write a checksum into each block, and gga services recover a block with a wrong one through parity.
     pub checksums: bool,
-    /// Initiators: `--io-timeout` is a flag, with a default of seconds.
+    /// Initiators: there is a flag `--io-timeout`, with a default of some seconds.
     pub io_timeout: bool,
-    /// Initiators: the flag for the number of I/Os in flight.
+    /// Initiators: flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
-    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and writes; as in version
-    /// 3.0 of the reference, which alone has `--batch-size`.
+    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and
+    /// writes. Only version 3.0 of the reference, which is recognised by `--batch-size`.
     pub one_pass: bool,
-    /// `--protocol` is a flag.
+    /// There is a flag `--protocol`.
     pub protocol: bool,
     /// May crash at the start of a worker thread: the reference's threads read a handle that their parent may not have stored yet.
     pub start_race: bool,
@@ -135,7 +136,7 @@ impl Traits {
         start_race: true,
     };
 
-    /// Flags of a program with this usage.
+    /// Traits of a program with this usage.
     fn of_usage(usage: &Usage) -> Self {
         let known = if usage.is_ours() {
             Self::OURS
@@ -152,7 +153,7 @@ impl Traits {
     }
 }
 
-/// An implementation, with the traits of each of its programs.
+/// An implementation with the traits of each of its programs.
 #[derive(Debug, Clone)]
 pub struct Member {
     implementation: Implementation,
@@ -160,12 +161,12 @@ pub struct Member {
 }
 
 impl Member {
-    /// Asks each program for its usage (`--help`), from which its traits are known. A program that does not even print that is
-    /// taken for a reference: what is wrong with it will be seen when it is run.
+    /// Runs each program with `--help`, and determines its traits from the usage. A program that does not print one is
+    /// assumed to be of the reference: its error is then reported when it is run.
     ///
     /// # Errors
     ///
-    /// There is none: a role without a program is no error.
+    /// None at present: a role without a program is not an error.
     pub fn probe(implementation: Implementation) -> Result<Self, Error> {
         let mut traits = BTreeMap::new();
         for role in Role::ALL {
@@ -193,17 +194,17 @@ impl Member {
         self.implementation.name()
     }
 
-    /// Returns `true` if there is a program of this role.
+    /// Returns `true` if there is a program for this role.
     pub fn has(&self, role: Role) -> bool {
         self.implementation.has(role)
     }
 
-    /// Traits of a role; those of the reference for a role that is not known.
+    /// Traits of a role; those of the reference for an unknown role.
     pub fn traits(&self, role: Role) -> Traits {
         self.traits.get(&role).copied().unwrap_or(Traits::REFERENCE)
     }
 
-    /// A command line of this role, without flags, which starts on `cpu`.
+    /// Command line of this role, without flags, that starts on `cpu`.
     ///
     /// # Errors
     ///
@@ -218,8 +219,8 @@ impl Member {
     }
 }
 
-/// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more often. Without the tools
-/// for that, the command is returned as it is.
+/// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more
+/// often. Without the tools for that, the command is returned unchanged.
 fn patient(command: Command, cpu: usize) -> Command {
     let tools: Vec<Vec<OsString>> = [
         ("chrt", vec!["-b".to_owned(), "0".to_owned()]),
@@ -251,23 +252,24 @@ fn in_path(tool: &str) -> Option<PathBuf> {
 
 // Settings of all checks of a run.
 
-/// Returns `true` once the result is not needed any more.
+/// Returns `true` if the run is to be stopped.
 pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Operations of an initiator; a strategy that validates makes at least two passes over the storage.
+    /// Operations of an initiator; a validating strategy makes at least two passes over the storage.
     pub operations: u32,
-    /// Time that a session may take.
+    /// Timeout of a session.
     pub timeout: Duration,
-    /// Number of repetitions of a session that ended in a start race.
+    /// Maximum number of repetitions of a session that ended in a start race.
     pub retries: u32,
-    /// `--protocol` of the programs that know it, if any.
+    /// Value of `--protocol` for programs with that flag, if any.
     pub protocol: Option<String>,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,
-    /// Machines of each session: with more than one, they are network namespaces, and the targets run on others than the service.
+    /// Number of machines of each session: if more than one, they are network namespaces, and the targets do not run
+    /// on the service's.
     pub hosts: usize,
     /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
     /// `doca-storage conformance faulty-target`.

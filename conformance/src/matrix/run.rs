@@ -18,26 +18,26 @@ use deployment::sandbox::Sandbox;
 /// Interval of recovery reads of a gga service, in reads.
 const RECOVER_EVERY: u32 = 2;
 
-/// A check that was tried.
+/// Result of a check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// The deployment.
+    /// Layout of the deployment.
     pub layout: Layout,
     /// Names of the implementations, from the initiator to the last target.
     pub mix: Vec<String>,
     /// The check.
     #[serde(skip)]
     pub check: Check,
-    /// For a table: `pass`, `FAIL`, or where an error was noticed or hidden.
+    /// Table cell: `pass`, `FAIL`, or the role in which an error was detected or hidden.
     pub cell: &'static str,
-    /// Sessions that were repeated because a program crashed when its worker thread began.
+    /// Number of sessions repeated because a program crashed at the start of a worker thread.
     pub start_races: u32,
-    /// The case, as a report shows it.
+    /// Entry in a report.
     #[serde(flatten)]
     pub case: Case,
 }
 
-/// Runs checks.
+/// Runs checks with mixes.
 #[derive(Debug)]
 pub struct Matrix {
     settings: Settings,
@@ -45,13 +45,13 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// With these settings.
+    /// Creates a matrix with these settings.
     pub fn new(settings: Settings) -> Self {
         let library = Library::new(settings.timeout);
         Self { settings, library }
     }
 
-    /// Runs a check with a mix: one session, which is repeated while it ends in a start race of the reference.
+    /// Runs a check with a mix: one session, repeated while it ends in a start race of the reference.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
         let expectation = Expectation::of(mix, check, self.settings.protocol.as_deref());
@@ -98,7 +98,7 @@ impl Matrix {
         let operations = self.settings.operations;
         Plan {
             strategy,
-            // An initiator reaches the block behind the end in its first pass.
+            // An initiator requests the block beyond the end in its first pass.
             operations: if strategy.validates() && mix.initiator.traits(Role::Initiator).one_pass {
                 one_pass
             } else if strategy.validates() || check == Check::IoPastEnd {
@@ -162,7 +162,7 @@ impl Matrix {
     }
 }
 
-/// The group of a layout's cases in a report.
+/// Name of a layout's group of cases in a report.
 fn suite(layout: Layout) -> &'static str {
     match layout {
         Layout::ZeroCopy => "matrix.zero_copy",
@@ -171,7 +171,7 @@ fn suite(layout: Layout) -> &'static str {
 }
 
 impl Tried {
-    /// Returns `true` if the result was the expected one.
+    /// Returns `true` if the result was as expected.
     pub fn passed(&self) -> bool {
         self.case.outcome == Outcome::Passed
     }

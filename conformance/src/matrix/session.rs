@@ -1,4 +1,4 @@
-//! The processes of one session, from the first that starts to the last that ends.
+//! Processes of one session, from the first start to the last exit.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,11 +18,11 @@ use deployment::implementation::Role;
 use deployment::process::{Exit, Process, Signal};
 use deployment::sandbox::Sandbox;
 
-/// Time for a role to be ready for its peers.
+/// Time for a role to become ready for its peers.
 const READY: Duration = Duration::from_secs(20);
-/// Time for an initiator to notice that another role has failed.
+/// Time for an initiator to detect that another role has failed.
 const NOTICE: Duration = Duration::from_secs(3);
-/// Time that the others get to end after an initiator that has ended well, and after one that has failed.
+/// Time for the other roles to exit after a successful initiator, and after a failed one.
 const FAREWELL: Duration = Duration::from_secs(15);
 const FAREWELL_TO_FAILED: Duration = Duration::from_secs(1);
 /// Polling interval of all waits.
@@ -36,9 +36,9 @@ pub(super) struct Plan {
     pub(super) operations: u32,
     /// `--trigger-recovery-read-every-n` of a gga service.
     pub(super) recover_every: u32,
-    /// The first target is a scripted one that fails an I/O.
+    /// `true` if the first target is a scripted one that fails an I/O.
     pub(super) failing_io: bool,
-    /// The service is told of one block more than the targets have.
+    /// `true` if the service is told of one block more than the targets have.
     pub(super) overstated: bool,
 }
 
@@ -68,7 +68,7 @@ impl Ended {
 /// A completed session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Error that ended the session early.
+    /// Error that ended the session prematurely.
     pub(super) trouble: Option<String>,
     pub(super) initiator: Option<Ended>,
     pub(super) service: Option<Ended>,
@@ -78,7 +78,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// All that were started.
+    /// All roles that were started.
     pub(super) fn all(&self) -> impl Iterator<Item = &Ended> {
         let main = self.initiator.iter().chain(&self.service);
         main.chain(&self.targets)
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// A role of the session that has been started.
+/// A running role of the session.
 struct Running {
     process: Process,
     name: String,
@@ -124,7 +124,7 @@ impl Running {
     }
 }
 
-/// Starts and watches the processes of one session.
+/// Runs and observes the processes of one session.
 pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
     pub(super) mix: &'a Mix<'a>,
@@ -135,7 +135,7 @@ pub(super) struct Deployment<'a> {
 }
 
 impl Deployment<'_> {
-    /// Plays the session.
+    /// Runs the session.
     pub(super) fn play(&self) -> Session {
         let mut others = Vec::new();
         let mut service_at = None;
@@ -222,7 +222,7 @@ impl Deployment<'_> {
         serving.map_err(|why| format!("service {why}"))
     }
 
-    /// Waits for the initiator to end.
+    /// Waits for the initiator to exit.
     fn watch(&self, initiator: &mut Running, others: &mut [Running]) -> Result<(), String> {
         let deadline = Instant::now() + self.settings.timeout;
         let mut notice = None;
@@ -259,17 +259,17 @@ impl Deployment<'_> {
     }
 }
 
-// The command lines of the roles.
+// Command lines of the roles.
 
-/// Timeout of control operations in seconds, where a program has such a flag.
+/// Timeout of control operations in seconds, for programs with such a flag.
 const CONTROL_TIMEOUT: &str = "20";
-/// I/Os that an initiator has in flight.
+/// Number of I/Os in flight of an initiator.
 const TRANSACTIONS: &str = "32";
-/// The I/O that a scripted target fails, counted from 0, and its result, `DOCA_ERROR_IO_FAILED`.
+/// I/O that a scripted target fails, counted from 0, and its result, `DOCA_ERROR_IO_FAILED`.
 const FAULT: &str = "fail-io:21:17";
 
 impl Deployment<'_> {
-    /// A CPU for role number `index`, counted from the service; with two or more CPUs, the initiator has its own.
+    /// CPU for role number `index`, counted from the service; with two or more CPUs, the initiator has one of its own.
     fn cpu(&self, index: usize) -> usize {
         let cpus = &self.settings.cpus;
         cpus[index % cpus.len()]
@@ -367,7 +367,7 @@ impl Deployment<'_> {
             ])
             .args([traits.transactions_flag, TRANSACTIONS]);
         if traits.io_timeout {
-            // On a busy machine an answer may take its time: that is not what is checked.
+            // On a busy machine an answer may be late, which is not checked here.
             let seconds = self.settings.timeout.as_secs().to_string();
             command.args([IO_TIMEOUT, &seconds]);
         }
@@ -379,10 +379,11 @@ impl Deployment<'_> {
     }
 }
 
-// A relay between a service and a target that overstates the storage.
+// Relay between a service and a target that overstates the capacity of the storage.
 
-/// Starts a relay for one connection of a service to the target on port `target`, and returns the relay's port. It reports one block more
-/// than the storage has, so that an initiator asks for that block and the target cannot do this I/O; everything else is passed on.
+/// Starts a relay for one connection of a service to the target on port `target`, and returns the relay's port. It
+/// reports one block more than the storage has, so that an initiator requests that block and the target cannot
+/// execute the I/O; everything else is forwarded.
 ///
 /// # Errors
 ///
@@ -395,7 +396,7 @@ pub(super) fn overstate(target: u16) -> io::Result<u16> {
         patience: Duration::ZERO,
         sessions: Some(1),
     };
-    // Ends with the connection; without one, with this process. A failure closes both connections, and the session reports it.
+    // Ends with the connection, or with this process. A failure closes both connections, and the session reports it.
     thread::spawn(move || relay.run(&Overstating, &|| false));
     Ok(port)
 }
@@ -418,7 +419,7 @@ impl Interceptor for Overstating {
             Payload::QueryStorageResponse(details) => {
                 details.total_size += u64::from(details.block_size);
             }
-            // The response with the superblock has the size too.
+            // The response with the superblock contains the capacity, too.
             Payload::IdentifiedStorageResponse(storage) => {
                 storage.total_size += u64::from(storage.block_size);
             }
@@ -484,7 +485,7 @@ mod tests {
 
         let sent = [details(4096), other.clone(), identified(4096)];
         let sent = sent.map(|message| message.encode_to_vec());
-        // In two pieces, the first of which ends within a frame.
+        // In two segments, the first of which ends within a frame.
         let bytes = sent.concat();
         target.write_all(&bytes[..30]).expect("sent");
         target.write_all(&bytes[30..]).expect("sent");

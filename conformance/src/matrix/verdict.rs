@@ -1,4 +1,4 @@
-//! `true` if a session ended as expected.
+//! Comparison of a session with its expectation.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -10,7 +10,8 @@ use crate::report::Outcome;
 use deployment::implementation::Layout;
 use deployment::implementation::Role;
 
-/// Lines and bytes of a line of each role that a report keeps: comparisons that fail print whole blocks in hexadecimal.
+/// Numbers of lines and of bytes per line of each role's output that a report keeps: failed comparisons print whole
+/// blocks in hexadecimal.
 const KEPT_LINES: usize = 30;
 const KEPT_LINE: usize = 240;
 
@@ -18,15 +19,15 @@ const KEPT_LINE: usize = 240;
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
-    /// Text for a table cell: `pass`, or where an error was noticed or hidden.
+    /// Table cell: `pass`, or the role in which an error was detected or hidden.
     pub(super) cell: &'static str,
-    /// Remark for readers.
+    /// Note in the report.
     pub(super) note: Option<String>,
     /// Output of the roles, for a failed check.
     pub(super) output: Option<String>,
 }
 
-/// Compares.
+/// Compares a session with its expectation.
 pub(super) fn judge(
     mix: &Mix<'_>,
     plan: Plan,
@@ -101,7 +102,7 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
     }
 }
 
-/// All roles exited by themselves with status 0, and left no files.
+/// Checks that all roles exited by themselves with status 0, and left no files.
 fn ended_well(session: &Session) -> Result<(), String> {
     if let Some(bad) = session.all().find(|ended| !ended.exit.succeeded()) {
         return Err(match bad.exit.status {
@@ -122,11 +123,11 @@ fn ended_well(session: &Session) -> Result<(), String> {
     }
 }
 
-/// All roles counted the I/Os that this strategy makes.
+/// Checks that all roles counted the I/Os of this strategy.
 fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
     let operations = u64::from(plan.operations);
     let (reads, writes) = (plan.strategy.reads(), plan.strategy.writes());
-    // Of all targets together, per read and per write: any two chunks, all three.
+    // I/Os of all targets together, per read and per write: any two chunks, all three.
     let (for_read, for_write) = match mix.layout {
         Layout::ZeroCopy => (1, 1),
         Layout::Gga => (2, 3),
@@ -172,7 +173,7 @@ fn statistics(ended: &Ended) -> Statistics {
     Statistics::parse(&ended.exit.stdout)
 }
 
-/// The initiator failed, and printed these words.
+/// Checks that the initiator failed, and printed these texts.
 fn found(words: &[String], session: &Session) -> Result<(), String> {
     let expected = words.join(", ");
     let initiator = session.initiator.as_ref().ok_or("there is no initiator")?;
@@ -222,16 +223,16 @@ fn healed(session: &Session) -> Result<(), String> {
     }
 }
 
-/// The end of the output of all roles.
+/// Last lines of the output of all roles.
 ///
-/// Those that failed come last, and of them those that died of a signal, because a terminal shows the end. Among equals the
-/// initiator, which knows most.
+/// Failed roles come last, and of them those that were killed by a signal, because a terminal shows the last lines.
+/// Among equals, the initiator is last, because its output is the most informative.
 fn transcript(session: &Session) -> String {
     let mut text = String::new();
     let mut all: Vec<_> = session.all().collect();
     all.reverse();
     all.sort_by_key(|ended| match ended.exit.status {
-        // Killed, as others had failed.
+        // Killed because other roles had failed.
         None => 1,
         Some(status) if status.success() => 0,
         Some(status) if status.signal().is_none() => 2,
@@ -259,20 +260,20 @@ fn transcript(session: &Session) -> String {
     text
 }
 
-// Statistics that the roles print at exit, in the reference's format, which is also ours.
+// Statistics that the roles print at exit, in the reference's format, which ours have, too.
 
 const OPERATIONS: &str = "| Operation count:";
 const RECOVERIES: &str = "| Recovery count:";
 const CORRECTED: &str = "| Corrected half blocks of data_1:";
 
-/// The numbers of a role, summed over its workers.
+/// Statistics of a role, summed over its workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
-    /// I/Os, or operations of an initiator. `None` when the role did not say.
+    /// I/Os of a role, or operations of an initiator. `None` if the role has not printed them.
     pub(super) operations: Option<u64>,
     /// Blocks that a gga service read without one of the targets.
     pub(super) recoveries: Option<u64>,
-    /// Half blocks of data_1 that a gga service found wrong, and corrected; the reference does not look.
+    /// Half blocks of data_1 that a gga service found corrupt, and corrected; the reference does not check.
     pub(super) corrected: Option<u64>,
 }
 

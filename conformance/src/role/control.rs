@@ -1,4 +1,4 @@
-//! The control channels from the peer's side: messages and raw bytes, at the peer's own pace.
+//! Peer's end of control channels: messages and raw bytes, with arbitrary timing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,15 +14,15 @@ use wire::control::{FrameDecoder, Message, Payload};
 
 use super::Wrong;
 
-/// Sleep of a peer between two polls without event.
+/// Sleep of a peer between two idle polls.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);
-/// Time for which the role may leave a message unread before the peer gives up.
+/// Time for the role to receive a message before the peer gives up.
 const SEND: Duration = Duration::from_secs(10);
 
 /// Result of polling a channel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Polled {
-    /// The role sent this.
+    /// The role has sent this message.
     Message(Message),
     /// No event.
     Nothing,
@@ -32,30 +32,30 @@ pub enum Polled {
 
 /// The peer's end of a control channel with the role under test.
 pub trait ControlPeer {
-    /// Sends these bytes as one piece: a segment, or a Comch message. They need be no frame.
+    /// Sends bytes, which need not be a frame, as one segment or Comch message.
     ///
     /// # Errors
     ///
-    /// The channel is gone.
+    /// The channel is closed.
     fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong>;
 
-    /// Looks for a message, without waiting.
+    /// Polls for a message without waiting.
     ///
     /// # Errors
     ///
     /// The bytes received are not a frame, or the channel has failed.
     fn poll(&mut self) -> Result<Polled, Wrong>;
 
-    /// Sends a message as one piece.
+    /// Sends a message as one segment or Comch message.
     ///
     /// # Errors
     ///
-    /// The channel is gone.
+    /// The channel is closed.
     fn send(&mut self, message: &Message) -> Result<(), Wrong> {
         self.send_bytes(&message.encode_to_vec())
     }
 
-    /// Waits for an event; [`Polled::Nothing`] if none occurs within `patience`.
+    /// Waits for an event; [`Polled::Nothing`] after `patience`.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ pub trait ControlPeer {
         }
     }
 
-    /// Waits for a message, which `what` names in errors.
+    /// Waits for a message; `what` describes it in errors.
     ///
     /// # Errors
     ///
@@ -83,21 +83,21 @@ pub trait ControlPeer {
         }
     }
 
-    /// Sends a request and waits for its answer, which must repeat both its ids.
+    /// Sends a request and waits for its answer, which must repeat both of its ids.
     ///
     /// # Errors
     ///
-    /// There is no answer, or another.
+    /// There is no answer within `patience`, or it has other ids.
     fn ask(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
         self.send(request)?;
         self.answer_to(request, patience)
     }
 
-    /// Waits for the answer to a request that was sent, which must repeat both its ids.
+    /// Waits for the answer to a request that was sent, which must repeat both of its ids.
     ///
     /// # Errors
     ///
-    /// There is no answer, or another.
+    /// There is no answer within `patience`, or it has other ids.
     fn answer_to(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
         let what = format!("an answer to {}", request.payload.message_type());
         let answer = self.receive(&what, patience)?;
@@ -111,7 +111,7 @@ pub trait ControlPeer {
         Ok(answer.payload)
     }
 
-    /// Waits until the role has closed the channel; messages on the way there are passed over.
+    /// Waits until the role has closed the channel; messages received before are dropped.
     ///
     /// # Errors
     ///
@@ -133,16 +133,16 @@ pub trait ControlPeer {
     }
 }
 
-// A Comch control channel: between an initiator and a service.
+// Comch control channel between an initiator and a service.
 
-/// One end of a Comch connection: an initiator's, or a service's.
+/// End of a Comch connection of an initiator or a service.
 #[derive(Debug)]
 pub struct ComchPeer {
     end: End,
     connection: Connection,
     decoder: FrameDecoder,
     messages: VecDeque<Message>,
-    /// Active consumers of the role, in the order of their creation.
+    /// Ids of the role's consumers, in the order of their creation.
     consumers: Vec<u32>,
     expired: usize,
     closed: bool,
@@ -157,11 +157,11 @@ enum End {
 }
 
 impl ComchPeer {
-    /// Connects to a service, as an initiator does, and retries until there is one.
+    /// Connects to a service, as an initiator does, with retries until there is one.
     ///
     /// # Errors
     ///
-    /// None is within `patience`.
+    /// There is none within `patience`.
     pub fn connect(device: &Device, channel: &str, patience: Duration) -> Result<Self, Wrong> {
         let deadline = Instant::now() + patience;
         loop {
@@ -185,7 +185,7 @@ impl ComchPeer {
         }
     }
 
-    /// Starts to listen for an initiator, as a service does.
+    /// Starts a server for an initiator, as a service does.
     ///
     /// # Errors
     ///
@@ -218,21 +218,22 @@ impl ComchPeer {
         &self.connection
     }
 
-    /// Ids of the role's existing consumers.
+    /// Ids of the role's consumers.
     pub fn consumers(&self) -> &[u32] {
         &self.consumers
     }
 
-    /// Number of the role's consumers that have expired so far.
+    /// Number of the role's consumers that have expired.
     pub fn expired(&self) -> usize {
         self.expired
     }
 
-    /// Polls until `done`; messages that arrive meanwhile are kept for [`ControlPeer::poll`]. `what` completes "expected".
+    /// Polls until `done`; messages received meanwhile are kept for [`ControlPeer::poll`]. `what` completes
+    /// "expected" in the error.
     ///
     /// # Errors
     ///
-    /// Not within `patience`, or the channel has been closed before.
+    /// Not within `patience`, or the channel was closed before.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -294,7 +295,7 @@ impl ControlPeer for ComchPeer {
                 End::Server(server) => server.send(&self.connection, bytes),
             };
             match sent {
-                // Others are still on their way.
+                // Further messages are in flight.
                 Err(error)
                     if matches!(error.code, ErrorCode::AGAIN | ErrorCode::NO_MEMORY)
                         && Instant::now() < deadline =>
@@ -324,11 +325,11 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Waits for the first client, while `alive` returns `true`.
+    /// Waits for the first client, as long as `alive` returns `true`.
     ///
     /// # Errors
     ///
-    /// None comes within `patience`, or before the role's end.
+    /// None connects within `patience`, or the role has exited.
     pub fn accept(
         self,
         patience: Duration,
@@ -360,9 +361,9 @@ impl Listening {
     }
 }
 
-// A TCP control channel: between a service and a target.
+// TCP control channel between a service and a target.
 
-/// One end of a TCP connection.
+/// End of a TCP connection of a service or a target.
 #[derive(Debug)]
 pub struct TcpPeer {
     stream: TcpStream,
@@ -375,7 +376,7 @@ impl TcpPeer {
     ///
     /// # Errors
     ///
-    /// Nobody takes the connection.
+    /// The connection is refused.
     pub fn connect(port: u16) -> Result<Self, Wrong> {
         Self::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
     }
@@ -418,16 +419,16 @@ impl TcpPeer {
     ///
     /// # Errors
     ///
-    /// The connection is gone.
+    /// The connection is closed.
     pub fn close_sending(&self) -> Result<(), Wrong> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    /// Closes the connection with a reset, as a machine does that has lost its state.
+    /// Closes the connection with a reset, as a machine that has lost its state.
     ///
     /// # Errors
     ///
-    /// The operating system does not do it.
+    /// The operating system refuses it.
     pub fn reset(self) -> Result<(), Wrong> {
         Ok(
             rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))

@@ -1,4 +1,4 @@
-//! The role under test, where it is started and watched.
+//! Starts and observes the role under test.
 
 use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,32 +13,33 @@ use deployment::implementation::{Implementation, Layout, Role, Usage};
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::{Devices, Sandbox};
 
-/// Time for the exit of a role that is not needed any more: a crashed one closes its channels a moment before its status is available.
+/// Time for the exit of a role that is not needed any more: a crashed one closes its channels shortly before its
+/// status is available.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The role under test.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Its implementation.
+    /// Implementation under test.
     pub implementation: Implementation,
-    /// The role.
+    /// Role under test.
     pub role: Role,
-    /// Flags for every start of it, behind those of the check.
+    /// Flags for every start, after those of the check.
     pub flags: Vec<String>,
-    /// Devices of its roles.
+    /// Devices of the roles.
     pub devices: Devices,
     /// Timeout of events that should occur at once.
     pub patience: Duration,
-    /// Repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
+    /// Maximum number of repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
     pub crash_retries: u32,
-    /// The usage text of its program.
+    /// Usage text of its program.
     pub usage: Usage,
-    /// The release of the protocol that a scripted service of an initiator speaks. All other peers speak 3.2.
+    /// Release of the protocol of a scripted service for an initiator. All other peers use 3.2.
     pub release: Release,
 }
 
 impl Subject {
-    /// With softdoca's built-in devices, and 10 s of patience.
+    /// Creates a subject with softdoca's built-in devices and timeouts of 10 s.
     pub fn new(implementation: Implementation, role: Role) -> Self {
         Self {
             implementation,
@@ -53,7 +54,7 @@ impl Subject {
     }
 }
 
-/// The fixture of one check: the role's files, channel and processes.
+/// Fixture of one check: the role's files, channel and processes.
 #[derive(Debug)]
 pub struct Fixture<'a> {
     subject: &'a Subject,
@@ -61,10 +62,10 @@ pub struct Fixture<'a> {
     watch: Rc<RefCell<Watch>>,
 }
 
-/// Output and crash of a check's processes.
+/// Output and crashes of a check's processes.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Their output.
+    /// Output so far.
     pub(super) output: String,
     /// Signal that killed one of them, unless the check has sent it.
     pub(super) crash: Option<i32>,
@@ -83,12 +84,12 @@ impl<'a> Fixture<'a> {
         self.watch.borrow()
     }
 
-    /// The role under test.
+    /// Role under test.
     pub fn subject(&self) -> &Subject {
         self.subject
     }
 
-    /// Files and the channel of this check.
+    /// Files and channel of this check.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
@@ -98,11 +99,11 @@ impl<'a> Fixture<'a> {
         self.subject.patience
     }
 
-    /// Starts a target on a free port, with these flags beside device, CPU and port, and waits until it listens.
+    /// Starts a target on a free port, with these flags in addition to device, CPU and port, and waits until it listens.
     ///
     /// # Errors
     ///
-    /// It does not.
+    /// It does not start, or does not listen in time.
     pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Wrong> {
         let port = self.sandbox.port()?;
         let running = self.spawn_target(port, flags)?;
@@ -110,7 +111,7 @@ impl<'a> Fixture<'a> {
         Ok((running, port))
     }
 
-    /// Starts a target on this port. It may still have to listen.
+    /// Starts a target on this port, without waiting until it listens.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl<'a> Fixture<'a> {
     ///
     /// # Errors
     ///
-    /// It does not.
+    /// It does not in time.
     pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Wrong> {
         let process = &running.process;
         process
@@ -132,8 +133,8 @@ impl<'a> Fixture<'a> {
             .map_err(|why| Wrong::expected(format!("the target to listen on port {port}"), why))
     }
 
-    /// Starts a service with targets on these ports of this machine, and with these flags beside devices, CPU, channel and targets. It may
-    /// not be connected yet.
+    /// Starts a service for targets on these local ports, with these flags in addition to devices, CPU, channel and targets. Does
+    /// not wait for its connections.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl<'a> Fixture<'a> {
         self.start(role, command, flags)
     }
 
-    /// Starts an initiator with these flags beside device, CPU, channel and strategy. It may still have to connect.
+    /// Starts an initiator with these flags in addition to device, CPU, channel and strategy. Does not wait for its connection.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl<'a> Fixture<'a> {
     }
 }
 
-/// The role under test, running. Dropping it ends it.
+/// The running role under test. Dropping it terminates it.
 pub struct Running {
     process: Process,
     signalled: bool,
@@ -184,32 +185,32 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns `true` if it has not ended.
+    /// Returns `true` if it has not exited.
     pub fn is_running(&mut self) -> bool {
         self.process.wait(Instant::now()).is_none()
     }
 
-    /// The last lines of its standard error so far.
+    /// Last lines of its standard error so far.
     pub fn stderr(&self) -> String {
         self.process.stderr()
     }
 
-    /// Returns `true` if it ends within this time, in whatever way.
+    /// Returns `true` if it exits within this time, with any status.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         self.process.wait(Instant::now() + time).is_some()
     }
 
-    /// Sends a signal: whatever it dies of from now on is no crash.
+    /// Sends a signal. A death by any signal is no crash afterwards.
     pub fn signal(&mut self, signal: Signal) {
         self.signalled = true;
         self.process.signal(signal);
     }
 
-    /// Waits for it to end with exit status 0.
+    /// Waits for it to exit with status 0.
     ///
     /// # Errors
     ///
-    /// It ends otherwise, or not within `patience`.
+    /// It exits otherwise, or not within `patience`.
     pub fn expect_success(&mut self, patience: Duration) -> Result<(), Wrong> {
         match self.process.wait(Instant::now() + patience) {
             Some(status) if status.success() => Ok(()),
@@ -217,11 +218,11 @@ impl Running {
         }
     }
 
-    /// Waits for it to end with an exit status other than 0, and not by a signal or a panic.
+    /// Waits for it to exit with a status other than 0, and not by a signal or a panic.
     ///
     /// # Errors
     ///
-    /// It ends otherwise, or not within `patience`.
+    /// It exits otherwise, or not within `patience`.
     pub fn expect_failure(&mut self, patience: Duration) -> Result<(), Wrong> {
         match self.process.wait(Instant::now() + patience) {
             Some(status) if is_orderly(status) && !status.success() => Ok(()),
@@ -232,11 +233,11 @@ impl Running {
         }
     }
 
-    /// Waits for it to end, well or not, but not by a signal or a panic.
+    /// Waits for it to exit with any status, but not by a signal or a panic.
     ///
     /// # Errors
     ///
-    /// It is killed by a signal, has panicked, or runs on after `patience`.
+    /// It was killed by a signal, has panicked, or is still running after `patience`.
     pub fn expect_end(&mut self, patience: Duration) -> Result<(), Wrong> {
         match self.process.wait(Instant::now() + patience) {
             Some(status) if is_orderly(status) => Ok(()),
@@ -244,7 +245,7 @@ impl Running {
         }
     }
 
-    /// In words.
+    /// Description of its state, for error messages.
     pub fn state(&mut self) -> String {
         match self.process.wait(Instant::now()) {
             None => "it running".to_owned(),

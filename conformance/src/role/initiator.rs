@@ -1,4 +1,4 @@
-//! Checks of an initiator: its peer is a scripted service, which holds the storage itself.
+//! Checks of an initiator with a scripted service, which holds the storage itself.
 
 mod data_path;
 mod service;
@@ -10,7 +10,7 @@ use wire::control::StorageDetails;
 use super::Check;
 use deployment::implementation::Usage;
 
-/// Names of the checks that give the initiator a local region smaller than the storage.
+/// Names of the checks with a local region that is smaller than the storage.
 pub(super) const NEED_SMALL_REGIONS: [&str; 2] = ["small-local-region", "storage-beyond-4-gib"];
 
 /// All checks, regular sessions first.
@@ -28,7 +28,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 // Parameters of an initiator under test.
 
-/// Flags of the initiator, and the storage that it is given.
+/// Flags of the initiator, and the storage that is presented to it.
 #[derive(Debug, Clone)]
 struct Plan {
     strategy: &'static str,
@@ -41,14 +41,14 @@ struct Plan {
     storage: Vec<u8>,
 }
 
-/// Default size of the storage's blocks.
+/// Default block size in bytes.
 const BLOCK: u32 = 4096;
 
 /// Default number of blocks.
 const BLOCKS: u32 = 16;
 
 impl Plan {
-    /// One worker that submits an I/O for each of the storage's blocks once, four at a time.
+    /// One worker that submits one I/O for each block of the storage, with four in flight.
     fn new(strategy: &'static str) -> Self {
         Self {
             strategy,
@@ -65,20 +65,20 @@ impl Plan {
         }
     }
 
-    /// With further flags.
+    /// Adds flags.
     fn flags(mut self, flags: &[&str]) -> Self {
         self.flags
             .extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
-    /// Flags beside those of the fixture, as a program with this usage knows them.
+    /// Flags in addition to those of the fixture, as spelled by a program with this usage.
     fn arguments(&self, usage: &Usage) -> Vec<String> {
         let mut counts = vec![
             ("--run-limit-operation-count", self.operations),
             (usage.transactions_flag(), self.transactions),
         ];
-        // Up to version 3.1 of the reference, an I/O is of one block.
+        // Up to version 3.1 of the reference, an I/O is one block.
         if self.blocks_per_io != 1 || usage.has("--blocks-per-io") {
             counts.push(("--blocks-per-io", self.blocks_per_io));
         }
@@ -86,7 +86,7 @@ impl Plan {
             .into_iter()
             .map(|(flag, count)| [flag.to_owned(), count.to_string()]);
         let mut arguments: Vec<_> = counts.flatten().collect();
-        // The fixture gives the first.
+        // The fixture adds the first.
         for _ in 1..self.workers {
             arguments.extend(["--cpu".to_owned(), "0".to_owned()]);
         }
@@ -94,7 +94,7 @@ impl Plan {
         arguments
     }
 
-    /// With an answer to be waited for 1 s at most.
+    /// Sets a control timeout of 1 s.
     fn impatient(self) -> Self {
         self.flags(&["--control-timeout", "1"])
     }
@@ -119,7 +119,7 @@ impl Plan {
         self
     }
 
-    /// With a storage that the service only claims to have, so that no data may be transferred.
+    /// Reports a storage of this size, without contents: no data may be transferred.
     fn claiming(mut self, total_size: u64, block_size: u32) -> Self {
         self.details = StorageDetails {
             total_size,
@@ -134,7 +134,7 @@ impl Plan {
         self
     }
 
-    /// With this content of the storage.
+    /// Sets the contents of the storage.
     fn holding(mut self, storage: Vec<u8>) -> Self {
         self.details.total_size = storage.len() as u64;
         self.storage = storage;
@@ -142,7 +142,7 @@ impl Plan {
     }
 }
 
-/// Bytes that differ from block to block and within a block, and from those of another `salt`.
+/// Bytes that differ between blocks, within a block, and from those with another `salt`.
 fn content(len: u32, salt: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i / BLOCK * 31 + i * 7 + i / 251) as u8 ^ salt)

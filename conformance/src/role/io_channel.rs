@@ -1,4 +1,4 @@
-//! The fast path of a Comch connection from the peer's side: a consumer and a producer, as one worker of the other role has them.
+//! Peer's end of a Comch connection's fast path: a consumer and a producer, like those of one worker of the other role.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{ComchPeer, Wrong};
 
-/// Buffer size of a message: larger than a valid one, to detect longer messages.
+/// Size of a receive buffer in bytes: larger than a valid message, to detect longer ones.
 const ROOM: usize = 2 * SIZE;
 
-/// Says that a token is of a send task; the rest of it is the index.
+/// Bit in the token of a send task; the other bits are its index.
 const SEND: u64 = 1 << 32;
 
-/// A buf with the task that sends or receives it.
+/// A buffer with the task that sends or receives it.
 #[derive(Debug)]
 struct Message {
     task: Task,
     buf: Buf,
 }
 
-/// One worker's end of the fast path, an initiator's or a service's. It has a progress engine of its own: events of the control channel
-/// wait meanwhile.
+/// One worker's end of the fast path, of an initiator or a service. It has a progress engine of its own: events of
+/// the control channel are not handled meanwhile.
 #[derive(Debug)]
 pub struct IoChannel {
-    // Dropped in this order: tasks before contexts, those before the engine.
+    // Dropped in this order: tasks before contexts, and those before the engine.
     receives: Vec<Message>,
     sends: Vec<Message>,
     consumer: Consumer,
@@ -40,12 +40,12 @@ pub struct IoChannel {
 }
 
 impl IoChannel {
-    /// Starts consumer and producer on the connection of `control`, with `depth` credits each way. The role is told of the consumer at
-    /// once, and may send.
+    /// Starts consumer and producer on the connection of `control`, with `depth` credits in each direction. The role
+    /// is informed of the consumer at once, and may send.
     ///
     /// # Errors
     ///
-    /// They do not run within `patience`.
+    /// They are not running within `patience`.
     pub fn start(
         device: &Device,
         control: &ComchPeer,
@@ -84,7 +84,7 @@ impl IoChannel {
         Ok(channel)
     }
 
-    /// Has the producer send to this consumer of the role: one of [`ComchPeer::consumers`], the n-th for the n-th worker.
+    /// Selects the role's consumer to send to: one of [`ComchPeer::consumers`], the n-th for the n-th worker.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl IoChannel {
         }
     }
 
-    /// Sends an I/O message, with zeros in the reserved bytes.
+    /// Sends an I/O message; reserved bytes are zero.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl IoChannel {
         self.send_bytes(&message.to_bytes(), patience)
     }
 
-    /// Waits until everything that was sent has reached the role.
+    /// Waits until the role has received everything that was sent.
     ///
     /// # Errors
     ///
@@ -164,11 +164,11 @@ impl IoChannel {
         Ok(())
     }
 
-    /// The next received message, of any length; `None` if there is none.
+    /// Next received message, of any length; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The fast path is broken.
+    /// The fast path has failed.
     pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Wrong> {
         if self.received.is_empty() {
             self.progress()?;
@@ -180,7 +180,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// None comes within `patience`, or it has another length.
+    /// There is none within `patience`, or it has another length.
     pub fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
         let deadline = Instant::now() + patience;
         loop {
@@ -205,22 +205,22 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// As [`IoChannel::receive`], and when it is none.
+    /// As [`IoChannel::receive`], and if it is not an I/O message.
     pub fn receive_message(&mut self, patience: Duration) -> Result<Repr, Wrong> {
         let bytes = self.receive(patience)?;
         Ok(Repr::parse(&IoMessage::new_unchecked_len(&bytes))?)
     }
 
-    /// The id of this side's consumer.
+    /// Id of this side's consumer.
     ///
     /// # Errors
     ///
-    /// The fast path is broken.
+    /// The fast path has failed.
     pub fn consumer_id(&self) -> Result<u32, Wrong> {
         Ok(self.consumer.consumer_id()?)
     }
 
-    /// Destroys consumer and producer: the role sees the consumer expire.
+    /// Destroys consumer and producer; the role is informed of the consumer's expiry.
     ///
     /// # Errors
     ///

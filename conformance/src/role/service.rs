@@ -32,11 +32,11 @@ pub(super) fn checks(role: Role) -> Vec<Check> {
     checks
 }
 
-// Storage of the targets, and as the initiator sees it.
+// Storage of the targets, and as presented to the initiator.
 
-/// Bytes of a block, as the initiator sees it.
+/// Block size in bytes, as presented to the initiator.
 const BLOCK: usize = 4096;
-/// Blocks of the storage.
+/// Number of blocks of the storage.
 const BLOCKS: usize = 16;
 /// Scripts of a check's targets: one for a zero-copy service, three with half blocks for gga_offload.
 fn scripts(fixture: &Fixture<'_>) -> Vec<Script> {
@@ -56,7 +56,7 @@ fn scripts(fixture: &Fixture<'_>) -> Vec<Script> {
     (0..targets).map(script).collect()
 }
 
-/// Details of the storage that the service has to report for these targets.
+/// Storage details that the service must report for these targets.
 fn presented(scripts: &[Script]) -> StorageDetails {
     let factor = if scripts.len() == 3 { 2 } else { 1 };
     StorageDetails {
@@ -65,18 +65,18 @@ fn presented(scripts: &[Script]) -> StorageDetails {
     }
 }
 
-// A whole session of a well-behaved initiator, as a second client of a service under test.
+// Complete session of a correct initiator, as a second client of a service under test.
 
 const TRANSACTIONS: u32 = 4;
-/// Blocks of the storage that are written and read.
+/// Number of blocks that are written and read.
 const VISITED_BLOCKS: u64 = 8;
 
-/// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query has been
+/// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query was
 /// answered: from then on the session is this client's.
 ///
 /// # Errors
 ///
-/// The service refuses the session, which has not begun then, or does not answer as it should.
+/// The service refuses the session, which has not begun then, or does not answer correctly.
 pub(crate) fn visit(
     channel: &str,
     rounds: usize,

@@ -1,9 +1,9 @@
-//! Checks of a storage target: its peer is a scripted service with the memory of its client.
+//! Checks of a storage target with a scripted service, which has the memory of its client.
 //!
 //! * [`service`]: that service, step by step, and one of its workers.
 //! * [`sessions`]: whole sessions, repeated ones, and services that disconnect.
-//! * [`frames`]: split, merged and malformed frames, and requests that have to be refused.
-//! * [`io`]: reads and writes that must succeed or fail, flushes; [`content`]: the initial and the expected content.
+//! * [`frames`]: split, merged and malformed frames, and requests that must be refused.
+//! * [`io`]: reads and writes that must succeed or fail, flushes; [`content`]: the initial and the expected contents.
 //!
 //! [`visit`] is a client for other checks.
 
@@ -43,9 +43,9 @@ pub(super) fn checks() -> Vec<Check> {
     .concat()
 }
 
-// The steps of a session, and its size.
+// Steps of a session, and its parameters.
 
-/// The next step of a session.
+/// Next step of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Query,
@@ -58,7 +58,7 @@ enum Step {
 }
 
 impl Step {
-    /// All that send something.
+    /// All steps with a request.
     const ALL: [Self; 6] = [
         Self::Query,
         Self::Init,
@@ -68,7 +68,7 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// The step after it.
+    /// Next step.
     fn next(self) -> Self {
         match self {
             Self::Query => Self::Init,
@@ -81,16 +81,16 @@ impl Step {
     }
 }
 
-/// Size of a session.
+/// Parameters of a session.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Workers to request of the target.
+    /// Requested number of workers.
     cores: u32,
-    /// Transactions to request of the target.
+    /// Requested number of transactions.
     transactions: u32,
-    /// Requests that the service keeps in flight for each worker.
+    /// Number of requests in flight per worker.
     depth: usize,
-    /// Bytes of the memory that the target reads and writes.
+    /// Size in bytes of the memory that the target accesses.
     memory: usize,
 }
 
@@ -104,19 +104,19 @@ impl Plan {
     };
 }
 
-// A whole session of a well-behaved service, as a second client of a target under test.
+// Complete session of a correct service, as a second client of a target under test.
 
-/// Bytes of an I/O.
+/// Size of an I/O in bytes.
 const SIZE: usize = 4096;
-/// Bytes of the storage that are written and read.
+/// Size of the written and read part of the storage in bytes.
 const AREA: usize = 16 * SIZE;
 
-/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query has
-/// been answered: from then on the session is this client's.
+/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets
+/// `begun` when the query was answered: from then on the session is this client's.
 ///
 /// # Errors
 ///
-/// The target refuses the session, which has not begun then, or does not answer as it should.
+/// The target refuses the session, which has not begun then, or does not answer correctly.
 pub(crate) fn visit(
     port: u16,
     rounds: usize,
@@ -150,9 +150,9 @@ fn succeeds(code: u32) -> Result<(), Wrong> {
     Wrong::unless(code == 0, "an I/O to succeed", format!("result {code}"))
 }
 
-// Messages of every kind, for checks that do not care what they carry.
+// Messages of every type, for checks that ignore their contents.
 
-/// A result, from its bytes.
+/// Parses a result.
 fn parse(bytes: &[u8; io_message::SIZE]) -> Result<Repr, Wrong> {
     let result = Repr::parse(&IoMessage::new_unchecked_len(bytes))?;
     Wrong::unless(
@@ -163,7 +163,7 @@ fn parse(bytes: &[u8; io_message::SIZE]) -> Result<Repr, Wrong> {
     Ok(result)
 }
 
-/// A message of every type, in the order of their numbers. What they carry makes no sense.
+/// A message of every type, in the order of their numbers, with meaningless contents.
 fn one_of_each() -> Vec<Payload> {
     let connection = RdmaConnectionDetails {
         context_index: 0,
@@ -208,7 +208,7 @@ fn is_refusal(answer: &Message, request: &Message) -> bool {
     is_error(&answer.payload) && ids(answer) == ids(request)
 }
 
-/// A payload in a few words.
+/// Short description of a payload.
 fn describe(payload: &Payload) -> String {
     match payload {
         Payload::ErrorResponse(ErrorResponse {

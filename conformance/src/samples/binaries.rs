@@ -1,4 +1,4 @@
-//! Finds the samples' programs in the build layouts that people have.
+//! Finds the samples' programs in common build layouts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,17 +9,17 @@ use std::{fs, io};
 
 use super::scenario::Side;
 
-/// Depth of the search below a directory: `<samples>/<library>/<sample>/<build>/`, and a little more.
+/// Maximum depth of the search below a directory: `<samples>/<library>/<sample>/<build>/`, and a little more.
 const DEPTH: usize = 6;
 
-/// The programs below some directories.
+/// Programs found below some directories.
 ///
-/// A program is called `doca_<sample>`, as meson builds it, or `<library>_<sample>` where all are put into one directory. It
-/// counts as built for a DPU or a host when its name begins with `dpu_` or `host_`, or a directory on the way to it has
-/// that word in its name; without either it is taken for both.
+/// A program is called `doca_<sample>`, as meson builds it, or `<library>_<sample>` if all are in one directory. It
+/// counts as built for a DPU or a host if its name begins with `dpu_` or `host_`, or a directory of its path has
+/// that word in its name; otherwise it counts for both.
 #[derive(Debug, Default)]
 pub struct Binaries {
-    /// By name without the prefix of the side; the order of discovery decides between equals.
+    /// By name without the prefix of the side; among equals, the first one found is preferred.
     found: BTreeMap<String, Vec<Binary>>,
 }
 
@@ -30,11 +30,11 @@ struct Binary {
 }
 
 impl Binaries {
-    /// Looks through the directories.
+    /// Searches the directories.
     ///
     /// # Errors
     ///
-    /// One of them cannot be read. What cannot be read below them is passed over.
+    /// One of them cannot be read. Unreadable directories below them are skipped.
     pub fn below(roots: &[impl AsRef<Path>]) -> io::Result<Self> {
         let mut binaries = Self::default();
         for root in roots {
@@ -49,9 +49,9 @@ impl Binaries {
         Ok(binaries)
     }
 
-    /// The program of a sample that suits a side best.
+    /// Best program of a sample for a side.
     pub fn find(&self, library: &str, sample: &str, side: Side) -> Option<&Path> {
-        // A program for the other side ranks below none where the side matters: the sample would only report that.
+        // If the side matters, a program for the other side is not used: the sample would only report an error.
         let rank = |binary: &Binary| match (side, binary.side) {
             (wanted, built) if wanted == built => Some(0),
             (Side::Any, Side::Host) | (Side::Host | Side::Dpu, Side::Any) => Some(1),
@@ -79,7 +79,7 @@ impl Binaries {
                     Side::Any => side,
                     marked => marked,
                 };
-                // An unreadable directory of another user must not hide the rest.
+                // An unreadable directory of another user must not end the search.
                 let _ = self.walk(&path, below, depth - 1);
             } else if let Some(name) = name.to_str()
                 && is_program(&path, kind)
@@ -105,10 +105,10 @@ impl Binaries {
     }
 }
 
-/// The side for which a directory's programs are built, by its name: `build-dpu`, `host`.
+/// Side for which a directory's programs are built, by its name: `build-dpu`, `host`.
 fn side_of_directory(name: &OsStr) -> Side {
     let name = name.to_string_lossy();
-    // A directory named like a sample does not tell the side: doca_dma/dma_copy_dpu.
+    // The name of a sample's own directory does not indicate the side: doca_dma/dma_copy_dpu.
     if name.starts_with("dma_copy_") {
         return Side::Any;
     }
@@ -122,7 +122,7 @@ fn side_of_directory(name: &OsStr) -> Side {
         .unwrap_or(Side::Any)
 }
 
-/// Returns `true` if this is an executable file, or a link to one.
+/// Returns `true` for an executable file, or a link to one.
 fn is_program(path: &Path, kind: FileType) -> bool {
     (kind.is_file() || kind.is_symlink())
         && fs::metadata(path)

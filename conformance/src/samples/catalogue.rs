@@ -1,4 +1,4 @@
-//! All runs that are known.
+//! All known scenarios.
 
 mod rdma;
 
@@ -8,10 +8,10 @@ use super::scenario::{
 };
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 
-/// The device of the DPU, its network representor, and the device of the host, as the guides print them.
+/// Device of the DPU, its network representor, and device of the host, as in the guides.
 const DPU: &str = DPU_DEVICE;
 const HOST: &str = HOST_DEVICE;
-/// Names of the devices for RDMA.
+/// Device names for RDMA.
 const DPU_RDMA: &str = "mlx5_0";
 const HOST_RDMA: &str = "mlx5_1";
 
@@ -28,11 +28,11 @@ pub fn catalogue() -> Vec<Scenario> {
     all
 }
 
-// `doca_comch`: one text in each direction, over the control path and over the fast path. Host and DPU run the same code with different
-// flags.
+// `doca_comch`: one text in each direction, over the control path and over the fast path. Host and DPU run the same
+// code with different flags.
 
 const COMCH_LIBRARY: &str = "doca_comch";
-/// Just below the 4080 bytes that the samples take.
+/// Just below the samples' limit of 4080 bytes.
 const COMCH_LONG: usize = 4000;
 
 fn comch_scenarios() -> Vec<Scenario> {
@@ -85,7 +85,7 @@ fn common_scenarios() -> Vec<Scenario> {
             party.says("All tasks are completed")
         }),
         alone("pe_multi_context", |party| {
-            // Once for all, and for each of four contexts.
+            // Once in total, and once for each of four contexts.
             party
                 .says_times("Allocating tasks", 5)
                 .says("All tasks are completed")
@@ -155,7 +155,7 @@ fn alone(sample: &'static str, party: impl Fn(Party) -> Party) -> Scenario {
     Scenario::new(COMMON_LIBRARY, sample).party(party(Party::new("sample", sample)))
 }
 
-/// An event on one side of PCIe that both sides change and wait for. The DPU runs the server.
+/// An event on one side of PCIe that both sides update and wait for. The DPU runs the server.
 fn sync_event(mode: &str, flags: &[&str], home: Side) -> Scenario {
     let local = "sync_event_local_pci";
     let remote = "sync_event_remote_pci";
@@ -180,7 +180,7 @@ fn sync_event(mode: &str, flags: &[&str], home: Side) -> Scenario {
         .party(host)
 }
 
-// `doca_compress`: deflate both ways, with our decoder and encoder at the other end, and LZ4 streams.
+// `doca_compress`: deflate in both directions, with our decoder and encoder as counterparts, and LZ4 streams.
 
 const COMPRESS_LIBRARY: &str = "doca_compress";
 
@@ -203,9 +203,9 @@ fn compress_scenarios() -> Vec<Scenario> {
     scenarios
 }
 
-/// The bytes of a content that needs no encoder.
+/// Bytes of a content that needs no encoder.
 fn plain(content: &Content) -> Vec<u8> {
-    // Cannot fail without an encoder, and no encoded content is requested here.
+    // Cannot fail, because no encoded content is requested here.
     content.bytes().unwrap_or_default()
 }
 
@@ -219,7 +219,7 @@ fn party(name: &str, sample: &'static str, framed: bool) -> Party {
     party
 }
 
-/// Compressed by one sample and decompressed by the other; our decoder reads the compressed file.
+/// Compression by one sample and decompression by the other; our decoder reads the compressed file.
 fn round_trip(variant: &str, content: &Content, stream: Stream) -> Scenario {
     let framed = stream == Stream::Zlib;
     let checksum = format!("Checksum is {}", deflate_checksum(&plain(content)));
@@ -245,7 +245,7 @@ fn round_trip(variant: &str, content: &Content, stream: Stream) -> Scenario {
         })
 }
 
-/// Decompresses content of this crate's encoder.
+/// Decompression of data compressed by this crate's encoder.
 fn inflate(variant: &str, content: &Content, stream: Stream) -> Scenario {
     let decompress = party("decompress", "decompress_deflate", stream == Stream::Zlib)
         .says(format!("Checksum is {}", deflate_checksum(&plain(content))));
@@ -257,7 +257,7 @@ fn inflate(variant: &str, content: &Content, stream: Stream) -> Scenario {
     )
 }
 
-/// LZ4 with and without frame, in the forms that blocks have.
+/// LZ4 with and without a frame, in all forms of blocks.
 fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for (independent, block_checksums) in
@@ -275,12 +275,12 @@ fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
                 Stream::Lz4Blocks(options)
             };
             let bytes = plain(content);
-            // The checksum of an LZ4 frame as a big-endian number: samples swap the bytes of the frame's checksum to compare the two.
+            // Checksum of an LZ4 frame as a big-endian number: samples swap the bytes of the frame's checksum to compare the two.
             let xxh32 = xxh32(&bytes).swap_bytes();
             let mut sample = party("decompress", "decompress_lz4_stream", framed)
                 .says(format!("CRC Checksum is {}", crc32(&bytes)))
                 .says(format!("xxHash Checksum is {xxh32}"));
-            // The header of a frame has that flag.
+            // That flag is in the header of a frame.
             if !framed && independent {
                 sample = sample.arguments(["-bi"]);
             }
@@ -309,7 +309,7 @@ fn decompressed(name: String, sample: Party, content: &Content, stream: Stream) 
         })
 }
 
-// `doca_sha` and `doca_aes_gcm`: digests of messages that the standard has as examples, and a file there and back.
+// `doca_sha` and `doca_aes_gcm`: digests of the standard's example messages, and encryption and decryption of a file.
 
 /// Examples of FIPS 180-4 for SHA-256, the algorithm of the samples; the second has more than one block.
 const SHORT: (&str, &str) = (
@@ -342,7 +342,7 @@ fn digest(sample: &'static str, kind: &str, (message, digest): (&str, &str)) -> 
     Scenario::new("doca_sha", format!("{sample}:{kind}")).party(party)
 }
 
-/// Encrypted by one sample and decrypted by the other, with some additional authenticated data.
+/// Encryption by one sample and decryption by the other, with additional authenticated data.
 fn there_and_back(kind: &str, key: &str, tag_size: usize) -> Scenario {
     let content = Content::Noise(50_000);
     let tag_size = tag_size.to_string();
@@ -380,7 +380,7 @@ fn there_and_back(kind: &str, key: &str, tag_size: usize) -> Scenario {
 // `doca_dma`: a copy on the DPU, and one from a host's memory.
 
 const DMA_LIBRARY: &str = "doca_dma";
-/// As much as the samples take.
+/// Maximum size of the samples in bytes.
 const DMA_LONG: usize = 4096;
 
 fn dma_scenarios() -> Vec<Scenario> {
@@ -431,12 +431,12 @@ fn from_host(variant: &str, text: &str, chain: &[&str]) -> Scenario {
         .party(copy)
 }
 
-// `doca_erasure_coding`: a file in blocks, some of which are lost.
+// `doca_erasure_coding`: a file split into blocks, some of which are lost.
 
 const ERASURE_CODING_LIBRARY: &str = "doca_erasure_coding";
 const RECOVER_SAMPLE: &str = "erasure_coding_recover";
 
-/// Split of a file into blocks, and the blocks that are lost.
+/// Split of a file into blocks, and the lost blocks.
 struct Loss {
     matrix: &'static str,
     data: usize,
@@ -475,7 +475,7 @@ const fn loss(
 }
 
 fn erasure_coding_scenarios() -> Vec<Scenario> {
-    // Not a whole number of blocks: the sample's padding must not be in the result.
+    // Not a multiple of the block size: the sample's padding must not be in the result.
     let content = Content::Noise(100_003);
     LOSSES
         .iter()
@@ -509,7 +509,7 @@ impl Loss {
             .arguments(["-nd".to_owned(), destinations.to_string()])
     }
 
-    /// One process splits, deletes and recovers; the recovered file is beside the input.
+    /// One process splits, deletes and recovers; the recovered file is written beside the input.
     fn both(&self, content: &Content) -> Scenario {
         let lost: Vec<String> = self.lost.iter().map(usize::to_string).collect();
         let sample = self
@@ -524,7 +524,7 @@ impl Loss {
         })
     }
 
-    /// One process splits, the user loses blocks, another recovers.
+    /// One process splits, the user deletes blocks, another one recovers.
     fn apart(&self, content: &Content) -> Scenario {
         let encode = self
             .party("encode")
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!(names.len(), all.len());
     }
 
-    /// A party that waits for one that does not exist, or for itself, would wait forever.
+    /// A party that waits for a nonexistent one, or for itself, would wait forever.
     #[test]
     fn parties_wait_for_existing_other_parties() {
         for scenario in catalogue() {
@@ -590,7 +590,7 @@ mod tests {
         }
     }
 
-    /// Every sample of the eight folders.
+    /// Every sample of the eight directories.
     #[test]
     fn every_sample_has_a_scenario() {
         let samples: BTreeSet<_> = catalogue()

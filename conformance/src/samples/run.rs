@@ -1,4 +1,4 @@
-//! A scenario from its first process to the verdict.
+//! Execution of a scenario.
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,29 +18,29 @@ use super::scenario::{Check, Event, Party, Said, Scenario, Side, Step};
 pub enum Verdict {
     /// All processes had their documented result, and all checks passed.
     Pass,
-    /// Not so, and why.
+    /// A process or a check failed, for this reason.
     Fail(String),
-    /// It was not run: these programs were not found.
+    /// Not run, because these programs were not found.
     NotFound(Vec<&'static str>),
 }
 
 /// Runs scenarios.
 #[derive(Debug)]
 pub struct Runner {
-    /// The programs.
+    /// Programs of the samples.
     pub binaries: Binaries,
-    /// Directory of the DOCA libraries, put before `LD_LIBRARY_PATH`; `None` for those of the environment.
+    /// Directory of the DOCA libraries, prepended to `LD_LIBRARY_PATH`; `None` for those of the environment.
     pub library_path: Option<PathBuf>,
     /// Time limit of a scenario.
     pub timeout: Duration,
 }
 
 impl Runner {
-    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` ends it early.
+    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` cancels it.
     ///
     /// # Errors
     ///
-    /// Something that is no fault of the samples: a directory cannot be made, a free port is not to be had.
+    /// An error that the samples did not cause: a directory cannot be created, or no port is free.
     pub fn run(
         &self,
         scenario: &Scenario,
@@ -77,9 +77,9 @@ impl Runner {
     }
 }
 
-// Where a scenario runs: its directories, its programs, and what is in its files in the end.
+// Workspace of a scenario: its directories, its programs, and the check of its files.
 
-/// Directory and binaries of a scenario.
+/// Directory and programs of a scenario.
 struct Workspace<'a> {
     binaries: &'a Binaries,
     library_path: Option<&'a Path>,
@@ -90,7 +90,7 @@ struct Workspace<'a> {
 }
 
 impl<'a> Workspace<'a> {
-    /// Makes the directories and the files that are there before anything starts.
+    /// Creates the directories and the initial files.
     fn new(
         binaries: &'a Binaries,
         library_path: Option<&'a Path>,
@@ -158,7 +158,7 @@ impl<'a> Workspace<'a> {
             .ok_or_else(|| format!("there is no program of {sample}"))
     }
 
-    /// Does what a user does.
+    /// Executes an action of the user.
     fn step(&self, step: &Step, party: &str) -> Result<(), String> {
         match step {
             Step::Copy { from, to } => {
@@ -173,7 +173,7 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Looks at the files.
+    /// Checks the files.
     fn check(&self, checks: &[Check]) -> Result<(), String> {
         for check in checks {
             let (path, content, stream) = match check {
@@ -217,13 +217,13 @@ fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
     ))
 }
 
-// The processes of a scenario: start conditions, prompts and answers, exits.
+// Processes of a scenario: start conditions, prompts and answers, exits.
 
 /// Polling interval of the processes.
 const TICK: Duration = Duration::from_millis(5);
-/// Time for the rest of the output once a program has exited; a process that it left may hold the pipes longer.
+/// Time for the rest of the output after a program has exited; its children may hold the pipes longer.
 const REST: Duration = Duration::from_secs(2);
-/// A program without output for this long waits for an event.
+/// Time without output after which a program is assumed to wait for an event.
 const QUIET: Duration = Duration::from_secs(1);
 /// Markers of error lines in the log of a sample.
 const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
@@ -231,9 +231,9 @@ const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
 /// Output of a party.
 #[derive(Debug, Clone)]
 pub struct Transcript {
-    /// The party.
+    /// Name of the party.
     pub party: String,
-    /// Its lines.
+    /// Lines of its output.
     pub lines: Vec<String>,
 }
 
@@ -247,11 +247,11 @@ struct RunningParty<'a> {
     party: &'a Party,
     program: Option<Process>,
     ended: bool,
-    /// Prompts that have been answered.
+    /// Number of answered prompts.
     answered: usize,
-    /// Lines that have been searched for prompts.
+    /// Number of lines searched for prompts.
     searched: usize,
-    /// The line with the next prompt was found.
+    /// `true` if the line with the next prompt was found.
     asked: bool,
 }
 
@@ -281,7 +281,7 @@ impl<'a> RunningParty<'a> {
             .is_some_and(|program| said.is_in(program.lines().iter().map(String::as_str)))
     }
 
-    /// Returns `true` if it has written something and then nothing for a while.
+    /// Returns `true` if it has written output, and then nothing for [`QUIET`].
     fn rests(&self) -> bool {
         self.program
             .as_ref()
@@ -354,11 +354,11 @@ impl<'a> Parties<'a> {
         self.running.iter().map(RunningParty::transcript).collect()
     }
 
-    /// Runs all to their end.
+    /// Runs all parties until they have exited.
     ///
     /// # Errors
     ///
-    /// One has ended in another way than documented, or they have not ended in time: which one, and what it waits for.
+    /// One has not exited with its documented result, or not in time: its name, and the event that it waits for.
     fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -442,7 +442,7 @@ impl<'a> Parties<'a> {
             })
     }
 
-    /// The parties that have not exited, and the events that they wait for.
+    /// Parties that have not exited, and the events that they wait for.
     fn stuck(&self) -> String {
         let waiting = self.running.iter().filter(|running| !running.ended);
         let reasons: Vec<String> = waiting.map(|running| self.waits_for(running)).collect();

@@ -1,7 +1,7 @@
-//! The description of a run of one sample, or of samples that talk to each other, as data.
+//! Description of a run of one sample, or of several that communicate, as data.
 //!
-//! Paths and arguments may name `{dir}`, the directory of the party itself, `{shared}`, the one around the directories of
-//! all parties (`{shared}/sender` is the sender's), and `{port}`, a free TCP port.
+//! Paths and arguments may contain `{dir}`, the party's own directory, `{shared}`, the parent of all parties'
+//! directories (`{shared}/sender` is the sender's), and `{port}`, a free TCP port.
 
 use std::io;
 use std::io::{Read as _, Write as _};
@@ -11,27 +11,27 @@ use flate2::read::{DeflateDecoder, ZlibDecoder};
 use flate2::write::{DeflateEncoder, ZlibEncoder};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
-/// One row of the table: a set of cooperating processes.
+/// A set of cooperating processes.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// A unique name: the sample, or the main one of a pair, and after a colon the variant.
+    /// Unique name: the sample, or the main one of a pair, followed by a colon and the variant.
     pub name: String,
-    /// The folder of the samples, `doca_rdma`.
+    /// Directory of the samples, such as `doca_rdma`.
     pub library: &'static str,
-    /// Files that are there before anything starts.
+    /// Initial files.
     pub inputs: Vec<Input>,
-    /// The processes, in polling order; each starts when its conditions hold.
+    /// Processes in polling order; each starts when its conditions hold.
     pub parties: Vec<Party>,
     /// Conditions after all parties have exited.
     pub checks: Vec<Check>,
 }
 
-/// A file that a sample reads.
+/// An input file of a sample.
 #[derive(Debug, Clone)]
 pub struct Input {
     /// Path of the file.
     pub path: String,
-    /// Its content.
+    /// Contents of the file.
     pub content: Content,
 }
 
@@ -40,28 +40,28 @@ pub struct Input {
 pub struct Party {
     /// Name of the party and of its directory.
     pub name: String,
-    /// The sample that it runs, without prefix: `rdma_send`.
+    /// Sample to run, without a prefix: `rdma_send`.
     pub sample: &'static str,
     /// The build of the sample.
     pub side: Side,
-    /// Its command line.
+    /// Command line.
     pub arguments: Vec<String>,
-    /// It starts when all of these events have occurred.
+    /// Events that must have occurred before it starts.
     pub starts: Vec<Event>,
-    /// Done just before it starts.
+    /// Steps executed just before it starts.
     pub before: Vec<Step>,
-    /// Its prompts, in order.
+    /// Prompts and answers, in order.
     pub replies: Vec<Reply>,
-    /// Texts that it must have written at its exit.
+    /// Texts that its output must contain.
     pub says: Vec<Said>,
-    /// `true` if lines of level error are part of what the sample shows.
+    /// `true` if the sample logs errors on purpose.
     pub shows_errors: bool,
 }
 
-/// The build of a sample that a party needs: a few differ between host and DPU.
+/// Build of a sample: a few differ between host and DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Whichever there is.
+    /// Either one.
     Any,
     /// Built for a host.
     Host,
@@ -72,18 +72,18 @@ pub enum Side {
 /// A fragment of a line, and its minimum number of occurrences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// The fragment.
+    /// Fragment of a line.
     pub text: String,
     /// Minimum number of lines with it.
     pub times: usize,
 }
 
-/// Something that a party has done.
+/// An event of a party.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The party has written this text.
     Says(String, Said),
-    /// The party has written something, and nothing for a while: for prompts without a text.
+    /// The party has written output, and then nothing for a while: for prompts without a text.
     Rests(String),
     /// The party has exited with success.
     Ends(String),
@@ -105,28 +105,28 @@ pub struct Reply {
 pub enum Step {
     /// Copies a file.
     Copy {
-        /// From here.
+        /// Source path.
         from: String,
-        /// To there.
+        /// Destination path.
         to: String,
     },
-    /// Deletes a file, which must be there.
+    /// Deletes a file, which must exist.
     Remove(String),
 }
 
 /// A check of the results.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// A file has exactly this content.
+    /// A file has exactly these contents.
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Expected content.
         content: Content,
     },
-    /// A decoder other than the one under test decodes the file to this content.
+    /// An independent decoder decodes the file to these contents.
     Decodes {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Format of the stream.
         stream: Stream,
@@ -162,7 +162,7 @@ impl Scenario {
         self
     }
 
-    /// The samples that take part, each once.
+    /// Samples of the scenario, each once.
     pub fn samples(&self) -> Vec<&'static str> {
         let mut samples = Vec::new();
         for party in &self.parties {
@@ -173,13 +173,13 @@ impl Scenario {
         samples
     }
 
-    /// Returns `true` if `--only` selects this scenario: by its name, one of its samples, or its directory.
+    /// Returns `true` if `--only` selects this scenario: by its name, one of its samples, or their directory.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.library == name || self.samples().contains(&name)
     }
 }
 
-/// The line that every sample ends with.
+/// Last line of every sample's output.
 const FAREWELL: &str = "Sample finished successfully";
 
 impl Party {
@@ -247,7 +247,7 @@ impl Said {
         Self { text, times: 1 }
     }
 
-    /// Returns `true` if the text occurs in enough of these lines.
+    /// Returns `true` if enough of these lines contain the text.
     pub fn is_in<'l>(&self, lines: impl IntoIterator<Item = &'l str>) -> bool {
         let lines = lines.into_iter();
         lines.filter(|line| line.contains(&self.text)).count() >= self.times
@@ -276,7 +276,7 @@ impl Event {
         Self::Ends(party.into())
     }
 
-    /// The party that causes it.
+    /// Party of the event.
     pub fn party(&self) -> &str {
         match self {
             Self::Says(party, _) | Self::Rests(party) | Self::Ends(party) => party,
@@ -285,7 +285,7 @@ impl Event {
 }
 
 impl Reply {
-    /// Presses Enter at a prompt with this fragment.
+    /// Creates an answer to a prompt with this fragment.
     pub(super) fn to(prompt: impl Into<String>) -> Self {
         Self {
             prompt: prompt.into(),
@@ -316,27 +316,27 @@ impl Step {
 
 // Contents of the files that samples read and write, generated independently of the implementation under test.
 
-/// Generated content, the same at every call.
+/// Generated contents, the same at every call.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// This many bytes that compress well.
+    /// This many compressible bytes.
     Prose(usize),
-    /// So many bytes that do not compress.
+    /// This many incompressible bytes.
     Noise(usize),
-    /// Other content, encoded.
+    /// Other contents, encoded.
     Encoded(Stream, Box<Content>),
 }
 
-/// Format of compressed bytes.
+/// Format of compressed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
-    /// Deflate without anything around it.
+    /// Raw deflate.
     Deflate,
     /// Deflate with zlib's header and Adler-32.
     Zlib,
-    /// A whole LZ4 frame.
+    /// A complete LZ4 frame.
     Lz4Frame(Lz4),
-    /// The data blocks of an LZ4 frame, without its header and without the end mark and what follows.
+    /// The data blocks of an LZ4 frame, without its header, end mark and checksum.
     Lz4Blocks(Lz4),
 }
 
@@ -351,22 +351,22 @@ pub struct Lz4 {
     pub content_checksum: bool,
 }
 
-/// Sizes of an LZ4 frame's parts: magic, flags, block descriptor, checksum of the header; and the end mark.
+/// Size of an LZ4 frame's header (magic, flags, block descriptor, checksum), and of its end mark, in bytes.
 const LZ4_HEADER: usize = 4 + 1 + 1 + 1;
 const LZ4_END_MARK: usize = 4;
 const LZ4_CONTENT_CHECKSUM: usize = 4;
 
 impl Content {
-    /// This content, encoded.
+    /// These contents, encoded.
     pub(super) fn encoded(&self, stream: Stream) -> Self {
         Self::Encoded(stream, Box::new(self.clone()))
     }
 
-    /// The bytes.
+    /// Generates the bytes.
     ///
     /// # Errors
     ///
-    /// An encoder refuses.
+    /// An encoder has failed.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         match self {
             Self::Prose(len) => Ok(prose(*len)),
@@ -405,7 +405,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// They are no such stream, or more than one. LZ4 is not decoded: no sample writes it.
+    /// The bytes are not exactly one such stream. LZ4 is not decoded, because no sample writes it.
     pub fn decode(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
         let used = match self {
@@ -457,7 +457,7 @@ impl Lz4 {
     }
 }
 
-/// The two checksums that a deflate sample combines into one number: Adler-32 in the upper half, CRC-32 in the lower.
+/// Adler-32 in the upper half and CRC-32 in the lower, as deflate samples combine them.
 pub(super) fn deflate_checksum(plain: &[u8]) -> u64 {
     u64::from(simd_adler32::adler32(&plain)) << 32 | u64::from(crc32(plain))
 }
@@ -472,7 +472,7 @@ pub(super) fn xxh32(plain: &[u8]) -> u32 {
     twox_hash::XxHash32::oneshot(0, plain)
 }
 
-/// Similar lines, each of them unique.
+/// Similar but unique lines.
 fn prose(len: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(len + 64);
     let mut line = 0_u64;
@@ -524,7 +524,7 @@ mod tests {
         }
     }
 
-    /// The blocks alone: each size leads to the next block.
+    /// The blocks alone: the size of each gives the position of the next one.
     #[test]
     fn raw_blocks_are_extracted_from_the_frame() {
         for content_checksum in [false, true] {

@@ -7,42 +7,42 @@ use wire::io_message::{Repr, SIZE};
 
 use super::messages::{Io, Messages};
 
-/// A fault. Block numbers count from the start of the storage.
+/// A fault. Blocks are numbered from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// No fault.
     None,
-    /// Writes are answered with success and not done.
+    /// Writes are answered with success and not executed.
     IgnoreWrites,
     /// Writes to one of two blocks go to the other one.
     SwapBlocks(u64, u64),
-    /// Only the first write to a block is carried out: later reads return the data of an earlier pass.
+    /// Only the first write to a block is executed: later reads return the data of an earlier pass.
     ReplayPreviousPass,
-    /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not done.
+    /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not executed.
     FailIo {
         /// Number of the I/O.
         nth: u64,
         /// The result, not 0.
         result: u32,
     },
-    /// Reads are answered, and then other bytes are written over what they were answered with, again and again.
+    /// After a read is answered, its memory is overwritten repeatedly with other data.
     ScribbleAfterRead,
     /// Every I/O is answered twice.
     AnswerTwice,
-    /// Every I/O is answered once more when the next one has arrived, before that is started.
+    /// Every I/O is answered a second time when the next one has arrived, before that is executed.
     AnswerLate,
-    /// Every I/O is sent back unchanged before it is started.
+    /// Every I/O is sent back unchanged before it is executed.
     Echo,
-    /// Every I/O is answered with a result without its last byte before it is started.
+    /// Every I/O is answered with a result that lacks its last byte, before it is executed.
     Truncate,
-    /// The n-th I/O, counted from 0, is answered with a message that is no result.
+    /// The n-th I/O, counted from 0, is answered with a message that is not a result.
     Nonsense {
         /// Number of the I/O.
         nth: u64,
     },
     /// Results are sent in reverse order, in groups of this size.
     Reverse {
-        /// Number of results, at least 1.
+        /// Number of results per group, at least 1.
         together: usize,
     },
     /// The n-th I/O, counted from 0, is never answered.
@@ -52,7 +52,7 @@ pub enum Fault {
     },
 }
 
-/// A text that names no fault.
+/// The text is not the name of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
@@ -96,20 +96,20 @@ impl FromStr for Fault {
     }
 }
 
-/// Treatment of one I/O.
+/// Handling of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Do it, at this storage offset.
+    /// Execute it at this storage offset.
     Do(u64),
-    /// Answer with this result without a transfer.
+    /// Answer with this result, without a transfer.
     Answer(u32),
-    /// Answer with what is no result.
+    /// Answer with a message that is not a result.
     Nonsense,
-    /// Do not even answer.
+    /// Do not answer.
     Swallow,
 }
 
-/// A fault and what it has to remember.
+/// A fault and its state.
 #[derive(Debug)]
 pub(super) struct Faults {
     fault: Fault,
@@ -131,17 +131,17 @@ impl Faults {
         }
     }
 
-    /// Records I/Os from now on.
+    /// Starts to record I/Os.
     pub(super) fn watch(&mut self) {
         self.seen = Some(Vec::new());
     }
 
-    /// I/Os since the last call.
+    /// Returns the recorded I/Os since the last call.
     pub(super) fn take_seen(&mut self) -> Vec<Repr> {
         self.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Counts an I/O that has arrived.
+    /// Records an I/O that has arrived.
     pub(super) fn saw(&mut self, io: &Repr) {
         if let Some(seen) = &mut self.seen {
             seen.push(*io);
@@ -156,7 +156,7 @@ impl Faults {
         }
     }
 
-    /// Returns `true` if reads are followed by other bytes.
+    /// Returns `true` if the memory of reads is overwritten after the answer.
     pub(super) fn scribbles(&self) -> bool {
         self.fault == Fault::ScribbleAfterRead
     }
@@ -166,12 +166,12 @@ impl Faults {
         self.fault == Fault::AnswerTwice
     }
 
-    /// Returns `true` if every I/O is answered once more when the next one has arrived.
+    /// Returns `true` if every I/O is answered a second time when the next one has arrived.
     pub(super) fn answers_late(&self) -> bool {
         self.fault == Fault::AnswerLate
     }
 
-    /// A message to send before an I/O is started, other than its result.
+    /// Message to send before an I/O is executed, other than its result.
     pub(super) fn premature(&self, messages: Messages, io: &Io) -> Option<Vec<u8>> {
         match self.fault {
             Fault::Echo => Some(messages.to_bytes(io).to_vec()),
@@ -180,7 +180,7 @@ impl Faults {
         }
     }
 
-    /// Decides about the next I/O.
+    /// Decides on the next I/O.
     pub(super) fn judge(&mut self, is_write: bool, storage_offset: u64) -> Verdict {
         let nth = self.ios;
         self.ios += 1;

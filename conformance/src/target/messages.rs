@@ -1,17 +1,17 @@
-//! I/O messages of the release that a session speaks.
+//! I/O messages of the session's release.
 
 use wire::io_message::{IoMessage, Repr, SIZE};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-/// Reads and writes I/O messages of a release.
+/// Parses and encodes I/O messages of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Messages {
     pub(crate) release: Release,
-    /// The address at which the requester's memory begins, which those of 3.0 are relative to.
+    /// Start address of the requester's memory: addresses in messages of 3.0 are relative to it.
     pub(crate) requester_address: u64,
 }
 
-/// A message: its values, and the correlation id that 3.0 and 3.1 have beside them, else 0.
+/// Values of a message, with the additional correlation id of 3.0 and 3.1, otherwise 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
     pub(crate) values: Repr,
@@ -19,7 +19,7 @@ pub(crate) struct Io {
 }
 
 impl Messages {
-    /// The message in these bytes.
+    /// Parses a message.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Messages {
         }
     }
 
-    /// The bytes of a message.
+    /// Encodes a message.
     pub(crate) fn to_bytes(self, io: &Io) -> [u8; SIZE] {
         match self.release {
             Release::V3_0 => to_bytes(self.layout_3_0(), io),
@@ -49,7 +49,7 @@ impl Messages {
 }
 
 impl Io {
-    /// The answer to this request with this result.
+    /// Answer to this request with this result.
     pub(crate) fn answer(&self, result: u32) -> Self {
         Self {
             values: self.values.answer(result),
@@ -59,7 +59,7 @@ impl Io {
 }
 
 fn parse<L: IoLayout>(layout: L, bytes: &[u8; SIZE]) -> Result<Io, wire::DecodeError> {
-    // The type is at the same place in all releases.
+    // The type has the same offset in all releases.
     let Repr { message_type, .. } = Repr::parse(&IoMessage::new_unchecked_len(bytes))?;
     Ok(Io {
         values: Repr {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_every_release_are_what_was_written() {
+    fn messages_of_every_release_round_trip() {
         let io = Io {
             values: Repr {
                 message_type: IoMessageType::Write,

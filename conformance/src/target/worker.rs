@@ -1,4 +1,4 @@
-//! The data side of the scripted target: one worker, progressed by the control thread.
+//! Data side of the scripted target: one worker, progressed by the control thread.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const INVALID_VALUE: u32 = 6;
 /// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
 const IO_FAILED: u32 = 17;
 
-/// The two memories between which a target moves data.
+/// The two memories between which a target transfers data.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub local: Mmap,
@@ -28,10 +28,10 @@ pub(super) struct Storage {
     pub messages: Messages,
 }
 
-/// Times that a read's place is written again.
+/// Number of times that the memory of a read is overwritten.
 const SCRIBBLES: usize = 200;
 
-/// The kind of operation in the upper half of a token; the lower half is the transaction.
+/// Kind of operation, in the upper half of a token; the lower half is the transaction.
 #[derive(Clone, Copy)]
 enum Step {
     Request,
@@ -53,11 +53,12 @@ struct Transaction {
     to_storage: Task,
     /// `true` if the response being sent is the second one to its request.
     answered_twice: Cell<bool>,
-    /// The request to start once the message before it has been sent.
+    /// Request to execute once the message before it has been sent.
     postponed: Cell<Option<Io>>,
 }
 
-/// One worker's engine, contexts and transactions. Fields are in drop order: tasks before contexts, contexts before the engine.
+/// Progress engine, contexts and transactions of one worker. Fields are in drop order: tasks before contexts,
+/// contexts before the engine.
 pub(super) struct Worker {
     transactions: Vec<Transaction>,
     control: Rdma,
@@ -68,11 +69,11 @@ pub(super) struct Worker {
     messages: Mmap,
     storage: Arc<Storage>,
     count: usize,
-    /// Completions during a scribble.
+    /// Completions received while memory was being overwritten.
     postponed: VecDeque<Completion>,
-    /// Transactions whose results are held back, to follow others.
+    /// Transactions whose results are held back.
     held: Vec<usize>,
-    /// The transaction whose answer is sent once more when the next request has arrived.
+    /// Transaction whose answer is sent a second time when the next request has arrived.
     late: Option<usize>,
 }
 
@@ -111,7 +112,7 @@ impl Worker {
         })
     }
 
-    /// Makes one of the two connections; answers this side's blob.
+    /// Creates one of the two connections; returns this side's blob.
     pub(super) fn connect(&mut self, is_data: bool, peer: &[u8]) -> Result<Vec<u8>, Error> {
         let (rdma, slot) = if is_data {
             (&self.data, &mut self.data_connection)
@@ -124,7 +125,7 @@ impl Worker {
         Ok(blob)
     }
 
-    /// Allocates the transactions and posts their receives.
+    /// Allocates the transactions and submits their receives.
     pub(super) fn start(&mut self) -> Result<(), Error> {
         let (Some(control), Some(data)) = (&self.control_connection, &self.data_connection) else {
             return Err(Error::Unexpected {
@@ -162,7 +163,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles what has happened.
+    /// Handles completions and events.
     pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
         let messages = self.storage.messages;
         while let Some(Completion { token, result }) = self.next_completion() {
@@ -220,7 +221,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Holds a result back until there are enough.
+    /// Holds a result back until the group is complete.
     fn hold(&mut self, index: usize, together: usize) -> Result<(), Error> {
         self.held.push(index);
         if self.held.len() >= together {
@@ -242,7 +243,7 @@ impl Worker {
         }
     }
 
-    /// Overwrites the data of an answered read with that of the next block and its own in turn.
+    /// Overwrites the data of an answered read alternately with that of the next block and its own.
     fn scribble(&mut self, index: usize, io: &Repr) -> Result<(), Error> {
         let transaction = &self.transactions[index];
         let size = io.size as usize;
@@ -276,7 +277,7 @@ fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> 
     let io = read_message(messages, &transaction.message)?.values;
     faults.saw(&io);
     if io.message_type == IoMessageType::Flush {
-        // Memory is as durable as it will ever be.
+        // Nothing to do: the storage is in memory.
         return respond(messages, transaction, 0);
     }
     let is_write = matches!(
@@ -322,7 +323,7 @@ fn respond(messages: Messages, transaction: &Transaction, result: u32) -> Result
     submit(&transaction.response)
 }
 
-/// Makes the request in the message its result.
+/// Converts the request in the message buffer to its result.
 fn prepare(messages: Messages, transaction: &Transaction, result: u32) -> Result<(), Error> {
     let io = read_message(messages, &transaction.message)?.answer(result);
     transaction.message.write_data(&messages.to_bytes(&io))?;

@@ -19,7 +19,7 @@ pub struct Header {
     /// Role that listens.
     #[serde(serialize_with = "role")]
     pub server: Role,
-    /// When the recording began, in nanoseconds since the Unix epoch.
+    /// Start of the recording in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// Address of the server of each channel, `HOST:PORT`.
     pub channels: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The name of the role on this side, `client` or `server` when the transcript does not say.
+    /// Name of the role on this side; `client` or `server` if the transcript does not have it.
     pub fn name(&self, side: Side) -> &'static str {
         match side {
             Side::Client => role_name(self.client).unwrap_or("client"),
@@ -56,7 +56,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other one.
+    /// The other side.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
@@ -66,19 +66,19 @@ impl Side {
     }
 }
 
-/// Something that happened.
+/// An event with its time and connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// When, since the recording began; a whole number of nanoseconds.
+    /// Time since the start of the recording, with nanosecond resolution.
     #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
     /// Index of the recorded server.
     pub channel: u32,
     /// Index of the channel's connection.
     pub session: u32,
-    /// The sender; `None` for actions of the recorder itself.
+    /// Sender; `None` for actions of the recorder itself.
     pub from: Option<Side>,
-    /// The event.
+    /// Event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -91,28 +91,28 @@ pub enum Event {
     Opened,
     /// A frame was received.
     Frame(Frame),
-    /// Bytes were received that are no frame.
+    /// Bytes were received that are not a frame.
     Raw(#[serde(serialize_with = "hex")] Bytes),
     /// The side has closed its sending direction.
     Closed,
-    /// The connection has failed: why.
+    /// The connection has failed, for this reason.
     Failed(String),
-    /// The recorder has ended well.
+    /// The recorder has finished cleanly.
     Ended,
 }
 
 /// A control frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// The decoded message.
+    /// Decoded message.
     pub message: Message,
-    /// Its bytes, if they are not the canonical encoding of the message.
+    /// Bytes as received, if they are not the canonical encoding of the message.
     #[serde(serialize_with = "optional_hex")]
     pub bytes: Option<Bytes>,
 }
 
 impl Frame {
-    /// A frame in the canonical encoding.
+    /// Creates a frame in the canonical encoding.
     pub fn of(message: Message) -> Self {
         Self {
             message,
@@ -120,7 +120,7 @@ impl Frame {
         }
     }
 
-    /// Its bytes, as received.
+    /// Bytes as received.
     pub fn to_bytes(&self) -> Bytes {
         self.bytes
             .clone()
@@ -161,7 +161,7 @@ impl From<&Entry> for recorded::Entry {
             Event::Ended => Recorded::Ended(()),
         };
         Self {
-            // A recording of 584 years.
+            // Saturates after 584 years.
             time_ns: u64::try_from(entry.time.as_nanos()).unwrap_or(u64::MAX),
             channel: entry.channel,
             session: entry.session,
@@ -226,9 +226,9 @@ fn optional_hex<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S
     }
 }
 
-// The fields of a message, by name: what is shown and compared.
+// Fields of a message by name, for display and comparison.
 
-/// Most bytes of a blob that are shown.
+/// Maximum number of bytes of a blob to display.
 const SHOWN_BYTES: usize = 12;
 
 /// A field of a payload.
@@ -236,7 +236,7 @@ const SHOWN_BYTES: usize = 12;
 pub struct Field {
     /// Name of the field in the schema.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: Value,
 }
 
@@ -247,13 +247,13 @@ pub enum Value {
     Number(u64),
     /// The name of an enumerator.
     Name(&'static str),
-    /// A text for people.
+    /// A human-readable text.
     Text(String),
-    /// Bytes that only DOCA understands, and only while what they describe lives.
+    /// Opaque bytes of DOCA, valid as long as the object that they describe.
     Blob(Bytes),
 }
 
-/// The fields of a payload, in the order of the wire.
+/// Fields of a payload, in the order of the wire format.
 pub fn fields(payload: &Payload) -> Vec<Field> {
     let number = |name, value: u64| Field {
         name,

@@ -1,4 +1,4 @@
-//! Transcripts as files: magic bytes, then prost messages after their lengths.
+//! Transcripts as files: magic bytes, then prost messages with length prefixes.
 
 use std::fs::File;
 use std::io;
@@ -14,18 +14,18 @@ use super::{Entry, Event, Frame, Header, Role};
 
 /// First bytes of a transcript file.
 pub const MAGIC: [u8; 8] = *b"DOCA-TRN";
-/// The version of the schema that is written, and the only one that is read.
+/// Version of the schema.
 pub const VERSION: u32 = 1;
-/// Maximum size of an entry: twice that of a frame, and some slack.
+/// Maximum size of an entry in bytes: twice that of a frame, with a margin.
 pub const MAX_ENTRY: u64 = 1 << 20;
 
-/// A transcript cannot be read.
+/// Error of reading a transcript.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The file is no transcript.
+    /// The file is not a transcript.
     #[error("expected a transcript, which begins with \"DOCA-TRN\"; the file begins with \"{0}\"")]
     Magic(String),
     /// The file has another version.
@@ -33,16 +33,16 @@ pub enum Error {
         "expected a transcript of version {VERSION}, got {0}; read it with the program that wrote it"
     )]
     Version(u32),
-    /// The file ends inside of an entry.
+    /// The file ends within an entry.
     #[error(
         "truncated: {what} ends after {came} of {expected} bytes; its recorder was killed, or the file was cut"
     )]
     Truncated {
-        /// Inside of what.
+        /// The truncated entry, or the header.
         what: String,
-        /// Bytes that it has.
+        /// Size in bytes according to its length prefix.
         expected: u64,
-        /// Bytes that are left.
+        /// Remaining size in bytes.
         came: u64,
     },
     /// An entry, or the header, is malformed.
@@ -55,14 +55,14 @@ pub enum Error {
     },
 }
 
-/// Writes a transcript. Each entry is written to `W` at once and whole, so that a killed recorder loses none.
+/// Writes a transcript. Each entry is passed to `W` immediately in one write, so that a killed recorder loses none.
 #[derive(Debug)]
 pub struct Writer<W> {
     sink: W,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a transcript.
+    /// Starts a transcript, and writes its header.
     ///
     /// # Errors
     ///
@@ -98,9 +98,9 @@ impl<W: Write> Writer<W> {
 pub struct Reader<R> {
     source: BufReader<R>,
     header: Header,
-    /// Entries so far.
+    /// Number of entries read.
     count: usize,
-    /// No further entry can be read.
+    /// `true` if no further entry can be read.
     over: bool,
 }
 
@@ -109,7 +109,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// It is not the beginning of a transcript.
+    /// It is missing or malformed.
     pub fn new(source: R) -> Result<Self, Error> {
         let mut source = BufReader::new(source);
         let mut magic = Vec::new();
@@ -175,7 +175,7 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-/// A message after its length; `None` at the end of the file.
+/// Reads a message with its length prefix; `None` at the end of the file.
 fn message<R: Read, M: prost::Message + Default>(
     source: &mut R,
     what: impl Fn() -> String,
@@ -206,10 +206,10 @@ fn message<R: Read, M: prost::Message + Default>(
         })
 }
 
-/// A varint; `None` at the end of the file.
+/// Reads a varint; `None` at the end of the file.
 fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u64>, Error> {
     let mut length = 0;
-    // Longer frames exceed the limit whatever follows.
+    // A longer varint would exceed the limit.
     for index in 0..5 {
         let mut byte = Vec::with_capacity(1);
         if source.take(1).read_to_end(&mut byte)? == 0 {
@@ -230,14 +230,14 @@ fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u6
     Ok(Some(u64::MAX))
 }
 
-/// A whole transcript.
+/// A complete transcript in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// Its header.
+    /// Header of the transcript.
     pub header: Header,
-    /// Events, in order.
+    /// Events in order.
     pub entries: Vec<Entry>,
-    /// Set if the file was cut off inside of an entry: the text of [`Error::Truncated`]. The entries are those before.
+    /// Text of [`Error::Truncated`] if the file is truncated within an entry. `entries` has the ones before.
     pub truncated: Option<String>,
 }
 
@@ -246,12 +246,12 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// It is no transcript, or is damaged; a cut last entry is no error here.
+    /// It is not a transcript, or is malformed; a truncated last entry is not an error.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::from_reader(File::open(path)?)
     }
 
-    /// Reads from anything.
+    /// Reads from any source.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl Transcript {
         })
     }
 
-    /// Returns `true` if its recorder ended well. Otherwise sessions may lack their end.
+    /// Returns `true` if its recorder has finished cleanly. Otherwise the end of sessions may be missing.
     pub fn is_whole(&self) -> bool {
         self.entries
             .last()
@@ -282,19 +282,19 @@ impl Transcript {
     }
 }
 
-// Frames in a stream of bytes, with everything that is no frame.
+// Splits a stream of bytes into frames and invalid bytes.
 
 /// A part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// A frame.
     Frame(Frame),
-    /// Bytes that form no frame.
+    /// Bytes that are not a frame.
     Raw(Bytes),
 }
 
 impl Piece {
-    /// Its bytes, as received.
+    /// Bytes as received.
     pub fn to_bytes(&self) -> Bytes {
         match self {
             Self::Frame(frame) => frame.to_bytes(),
@@ -303,10 +303,10 @@ impl Piece {
     }
 }
 
-/// Splits the bytes of one direction. The concatenated pieces are the bytes that were pushed.
+/// Splits the bytes of one direction. The concatenated pieces equal the pushed bytes.
 ///
-/// Unlike [`wire::control::FrameDecoder`] it goes on after a frame that it does not understand, as long as the length of the frame
-/// is one; after that everything is raw, for nobody knows where a frame begins.
+/// Unlike [`wire::control::FrameDecoder`] it continues after an undecodable frame, if the length of the frame
+/// is valid; otherwise all further bytes are raw, because the start of the next frame is unknown.
 #[derive(Debug, Default)]
 pub struct Splitter {
     buffer: BytesMut,
@@ -314,7 +314,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// A splitter at the start of a stream.
+    /// Creates a splitter at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -324,7 +324,7 @@ impl Splitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next piece that is complete.
+    /// Returns the next complete piece.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator is over when it returns None; this one goes on after the next push"
@@ -342,7 +342,7 @@ impl Splitter {
         self.rest().map(Piece::Raw)
     }
 
-    /// The bytes of a frame that is not complete: what is left when the stream has ended.
+    /// Returns the bytes of an incomplete frame at the end of the stream.
     pub fn rest(&mut self) -> Option<Bytes> {
         (!self.buffer.is_empty()).then(|| self.buffer.split().freeze())
     }
@@ -386,7 +386,7 @@ mod splitter_tests {
     #[test]
     fn frames_are_found_in_any_segmentation() {
         let mut stream = query(1).encode_to_vec();
-        // An unknown type in a frame of valid length.
+        // An unknown type in a frame with a valid length.
         let mut unknown = query(2).encode_to_vec();
         unknown[7] = 99;
         stream.extend(&unknown);
@@ -423,7 +423,7 @@ mod splitter_tests {
             message: "?".to_owned(),
         }));
         let mut odd = response.encode_to_vec();
-        // Invalid UTF-8 is decoded as U+FFFD, which has three bytes.
+        // Invalid UTF-8 is decoded as U+FFFD, which is encoded as three bytes.
         *odd.last_mut().expect("a text") = 0xff;
         let [Piece::Frame(frame)] = &pieces(&odd, 4)[..] else {
             panic!("a frame");

@@ -15,17 +15,17 @@ use super::{Entry, Event, Header, Piece, Side, Splitter, Writer};
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A relay: each connection to a channel's listener is connected to the channel's server.
+/// A relay: each connection to a channel's listener is forwarded to the channel's server.
 ///
-/// Bytes are passed on unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
-/// end of a direction, and the failure of a connection, as a reset.
+/// Bytes are forwarded unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
+/// end of a direction, and, as a reset, the failure of a connection.
 #[derive(Debug)]
 pub struct Relay {
-    /// A listener and the server behind it, `HOST:PORT`, for each channel.
+    /// Listener and server (`HOST:PORT`) of each channel.
     pub channels: Vec<(TcpListener, String)>,
-    /// Time for which connections to a refusing server are retried: it may be about to start.
+    /// Time for which connections to a refusing server are retried: it may be starting.
     pub patience: Duration,
-    /// Connections of each channel after which it takes no more; without limit until it is stopped.
+    /// Maximum number of connections per channel; `None` for no limit until the relay is stopped.
     pub sessions: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// A listener fails. Failures of connections are events like others.
+    /// A listener has failed. Failures of connections are reported as events.
     pub fn run(
         &self,
         interceptor: &impl Interceptor,
@@ -76,7 +76,7 @@ impl Relay {
     }
 }
 
-/// The next client, if one connects soon.
+/// Accepts the next client; `None` if none connects soon.
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
@@ -86,13 +86,13 @@ fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     }
     match listener.accept() {
         Ok((client, _)) => Ok(Some(client)),
-        // It has disconnected again.
+        // It has disconnected before it was accepted.
         Err(error) if passing(&error) || error.kind() == ErrorKind::ConnectionAborted => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Try again.
+/// Returns `true` for an error after which to retry.
 fn passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -104,7 +104,7 @@ fn passing(error: &io::Error) -> bool {
 
 /// Timeout of a connection attempt.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// Most bytes that are read, and so passed on, at once.
+/// Maximum number of bytes read, and forwarded, at once.
 const CHUNK: usize = 65536;
 
 /// Serves one connection.
@@ -175,7 +175,7 @@ fn connect(server: &str, patience: Duration, stop: &dyn Fn() -> bool) -> io::Res
     }
 }
 
-/// With a limit for those who never answer.
+/// Connects once, with a timeout for servers that do not answer.
 fn connect_once(server: &str) -> io::Result<TcpStream> {
     let mut result = Err(io::Error::other("the name has no address"));
     for address in server.to_socket_addrs()? {
@@ -192,9 +192,9 @@ struct Session<'a, I> {
     server: TcpStream,
     interceptor: &'a I,
     place: Place,
-    /// The connection has failed, and the other direction is of no use any more.
+    /// `true` if the connection has failed, so that the other direction ends, too.
     failed: AtomicBool,
-    /// The interceptor has closed the connections, and further input is dropped.
+    /// `true` if the interceptor has closed the connections; further input is dropped.
     cut: AtomicBool,
     stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -266,12 +266,12 @@ impl<I: Interceptor> Session<'_, I> {
         }
     }
 
-    /// Forwards input of `side`.
+    /// Forwards bytes received from `side`.
     fn pass(&self, side: Side, splitter: &mut Splitter, bytes: &[u8]) -> io::Result<()> {
         let decides = self.interceptor.decides();
         splitter.push(bytes);
         while let Some(piece) = splitter.next() {
-            // Recorded first, so that no answer precedes its request.
+            // Recorded before it is forwarded, so that no answer precedes its request.
             self.observe(side, event(piece.clone()));
             if decides {
                 let action = self.interceptor.intercept(self.place, side, &piece);
@@ -284,7 +284,7 @@ impl<I: Interceptor> Session<'_, I> {
         self.forward(self.stream(side.peer()), bytes)
     }
 
-    /// Carries out the interceptor's action for `bytes` of `side`.
+    /// Executes the interceptor's action for bytes received from `side`.
     fn act(&self, side: Side, bytes: Bytes, action: Action) -> io::Result<()> {
         if self.is_cut() {
             return Ok(());
@@ -301,13 +301,13 @@ impl<I: Interceptor> Session<'_, I> {
         }
     }
 
-    /// `side` has closed its sending direction: forwards that to the other side.
+    /// Forwards that `side` has closed its sending direction.
     fn close(&self, side: Side, splitter: &mut Splitter) {
         let to = self.stream(side.peer());
         if let Some(rest) = splitter.rest() {
             self.observe(side, Event::Raw(rest.clone()));
             if self.interceptor.decides() && !self.is_cut() {
-                // The other side may have disconnected too.
+                // The other side may have disconnected, too.
                 let _ = self.forward(to, &rest);
             }
         }
@@ -316,14 +316,14 @@ impl<I: Interceptor> Session<'_, I> {
         let _ = to.shutdown(Shutdown::Write);
     }
 
-    /// Ends the connections with both sides. After an orderly end each is listened to until it closes its own: unread bytes would
-    /// make it a reset.
+    /// Closes the connections to both sides. With [`End::Close`], each is read until it closes its own: unread bytes would
+    /// cause a reset.
     fn cut(&self, end: End) {
         self.cut.store(true, Ordering::Release);
         match end {
             End::Close => {
                 for stream in [&self.client, &self.server] {
-                    // A closed stream needs no shutdown.
+                    // Fails only if the stream is closed.
                     let _ = stream.shutdown(Shutdown::Write);
                 }
             }
@@ -342,7 +342,7 @@ impl<I: Interceptor> Session<'_, I> {
         Ok(())
     }
 
-    /// The connection with `side` has failed: closes the other one in the same way, and ends this direction.
+    /// Handles a failed connection with `side`: closes the other one in the same way, and ends this direction.
     fn fail(&self, side: Option<Side>, error: &io::Error) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;
@@ -351,7 +351,7 @@ impl<I: Interceptor> Session<'_, I> {
             .observe(self.place, side, Event::Failed(error.to_string()));
         for stream in [&self.client, &self.server] {
             reset_when_dropped(stream);
-            // Wakes the other direction's thread.
+            // Wakes the thread of the other direction.
             let _ = stream.shutdown(Shutdown::Read);
         }
     }
@@ -364,14 +364,14 @@ fn event(piece: Piece) -> Event {
     }
 }
 
-/// Closes the connection with a reset when it is dropped; at worst in order.
+/// Makes the drop of a connection reset it. If that fails, it is closed normally.
 fn reset_when_dropped(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
 // Interceptors of a relay's traffic.
 
-/// A connection, as the place of an event.
+/// Identifies the connection of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Index of the relay's channel.
@@ -380,52 +380,54 @@ pub struct Place {
     pub session: u32,
 }
 
-/// The ways in which a relay closes a connection.
+/// Ways in which a relay closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Both sides read an orderly end.
+    /// Both sides read the end of the stream.
     Close,
     /// Both sides get a reset.
     Reset,
 }
 
-/// An interceptor's decision.
+/// Decision of an interceptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Forward it unchanged.
     Pass,
-    /// These bytes are forwarded instead, as if the same side had sent them; possibly none.
+    /// Forward these bytes instead, as if the same side had sent them; may be empty.
     Replace(Bytes),
-    /// As `Replace`, and then the connections with both sides are closed.
+    /// As `Replace`, and then close the connections to both sides.
     Cut(Bytes, End),
 }
 
-/// Observes the traffic of a relay and may change it. The relay calls it from two threads for each connection, one per direction, which
+/// Observes the traffic of a relay and may change it. The relay calls it from two threads per connection, one per direction, which
 /// block during the call.
 pub trait Interceptor: Sync {
-    /// Something has happened, which the other side does not know yet. Nobody sends what the relay does itself.
+    /// Called for an event before it is forwarded. `from` is `None` for actions of the relay itself.
     fn observe(&self, place: Place, from: Option<Side>, event: Event);
 
-    /// Address for a new connection, instead of the channel's `server`, `HOST:PORT`. The connection waits while this blocks.
+    /// Returns the address (`HOST:PORT`) for a new connection, by default the channel's `server`. The connection
+    /// waits while this blocks.
     fn route(&self, _place: Place, server: &str) -> String {
         server.to_owned()
     }
 
-    /// A connection has ended, and both sides know it.
+    /// Called when a connection has ended on both sides.
     fn ended(&self, _place: Place) {}
 
-    /// Returns `true` if every frame has to be decided by [`intercept`](Self::intercept). Otherwise bytes are forwarded in the portions in
-    /// which they arrive, parts of frames included, and it is not called.
+    /// Returns `true` if [`intercept`](Self::intercept) must be called for every frame. Otherwise it is not called,
+    /// and bytes are forwarded in the portions in which they arrive, including partial frames.
     fn decides(&self) -> bool {
         false
     }
 
-    /// Decides about a frame, or about bytes that are no frame. Until it returns, this direction of the connection forwards nothing else.
+    /// Decides on a frame, or on bytes that are not a frame. Until it returns, this direction of the connection
+    /// forwards nothing else.
     fn intercept(&self, _place: Place, _from: Side, _piece: &Piece) -> Action {
         Action::Pass
     }
 
-    /// Called repeatedly while there is no input of this side: an action of the interceptor's own.
+    /// Called repeatedly while there is no input from this side; returns an action of the interceptor's own.
     fn interrupt(&self, _place: Place, _from: Side) -> Action {
         Action::Pass
     }
@@ -436,15 +438,15 @@ pub trait Interceptor: Sync {
 /// Counts of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Connections.
+    /// Number of connections.
     pub sessions: u64,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes that were no frames.
+    /// Number of bytes that were not frames.
     pub raw_bytes: u64,
 }
 
-/// A transcript that several threads write.
+/// A transcript written by several threads.
 #[derive(Debug)]
 pub struct Recorder<W> {
     started: Instant,
@@ -459,7 +461,7 @@ struct State<W> {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Begins a transcript.
+    /// Starts a transcript.
     ///
     /// # Errors
     ///
@@ -475,7 +477,8 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// Adds what happened now. A failure is kept for [`finish`](Self::finish): the deployment must not suffer from it.
+    /// Records an event with the current time. A failure is stored for [`finish`](Self::finish), so that it does not
+    /// affect the deployment.
     fn record(&self, place: Place, from: Option<Side>, event: Event) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &event {
@@ -486,7 +489,7 @@ impl<W: Write> Recorder<W> {
         }
         if state.error.is_none() {
             let entry = Entry {
-                // Taken under the lock, so that the times of entries never decrease.
+                // Read under the lock, so that the times of entries never decrease.
                 time: self.started.elapsed(),
                 channel: place.channel,
                 session: place.session,
@@ -497,11 +500,11 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// Ends the transcript.
+    /// Finishes the transcript.
     ///
     /// # Errors
     ///
-    /// The first failure of the sink; the transcript is good up to there.
+    /// The first failure of the sink; the transcript is valid up to there.
     pub fn finish(self) -> io::Result<Summary> {
         let place = Place {
             channel: 0,

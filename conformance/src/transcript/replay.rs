@@ -1,8 +1,8 @@
-//! One side of a recorded session, replayed against a live program.
+//! Replay of one side of a recorded session against a live program.
 //!
-//! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded order. Values that differ
-//! between runs are replaced: exports of memory and of RDMA contexts are real ones of this process, and received ones are used, so that a
-//! program that answers with anything else than an export fails.
+//! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded
+//! order. Values that differ between runs are replaced: exports of memory and of RDMA contexts are real ones of this
+//! process, and received ones are used, so that a program fails that answers with an invalid export.
 //!
 //! A [`Script`] is a session of a transcript. [`against_target`] replays the service, [`against_service`] the target.
 
@@ -21,23 +21,24 @@ use player::Player;
 /// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// DOCA device of the replayed side, as the roles name it.
+    /// DOCA device of the replayed side, as in the roles' flags.
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
-    /// Limit for one session with a service, from waiting for its connection to its end, whatever its initiator does; `None` waits without limit.
+    /// Timeout of one session with a service, from the wait for its connection to its end, whatever its initiator
+    /// does; `None` disables it.
     pub session_timeout: Option<Duration>,
-    /// `true` if the ids of a live service's requests are compared too: those of another implementation, or behind another initiator, may
-    /// differ. A target's responses always have the ids of their requests.
+    /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or with
+    /// another initiator, may differ. A target's responses always have the ids of their requests.
     pub compare_ids: bool,
-    /// `true` if a block is read through the live connections once a target has started.
+    /// `true` to read a block through the live connections once a target has started.
     pub probe: bool,
-    /// Initial content of a replayed target's storage, zeros behind its end.
+    /// Initial contents of a replayed target's storage, followed by zeros.
     pub content: Vec<u8>,
 }
 
-/// Replays the service against the target at `address`, `HOST:PORT`: one case for each message that the target has to send. `stop` ends the
-/// replay early.
+/// Replays the service against the target at `address`, `HOST:PORT`. Returns one case per message that the target
+/// must send. `stop` cancels the replay.
 pub fn against_target(
     script: &Script,
     address: &str,
@@ -55,12 +56,13 @@ pub fn against_target(
     journal.finish(script, Side::Server)
 }
 
-/// Plays the target to the next service that connects to `listener`: one case for everything that the service is to send. The connection, and
-/// the end of the data path, are up to an initiator: only `session_timeout` limits them.
+/// Replays the target for the next service that connects to `listener`. Returns one case per event that the service
+/// must cause. The connection and the end of the data path depend on an initiator: only `session_timeout` limits the
+/// wait for them.
 ///
 /// # Errors
 ///
-/// The listener fails, or `stop` returned `true` before a service had connected.
+/// The listener has failed, or `stop` returned `true` before a connection.
 pub fn against_service(
     script: &Script,
     listener: &TcpListener,
@@ -86,13 +88,13 @@ pub fn against_service(
 
 // A session of a transcript, prepared for a replay.
 
-/// A transcript cannot be replayed.
+/// Reason why a transcript cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoScript {
     /// The session is truncated.
     #[error("expected a whole transcript to replay: {0}")]
     Truncated(String),
-    /// The transcript has no session of this number.
+    /// The transcript has no session with this number.
     #[error("expected a transcript with a session of its channel {0}, it has none")]
     Nothing(u32),
 }
@@ -100,29 +102,29 @@ pub enum NoScript {
 /// The events of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// The session: which of the channel's connections, from 0.
+    /// Number of the channel's connection, from 0.
     pub session: u32,
     channel: u32,
     steps: Vec<Step>,
 }
 
-/// Something that one side did.
+/// An event caused by one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
     /// Number of the transcript's entry.
     entry: usize,
     side: Side,
     event: Event,
-    /// A request that was answered with an error.
+    /// `true` for a request that was answered with an error.
     is_refused: bool,
 }
 
 impl Script {
-    /// The sessions of a channel, in the order in which they began.
+    /// Sessions of a channel, in the order in which they began.
     ///
     /// # Errors
     ///
-    /// There is none, or the transcript lacks its end: what is missing would pass unseen.
+    /// There is none, or the transcript is truncated: missing events could not be checked.
     pub fn all(transcript: &Transcript, channel: u32) -> Result<Vec<Self>, NoScript> {
         if let Some(truncated) = &transcript.truncated {
             return Err(NoScript::Truncated(truncated.clone()));
@@ -152,7 +154,7 @@ impl Script {
         Ok(scripts)
     }
 
-    /// Returns `true` if the session was shut down, and both sides are expected to end.
+    /// Returns `true` if the session was shut down, so that both sides must close the connection.
     pub fn is_shut_down(&self) -> bool {
         self.steps.iter().any(|step| match &step.event {
             Event::Frame(frame) => frame.message.payload == Payload::ShutdownResponse,
@@ -195,15 +197,15 @@ impl Script {
     }
 }
 
-// The results of all steps, as cases of a report.
+// Results of all steps, as cases of a report.
 
-/// The cases of one script.
+/// Cases of one script.
 struct Journal {
     suite: String,
     cases: Vec<Case>,
-    /// The entry at which the script was left, and why.
+    /// Entry at which the replay was abandoned, and the reason.
     stopped: Option<(usize, String)>,
-    /// The program under test is connected.
+    /// `true` once the program under test is connected.
     is_reached: bool,
 }
 
@@ -217,7 +219,7 @@ impl Journal {
         }
     }
 
-    /// Adds what became of a step of the program under test.
+    /// Adds the result of a step of the program under test.
     fn add(&mut self, step: &Step, differences: &[String], notes: &[String], took: Duration) {
         let outcome = match differences {
             [] => Outcome::Passed,
@@ -238,12 +240,13 @@ impl Journal {
         self.cases.push(Case::new(&self.suite, "connect", outcome));
     }
 
-    /// Leaves the script at an entry.
+    /// Abandons the replay at an entry.
     fn stop(&mut self, entry: usize, why: String) {
         self.stopped.get_or_insert((entry, why));
     }
 
-    /// The cases; also one, not run, for each step of the side under test after the one at which the script was left.
+    /// Returns the cases, including one, not run, for each step of the side under test after the entry at which the
+    /// replay was abandoned.
     fn finish(mut self, script: &Script, tested: Side) -> Vec<Case> {
         let (rest, left) = match self.stopped {
             Some((entry, why)) => {
@@ -275,18 +278,17 @@ fn name(step: &Step) -> String {
 
 // Comparison of received with recorded messages, field by field.
 
-/// Result of a comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Comparison {
-    /// Differences in fields that have to be equal.
+    /// Differences in fields that must be equal.
     differences: Vec<String>,
     /// Differences in fields that may differ.
     notes: Vec<String>,
-    /// It is another message: later comparisons are meaningless.
+    /// `true` if it is another message, so that later comparisons are meaningless.
     is_other: bool,
 }
 
-/// Compares. Texts are for people, and blobs only for those who connect with them: the latter must be there, whatever they hold.
+/// Compares a received message with the recorded one. Texts may differ, and blobs must be present, but may have any contents.
 fn compare(recorded: &Message, came: &Message, ids: bool) -> Comparison {
     let mut result = Comparison::default();
     let (expected, got) = (recorded.payload.message_type(), came.payload.message_type());

@@ -73,6 +73,6 @@ pub type doca_be64_t = u64;
 
 /// A stream of C's standard library, known here only by pointer.
 pub type FILE = c_void;
-/// Variadic arguments on their way. C compilers pass this type as a pointer on all platforms of the API, so that is what it
-/// is here.
+/// An initialized `va_list`. C compilers pass this type as a pointer on all platforms of the API, hence the pointer
+/// here.
 pub type va_list = *mut c_void;

@@ -1,4 +1,4 @@
-//! The table of functions, and what is made of it.
+//! The table of functions, and its uses.
 //!
 //! The table is a set of macros, one per header, that hand their declarations to another macro; see
 //! [`doca_functions!`](crate::doca_functions).

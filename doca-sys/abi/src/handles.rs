@@ -10,11 +10,11 @@ macro_rules! handles {
         $($(
             #[doc = $doc]
             ///
-            /// Opaque: seen only by pointer.
+            /// Opaque: accessed only by pointer.
             #[repr(C)]
             pub struct $name {
                 _opaque: [u8; 0],
-                // Neither Send nor Sync nor Unpin: nothing is known about what is behind the pointer.
+                // Neither Send nor Sync nor Unpin: nothing is known about the object.
                 _marker: PhantomData<(*mut u8, PhantomPinned)>,
             }
         )+)+
@@ -185,9 +185,9 @@ handles! {
     }
 }
 
-/// A value that the library keeps for its user and hands back.
+/// User data that the library stores and passes back to the program.
 ///
-/// Eight bytes on every platform of the API, so either member can hold what the user needs to find his object again.
+/// Eight bytes on every platform of the API: either member can identify an object of the program.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union doca_data {
@@ -213,7 +213,7 @@ pub struct timespec {
 pub union doca_clock_timespec_t {
     /// Seconds and nanoseconds.
     pub ts: timespec,
-    /// Of a counter: its cycles.
+    /// Cycles of a counter.
     pub counter: u64,
 }
 
@@ -243,7 +243,7 @@ pub struct doca_argp_device_ctx {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct doca_argp_device_rep_ctx {
-    /// Its device.
+    /// Device of the representor.
     pub dev_ctx: doca_argp_device_ctx,
     /// Opened; to be closed by the program.
     pub dev_rep: *mut doca_dev_rep,

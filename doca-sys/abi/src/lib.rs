@@ -1,9 +1,9 @@
 //! The DOCA C API as data: its types, its constants, and one table of its functions.
 //!
-//! Everything that must agree on the ABI comes from here: the extern block of `doca-sys`, the compile-time check
-//! that softdoca's definitions have the declared types ([`check_definitions!`]), and the C headers, which are written
-//! from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A hand-written second declaration of a function
-//! links silently when it is wrong; this crate is there so that none is needed.
+//! All declarations that must agree on the ABI are generated from these tables: the extern block of `doca-sys`, the
+//! compile-time check that softdoca's definitions have the declared types ([`check_definitions!`]), and the C headers,
+//! which are written from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A second, handwritten declaration of a
+//! function would link silently even if it were wrong; this crate makes such declarations unnecessary.
 //!
 //! Names are those of C. Enums are integers with constants and not Rust enums, because the other side of an ABI may
 //! send any value.

@@ -49,7 +49,7 @@ fn names_are_unique_and_documented() {
     }
 }
 
-/// A type that the generator of headers cannot name would show up only there; this finds it here.
+/// A type that the header generator cannot name would otherwise be reported only by its tests.
 #[test]
 fn every_type_in_a_signature_is_known() {
     let mut known: BTreeSet<String> = [

@@ -17,13 +17,14 @@ use crate::server::Server;
 use crate::storage::StorageQueue;
 use crate::transmission::{Limits, MAX_PAYLOAD};
 
-/// I/Os in flight in each queue.
+/// Maximum number of I/Os in flight per queue.
 const DEPTH: u32 = 128;
 
-/// Buffers of each queue: some are filled or sent while others are in flight.
+/// Buffers per queue: some are filled or sent while others are in flight.
 const BUFFERS: u32 = 256;
 
-/// Block size that clients are told to prefer if that of the storage is no power of two or too small or large for the protocol.
+/// Preferred block size announced to clients, in bytes, if the storage's block size is not a power of two or out of
+/// the protocol's range.
 const PREFERRED_BLOCK: u32 = 4096;
 
 /// Serves the storage that the flags describe.
@@ -86,13 +87,13 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let served = server.serve(&listeners, &environment.shutdown);
     drop(listeners);
     let stopped = server.stop();
-    // Queues end before the volume.
+    // Queues are dropped before the volume.
     let queues = stopped.map(drop);
     let closed = volume.close();
     served.and(queues).map_err(system)?;
     match closed {
         Ok(()) => Ok(()),
-        // A service that went first is no failure of the server.
+        // A service that disconnected first is not a failure of the server.
         Err(error @ CloseError::Session(_)) => {
             tracing::warn!("the session was not closed in order: {error}");
             Ok(())
@@ -116,7 +117,7 @@ fn listen(flags: &Flags) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// Tells where clients find the export: one line for each address, with a URI.
+/// Prints the URI of the export for each listening address.
 fn announce(flags: &Flags, environment: &Environment, listeners: &[Listener], shared: &Shared) {
     let Export {
         size,

@@ -1,4 +1,4 @@
-//! The flags.
+//! Command line flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 
-    /// Format of what is printed.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -112,13 +112,13 @@ fn export_name(name: &str) -> Result<String, String> {
 }
 
 impl Flags {
-    /// `true` if TCP clients must use TLS, or need not by `--insecure`.
+    /// Returns `true` if TCP clients must use TLS, or `--insecure` was given.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.tls_certificate.is_some() || self.insecure
     }
 
-    /// The certificates that the flags name.
+    /// Loads the certificates named by the flags.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl RoleFlags for Flags {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // A name without an address is no wrong usage: listening reports it.
+        // A name without an address is not wrong usage: listening reports it.
         let addresses = self.listen.as_ref().map(HostPort::resolve);
         let addresses = addresses.and_then(Result::ok).unwrap_or_default();
         listener::permit(&addresses, self.is_secure())

@@ -1,4 +1,4 @@
-//! One client: its socket, its place in the protocol, and the memory of its I/Os.
+//! One client: its socket, its protocol state, and the memory of its I/Os.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -15,13 +15,13 @@ use crate::protocol::{Export, OPTION_HEADER_SIZE, REQUEST_SIZE};
 use crate::stream::{Socket, Stream};
 use crate::transmission::{Body, Limits, Next, Outcome, Part, Transmission};
 
-/// Bytes of requests that are received at once: more than the longest option.
+/// Size of the receive buffer in bytes: more than the longest option.
 const INPUT: usize = 2 * (negotiation::MAX_OPTION + OPTION_HEADER_SIZE);
 
-/// Bytes of replies that may wait for the socket before further requests are left in it.
+/// Bytes of unsent replies above which no further requests are received.
 const MAX_OUTPUT: usize = 4 << 20;
 
-/// Requests of one client that are handled before another one's turn.
+/// Maximum number of one client's requests handled before those of the next client.
 const FAIRNESS: u32 = 256;
 
 /// State shared by all connections.
@@ -29,47 +29,47 @@ const FAIRNESS: u32 = 256;
 pub struct Shared {
     /// The export.
     pub export: Arc<Export>,
-    /// The device makes single writes durable.
+    /// `true` if single writes can be made durable.
     pub native_fua: bool,
-    /// Certificates.
+    /// TLS configuration, if TLS is used.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Time from connecting to the transmission phase.
+    /// Timeout from the connection to the transmission phase.
     pub handshake_timeout: Duration,
-    /// Time without a byte sent or received, in the middle of a request or with replies pending.
+    /// Timeout without a byte sent or received, within a request or with unsent replies.
     pub client_timeout: Duration,
-    /// Budget of each connection.
+    /// Limits of each connection.
     pub limits: Limits,
 }
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// By the client, in order.
+    /// The client has disconnected as the protocol requires.
     #[error("disconnected")]
     Disconnected,
-    /// By the server's shutdown.
+    /// The server is shutting down.
     #[error("the server shuts down")]
     Shutdown,
-    /// The client is gone.
+    /// The connection was lost.
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
-    /// The client sent something that has no reply.
+    /// The client violated the protocol in a way that has no reply.
     #[error("protocol error: {0}")]
     Violation(#[from] Violation),
-    /// No transmission in time.
+    /// The transmission phase was not reached in time.
     #[error("no export was chosen within {0:?}")]
     HandshakeTimeout(Duration),
-    /// No progress in time.
+    /// The client made no progress in time.
     #[error("the client has not sent the rest of a request, or not read a reply, for {0:?}")]
     Stalled(Duration),
 }
 
-/// Events of the socket that the connection waits for.
+/// Events of the socket to wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// The socket is readable.
+    /// Wait until the socket is readable.
     pub read: bool,
-    /// The socket is writable.
+    /// Wait until the socket is writable.
     pub write: bool,
 }
 
@@ -82,34 +82,34 @@ enum Phase {
 /// A connection of one client.
 #[derive(Debug)]
 pub struct Connection<B> {
-    /// The client in words.
+    /// Description of the client for the log.
     pub peer: String,
-    /// Events that its socket is registered for.
+    /// Events that the socket is registered for.
     pub registered: Option<Wants>,
-    /// Its socket was hung up, and is not registered any more.
+    /// `true` once the socket was hung up, and unregistered.
     pub is_hung_up: bool,
-    /// To be stepped.
+    /// `true` if [`step`](Self::step) must be called.
     pub is_dirty: bool,
-    /// Waits for memory, or for room in the queue.
+    /// `true` if it waits for memory or for the queue.
     pub is_starved: bool,
-    /// `None` when it has ended, and only its I/Os have not.
+    /// `None` once the connection has ended; its I/Os may be outstanding.
     stream: Option<Stream>,
     is_readable: bool,
     phase: Phase,
     input: Input,
     output: Output<B>,
-    /// Memory that is being filled with payload, and the number of bytes that are there.
+    /// Memory that is being filled with payload, and the number of bytes in it.
     filling: Option<(B, usize)>,
-    /// I/Os that were issued and did not fit into the queue.
+    /// I/Os that were issued while the queue was full.
     waiting: VecDeque<Io<B>>,
     began: Instant,
-    /// Bytes sent and received.
+    /// Number of bytes sent and received.
     moved: u64,
-    /// `moved` when progress was last looked for, and that time.
+    /// Value of `moved` at the last check for progress, and the time of that check.
     seen: (u64, Instant),
 }
 
-/// Received bytes that are not consumed.
+/// Received bytes that were not consumed yet.
 #[derive(Debug)]
 struct Input {
     bytes: Box<[u8]>,
@@ -130,7 +130,7 @@ impl Input {
         }
     }
 
-    /// Space for more bytes; empty only when the input is as long as anything that a client may send.
+    /// Space for more bytes; empty only if the input has the length of the longest message of a client.
     fn space(&mut self) -> &mut [u8] {
         if self.begin > 0 && self.bytes.len() - self.end < INPUT / 2 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -142,7 +142,7 @@ impl Input {
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
-    /// A client that has connected.
+    /// Creates a connection for a client that was accepted.
     pub fn new(
         socket: Socket,
         peer: String,
@@ -175,13 +175,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// The socket, until the connection ends.
+    /// The socket; `None` once the connection has ended.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.stream.as_ref().map(Stream::descriptor)
     }
 
-    /// I/Os that are in the device.
+    /// Number of I/Os in the device.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         match &self.phase {
@@ -190,18 +190,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Bytes sent and received so far.
+    /// Number of bytes sent and received so far.
     #[must_use]
     pub const fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// The socket has something to read.
+    /// Records that the socket is readable.
     pub fn readable(&mut self) {
         self.is_readable = true;
     }
 
-    /// Takes the completion of I/O number `part`; replies are sent by [`step`](Self::step).
+    /// Handles the completion of I/O number `part`; [`step`](Self::step) sends the reply.
     pub fn complete(&mut self, index: usize, part: u32, completion: Completion<B>) {
         let Phase::Transmission(transmission) = &mut self.phase else {
             return;
@@ -227,7 +227,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Ends the connection. I/Os that are in the device still complete.
+    /// Ends the connection. I/Os in the device still complete.
     pub fn close(&mut self) {
         if let Some(mut stream) = self.stream.take() {
             stream.say_goodbye();
@@ -246,13 +246,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// `true` when nothing is left of the connection.
+    /// Returns `true` once the connection has ended and all of its I/Os have completed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.stream.is_none() && self.outstanding() == 0
     }
 
-    /// Stops receiving requests, for the server's shutdown.
+    /// Stops receiving requests, for the shutdown of the server.
     pub fn end(&mut self) {
         match &mut self.phase {
             Phase::Transmission(transmission) => transmission.end(),
@@ -260,11 +260,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Does what can be done without waiting: receives and submits requests, sends replies.
+    /// Makes progress without blocking: receives and submits requests, sends replies.
     ///
     /// # Errors
     ///
-    /// The reason why the connection has to be closed.
+    /// The connection must be closed for this reason.
     pub fn step<Q: Queue<Buffer = B>>(
         &mut self,
         index: usize,
@@ -278,7 +278,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         self.advance(index, queue, shared)?;
         let was_full = self.output.len() >= MAX_OUTPUT;
         if self.send()? && was_full {
-            // Requests may be left in the input, which no event of the socket tells of.
+            // The input may contain further requests, for which the socket reports no event.
             self.is_dirty = true;
         }
         if let Phase::Transmission(transmission) = &self.phase
@@ -295,7 +295,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         matches!(self.phase, Phase::Negotiation(..))
     }
 
-    /// `true` when all replies are sent.
+    /// Sends replies. Returns `true` if all were sent.
     fn send(&mut self) -> Result<bool, Ended> {
         match &mut self.stream {
             Some(stream) => Ok(self.output.send(stream, &mut self.moved)?),
@@ -331,12 +331,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
                 return Ok(());
             }
         }
-        // The rest is for the next step.
+        // The next step sends the rest.
         self.is_dirty = true;
         Ok(())
     }
 
-    /// One message of the handshake. Returns `false` when there is nothing more to do now.
+    /// Handles one message of the handshake. Returns `false` if there is nothing more to do now.
     fn negotiate(&mut self, shared: &Shared) -> Result<bool, Ended> {
         if !self.send()? {
             return Ok(false);
@@ -380,7 +380,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         Ok(true)
     }
 
-    /// One step of the transmission phase. Returns `false` when there is nothing more to do now.
+    /// Does one step of the transmission phase. Returns `false` if there is nothing more to do now.
     fn transmit<Q: Queue<Buffer = B>>(
         &mut self,
         index: usize,
@@ -459,7 +459,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Fills the memory of a write. Returns `true` when it is full.
+    /// Receives payload into the memory of a write. Returns `true` once it is complete.
     fn fill(&mut self, len: usize) -> Result<bool, Ended> {
         loop {
             let Some((buffer, filled)) = &mut self.filling else {
@@ -491,7 +491,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
                     if transmission.next() != Next::Request || !self.input.filled().is_empty() {
                         return Err(lost());
                     }
-                    // The client may have closed its sending side only.
+                    // The client may have closed only its sending side.
                     transmission.end();
                 }
                 Ok(true)
@@ -499,7 +499,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Receives into the memory of a write, and into the input behind that.
+    /// Receives into the memory of a write, and behind that into the input.
     fn receive(&mut self) -> Result<Received, Ended> {
         let Some(stream) = &mut self.stream else {
             return Ok(Received::Nothing);
@@ -508,7 +508,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             return Ok(Received::Nothing);
         }
         let memory = match &mut self.filling {
-            // The input is empty then.
+            // The input is empty in this case.
             Some((buffer, filled)) => &mut buffer.as_mut()[*filled..],
             None => &mut [],
         };
@@ -542,7 +542,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         Ok(Received::Some)
     }
 
-    /// Events of the socket that something is to be done at.
+    /// Returns the events of the socket to wait for.
     #[must_use]
     pub fn wants(&self) -> Wants {
         let write = !self.output.is_empty() || self.stream.as_ref().is_some_and(Stream::holds_back);
@@ -560,11 +560,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         Wants { read, write }
     }
 
-    /// Checks the deadlines of the client.
+    /// Checks the timeouts of the client.
     ///
     /// # Errors
     ///
-    /// One has passed.
+    /// One was exceeded.
     pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<(), Ended> {
         if self.negotiates() {
             let limit = shared.handshake_timeout;
@@ -573,7 +573,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             }
             return Ok(());
         }
-        // The client's turn: in the middle of a request, or with replies to read.
+        // The client must act next: it is within a request, or has replies to read.
         let is_inside = !self.input.filled().is_empty()
             || self.filling.is_some()
             || matches!(&self.phase, Phase::Transmission(it) if matches!(it.next(), Next::Skip(_)));

@@ -1,63 +1,64 @@
-//! The block device behind the server: queues of asynchronous I/Os.
+//! The block device of the server: queues of asynchronous I/Os.
 
 use std::os::fd::BorrowedFd;
 
 pub use volume::Operation;
 
-/// An I/O, of any offset and length within the device.
+/// An I/O on any range of bytes within the device.
 #[derive(Debug)]
 pub struct Io<B> {
-    /// Chosen by the submitter, repeated in the completion.
+    /// Chosen by the submitter, and returned in the completion.
     pub tag: u64,
-    /// The operation.
+    /// Operation.
     pub operation: Operation,
-    /// First byte on the device.
+    /// Offset on the device in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Memory of exactly `len` bytes, for reads and writes only.
+    /// Buffer of exactly `len` bytes; for reads and writes only.
     pub buffer: Option<B>,
 }
 
-/// An I/O that the device could not do. It says the reason in its log.
+/// Failure of an I/O. The device logs the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
-/// An I/O that has completed.
+/// A completed I/O.
 #[derive(Debug)]
 pub struct Completion<B> {
-    /// The I/O.
+    /// Tag of the I/O.
     pub tag: u64,
     /// Its result.
     pub result: Result<(), Failed>,
-    /// Its buffer.
+    /// Buffer of the I/O.
     pub buffer: Option<B>,
 }
 
 /// A submission queue with its completions, for one thread.
 pub trait Queue {
-    /// Memory of the queue. Dropping it gives it back.
+    /// Buffer from the queue. Dropping it returns it.
     type Buffer: AsRef<[u8]> + AsMut<[u8]> + Send;
 
-    /// Memory for an I/O of `len` bytes, at most [`crate::MAX_SEGMENT`]. `None`: all of it is used; try again after completions.
+    /// Returns a buffer for an I/O of `len` bytes, at most [`crate::MAX_SEGMENT`]. `None` if all are in use; retry
+    /// after completions.
     fn buffer(&mut self, len: usize) -> Option<Self::Buffer>;
 
     /// Submits an I/O.
     ///
     /// # Errors
     ///
-    /// The I/O itself, because the queue is full: submit it again after a completion.
+    /// The queue is full: returns the I/O, which can be submitted again after a completion.
     fn submit(&mut self, io: Io<Self::Buffer>) -> Result<(), Io<Self::Buffer>>;
 
-    /// Makes progress, and hands over completions; never blocks. Returns the number of completions.
+    /// Makes progress, and passes completions to `done`; never blocks. Returns the number of completions.
     fn poll(&mut self, done: &mut dyn FnMut(Completion<Self::Buffer>)) -> usize;
 
-    /// Readable when an armed queue has to be polled.
+    /// Descriptor that is readable when an armed queue must be polled.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Prepares for sleeping on the descriptor. `false`: poll instead.
+    /// Arms the descriptor before a sleep. Returns `false` if the queue must be polled instead.
     fn arm(&mut self) -> bool;
 
-    /// Ends what [`arm`](Self::arm) began.
+    /// Reverts [`arm`](Self::arm).
     fn disarm(&mut self);
 }

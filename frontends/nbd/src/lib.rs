@@ -1,4 +1,4 @@
-//! An NBD server in front of the storage.
+//! An NBD server for the storage.
 //!
 //! * [`protocol`]: messages of the protocol
 //! * [`negotiation`], [`transmission`]: the two phases of a connection, state machines without I/O
@@ -27,10 +27,10 @@ pub mod worker;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program; `args` begins with its name. Exits with 0 after a signal that ended it in order, with 1 otherwise.
+/// Runs the program; `args` begins with its name. The exit code is 0 after a clean shutdown by a signal, and 1 otherwise.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(cli::NAME, args, app::run)
 }
 
-/// Largest I/O that the device is given memory for, in bytes. Longer requests are divided.
+/// Maximum size of an I/O of the device in bytes. Longer requests are split.
 pub const MAX_SEGMENT: u32 = 256 * 1024;

@@ -1,4 +1,4 @@
-//! Listening sockets: a Unix socket that only its owner can use, or TCP.
+//! Listening sockets: a Unix socket that only its owner can connect to, or TCP.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,22 +12,22 @@ use role_common::unix_server::{self, UnixServer};
 
 use crate::stream::Socket;
 
-/// Connections that the kernel accepts ahead.
+/// Backlog of a listening socket.
 const BACKLOG: i32 = 128;
 
-/// Time without traffic before a TCP connection is probed, so that hosts that are gone are noticed.
+/// Idle time before a TCP connection is probed, so that unreachable hosts are detected.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Why there is no listening socket.
+/// Error of creating a listening socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// A file of another kind is not removed.
+    /// The path exists and is not a socket; it is not removed.
     #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
     NotASocket(PathBuf),
-    /// Another server is using the socket.
+    /// Another process listens on the socket.
     #[error("{0}: another server is listening there; stop it, or give another --socket")]
     InUse(PathBuf),
-    /// The system refused.
+    /// Operating system error.
     #[error("{place}: {error}")]
     System {
         /// Path or address.
@@ -35,7 +35,7 @@ pub enum ListenError {
         /// Reason.
         error: io::Error,
     },
-    /// Data would pass a network unencrypted.
+    /// Data would cross a network unencrypted.
     #[error(
         "--listen {0}: refusing TCP without TLS beyond loopback; give --tls-certificate and --tls-key, or --insecure if the network is trusted"
     )]
@@ -65,20 +65,20 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens at a path, with mode 0600. A socket that a server has left there is replaced.
+    /// Listens at a path, with mode 0600. The stale socket of a killed server is replaced.
     ///
     /// # Errors
     ///
-    /// There is something else at the path, or the directory cannot be written to.
+    /// The path exists and is not a stale socket, or the directory is not writable.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         Ok(Self::Unix(UnixServer::bind(path, BACKLOG)?))
     }
 
-    /// Listens at each address that `address` (port 0 for a free one) has.
+    /// Listens on every address of `address`; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// There is none, it is in use, or [`permit`] refuses it.
+    /// The name has no address, an address is in use, or [`permit`] refuses it.
     pub fn tcp(address: &HostPort, is_secure: bool) -> Result<Vec<Self>, ListenError> {
         let addresses = address.resolve().map_err(|error| ListenError::System {
             place: address.to_string(),
@@ -96,7 +96,7 @@ impl Listener {
             };
             match listen() {
                 Ok(listener) => listeners.push(listener),
-                // A host without IPv6 still has such addresses for names.
+                // A host without IPv6 may still resolve names to IPv6 addresses.
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                     failed = Some((address, error));
                 }
@@ -116,7 +116,7 @@ impl Listener {
         }
     }
 
-    /// The URI of an export.
+    /// URI of an export on this socket.
     #[must_use]
     pub fn uri(&self, export: &str, has_tls: bool) -> String {
         let export = percent_encoded(export, "");
@@ -130,7 +130,7 @@ impl Listener {
         }
     }
 
-    /// The socket, for waiting.
+    /// The socket, for polling.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
@@ -139,17 +139,17 @@ impl Listener {
         }
     }
 
-    /// `true` for TCP.
+    /// Returns `true` for TCP.
     #[must_use]
     pub const fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp(..))
     }
 
-    /// The next client and its name; `None` if there is none yet.
+    /// Accepts the next client, and returns its socket and its description; `None` if there is none yet.
     ///
     /// # Errors
     ///
-    /// As of the system call: too many open files, for example.
+    /// Those of accept(2), for example too many open files.
     pub fn accept(&self) -> io::Result<Option<(Socket, String)>> {
         let accepted = match self {
             Self::Unix(server) => server
@@ -173,7 +173,8 @@ impl Listener {
     }
 }
 
-/// Refuses TCP without TLS on addresses other than loopback: `is_secure` says that there is TLS or that none is wanted.
+/// Refuses TCP without TLS on addresses other than loopback. `is_secure`: TLS is required, or unencrypted TCP was
+/// explicitly allowed.
 ///
 /// # Errors
 ///
@@ -192,7 +193,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The text with all bytes encoded that may have a meaning in a URI, but for those of `kept`.
+/// Percent-encodes all bytes of a text that may have a meaning in a URI, except those in `kept`.
 fn percent_encoded(text: &str, kept: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! A device in memory, for tests and measurements of the protocol without a storage behind it.
+//! A device in memory, for tests and measurements of the protocol without a storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::{Completion, Failed, Io, Operation, Queue};
 
-/// Bytes that all queues share.
+/// A disk whose contents all queues share.
 #[derive(Debug, Clone)]
 pub struct Disk {
     state: Arc<Mutex<State>>,
@@ -19,17 +19,17 @@ pub struct Disk {
 #[derive(Debug)]
 struct State {
     bytes: Vec<u8>,
-    /// I/Os that touch it fail.
+    /// Byte range on which I/Os fail.
     bad: Range<u64>,
     flushes: u64,
 }
 
-/// Properties of a queue.
+/// Parameters of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// I/Os that fit into it.
+    /// Maximum number of I/Os in flight.
     pub depth: usize,
-    /// Buffers of all I/Os.
+    /// Number of buffers.
     pub buffers: usize,
     /// Polls after which an I/O completes.
     pub delay: u32,
@@ -81,7 +81,7 @@ impl Drop for MemoryBuffer {
 }
 
 impl Disk {
-    /// A disk of zeroes.
+    /// Creates a disk of `size` zero bytes.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self {
@@ -97,29 +97,29 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its content.
+    /// Copy of the contents.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.state().bytes.clone()
     }
 
-    /// Replaces its content from the beginning.
+    /// Replaces the contents from offset 0 on.
     pub fn fill(&self, bytes: &[u8]) {
         self.state().bytes[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes I/Os fail that touch these bytes.
+    /// Makes I/Os on these bytes fail.
     pub fn fail(&self, bad: Range<u64>) {
         self.state().bad = bad;
     }
 
-    /// Flushes, and writes with FUA.
+    /// Number of flushes and of writes with FUA.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         self.state().flushes
     }
 
-    /// A queue.
+    /// Creates a queue.
     ///
     /// # Errors
     ///

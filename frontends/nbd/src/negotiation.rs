@@ -1,7 +1,7 @@
 //! The handshake: from the greeting to the transmission phase, as a state machine without I/O.
 //!
-//! [`Negotiation::advance`] is given all bytes that were received and not consumed yet, consumes one message at most, and appends the
-//! reply. The driver sends the reply before it calls again, so that a client which does not read its replies makes none.
+//! [`Negotiation::advance`] gets all bytes that were received and not consumed yet, consumes at most one message, and appends the
+//! reply. The driver sends the reply before the next call, so that unread replies of a client do not accumulate.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::protocol::{
     OptionHeader, Refusal, RefusalKind,
 };
 
-/// Longest data of an option that is looked at, in bytes; longer data is skipped, and the option is refused.
+/// Maximum size of an option's data that is parsed, in bytes; longer data is skipped, and the option is refused.
 pub const MAX_OPTION: usize = 32 * 1024;
-/// Options of one connection.
+/// Maximum number of options of one connection.
 pub const MAX_OPTIONS: u32 = 256;
-/// Bytes that a client may send before transmission begins.
+/// Maximum number of bytes that a client may send before the transmission phase.
 pub const MAX_HANDSHAKE: u64 = 4 << 20;
 
 /// Metadata context id of `base:allocation` while it is selected.
@@ -43,9 +43,9 @@ pub struct Agreement {
 /// Next step of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Another message, when all of it was received.
+    /// Another message, once it was received completely.
     Message,
-    /// Send the reply, then use TLS for all further bytes, those already received included, and call [`Negotiation::encrypted`].
+    /// Send the reply, then use TLS for all further bytes, including those already received, and call [`Negotiation::encrypted`].
     StartTls,
     /// Send the reply, then begin transmission.
     Transmission(Agreement),
@@ -53,34 +53,34 @@ pub enum Next {
     Close,
 }
 
-/// Why a connection is closed without a reply.
+/// Violation of the protocol after which the connection is closed without a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Not an NBD client, or one that has lost its place in the stream.
+    /// Not an NBD client, or the stream is out of sync.
     #[error("expected an option, got magic {0:#018x}")]
     OptionMagic(u64),
-    /// The client wants something that was not offered.
+    /// The client sets flags that were not offered.
     #[error("unknown client flags {0:#x}")]
     ClientFlags(u32),
-    /// Such clients expect no reply to an option, so that none can be refused.
+    /// The client does not use fixed newstyle negotiation, so it expects no reply to an option.
     #[error("option {0} of a client without fixed newstyle negotiation")]
     NotFixed(u32),
-    /// The option has no reply that could say so.
+    /// The client named another export in `NBD_OPT_EXPORT_NAME`, which has no error reply.
     #[error("no export of this name")]
     UnknownExport,
-    /// The option has no reply that could say so.
+    /// `NBD_OPT_EXPORT_NAME` without TLS, which has no error reply.
     #[error("an export was chosen before TLS was started")]
     TlsRequired,
-    /// A malformed `NBD_OPT_EXPORT_NAME`, which has no reply that could say so.
+    /// A malformed `NBD_OPT_EXPORT_NAME`, which has no error reply.
     #[error("malformed export name: {0}")]
     ExportName(Refusal),
-    /// More than a client needs.
+    /// More than [`MAX_OPTIONS`] options.
     #[error("more than {MAX_OPTIONS} options")]
     TooManyOptions,
-    /// More than a client needs.
+    /// More than [`MAX_HANDSHAKE`] bytes.
     #[error("more than {MAX_HANDSHAKE} bytes before transmission")]
     TooLong,
-    /// Not a client, or one that has lost its place in the stream.
+    /// Not a request: the stream is out of sync.
     #[error("expected a request, got magic {0:#010x}")]
     RequestMagic(u32),
 }
@@ -89,7 +89,7 @@ pub enum Violation {
 enum State {
     ClientFlags,
     Option,
-    /// The rest of an option that is too long.
+    /// Remaining data of an option that is too long.
     Skip {
         option: u32,
         remaining: u32,
@@ -110,7 +110,7 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// A handshake that begins; appends the greeting.
+    /// Starts a handshake, and appends the greeting.
     pub fn new(export: Arc<Export>, security: Security, out: &mut Vec<u8>) -> Self {
         protocol::emit_greeting(out);
         Self {
@@ -125,18 +125,18 @@ impl Negotiation {
         }
     }
 
-    /// TLS is used from now on. What was agreed on before is forgotten.
+    /// Records that TLS is used from now on, and discards the options negotiated before.
     pub fn encrypted(&mut self) {
         self.security = Security::Encrypted;
         self.agreed = Agreement::default();
     }
 
-    /// Consumes a message, if `input` begins with all of it, and appends the reply to `out`. Returns the number of bytes consumed and what comes
-    /// next; 0 bytes means that the message is not complete.
+    /// Consumes a message, if `input` begins with a complete one, and appends the reply to `out`. Returns the number
+    /// of bytes consumed and the next step; 0 bytes means that the message is incomplete.
     ///
     /// # Errors
     ///
-    /// Close the connection.
+    /// The connection must be closed.
     pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, Next), Violation> {
         let (consumed, next) = match self.state {
             State::ClientFlags => self.client_flags(input)?,
@@ -217,7 +217,7 @@ impl Negotiation {
         self.refuse(option, refusal, out).map(|_| ())
     }
 
-    /// Refuses an option, with the right reason before TLS.
+    /// Refuses an option. While TLS is required but not used, that is the reason given.
     fn refuse(
         &mut self,
         option: u32,
@@ -234,7 +234,7 @@ impl Negotiation {
             return Err(Violation::NotFixed(option));
         }
         if option == SET_META_CONTEXT {
-            // Contexts that were selected before are not any more, even if the option fails.
+            // Contexts selected before are deselected, even if the option fails.
             self.agreed.allocation = false;
         }
         let refusal = if self.security == Security::TlsRequired && option != START_TLS {

@@ -1,36 +1,36 @@
-//! Replies that wait for their socket: headers, and the data that follows them.
+//! Unsent replies: headers, and the data that follows them.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use crate::stream::Stream;
 
-/// Parts that one system call sends at most.
+/// Maximum number of parts per system call.
 const BATCH: usize = 64;
 
-/// Header bytes that have been sent and are moved away only when there are so many.
+/// Number of sent header bytes above which they are removed from the buffer.
 const COMPACT: usize = 64 * 1024;
 
 /// A queue of replies.
 #[derive(Debug)]
 pub struct Output<B> {
     headers: Vec<u8>,
-    /// Header bytes that have been sent.
+    /// Number of sent header bytes that are still in the buffer.
     headers_sent: usize,
-    /// Header bytes that are in `items`.
+    /// Number of header bytes in `items`.
     headers_queued: usize,
     items: VecDeque<Item<B>>,
-    /// Bytes of the first item that have been sent.
+    /// Number of bytes of the first item that were sent.
     sent: usize,
-    /// Bytes of data in the queue.
+    /// Number of data bytes in the queue.
     data: usize,
 }
 
 #[derive(Debug)]
 enum Item<B> {
-    /// So many of the header bytes.
+    /// A number of header bytes.
     Header(usize),
-    /// So many bytes of an I/O's memory.
+    /// A number of bytes of an I/O's buffer.
     Memory(B, usize),
     Bytes(Vec<u8>),
 }
@@ -49,12 +49,12 @@ impl<B> Default for Output<B> {
 }
 
 impl<B: AsRef<[u8]>> Output<B> {
-    /// The buffer to which headers are appended.
+    /// Buffer to append headers to.
     pub fn headers(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }
 
-    /// Queues `len` bytes of memory behind the headers so far.
+    /// Queues `len` bytes of a buffer behind the headers so far.
     pub fn push_memory(&mut self, memory: B, len: usize) {
         self.queue_headers();
         self.data += len;
@@ -81,28 +81,28 @@ impl<B: AsRef<[u8]>> Output<B> {
         }
     }
 
-    /// `true` when everything is sent.
+    /// Returns `true` if everything was sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && self.headers_queued == self.headers.len()
     }
 
-    /// Bytes that are not sent yet.
+    /// Number of unsent bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.data + self.headers.len() - self.headers_sent
     }
 
-    /// Forgets everything.
+    /// Discards all replies.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Sends until everything is sent (`true`) or the socket takes no more. Adds the bytes sent to `count`.
+    /// Sends until everything was sent (`true`) or the socket accepts no more. Adds the number of bytes sent to `count`.
     ///
     /// # Errors
     ///
-    /// The connection has ended.
+    /// The connection was lost.
     pub fn send(&mut self, stream: &mut Stream, count: &mut u64) -> io::Result<bool> {
         self.queue_headers();
         while !self.items.is_empty() {
@@ -130,7 +130,7 @@ impl<B: AsRef<[u8]>> Output<B> {
         for (item, part) in self.items.iter().zip(&mut parts) {
             let bytes = match item {
                 Item::Header(len) => {
-                    // Of the first item, what was sent is behind `headers_sent` already.
+                    // The sent bytes of the first item are before `headers_sent`.
                     let len = len - skip;
                     skip = 0;
                     header += len;

@@ -1,48 +1,48 @@
-//! Messages of the NBD protocol: constants, decoders of what clients send, encoders of what the server sends.
+//! Messages of the NBD protocol: constants, decoders for messages of clients, encoders for those of the server.
 //!
-//! All integers are big endian. Decoders take untrusted bytes, never panic, and borrow from their input. The fixed newstyle
+//! All integers are big endian. Decoders accept untrusted bytes, never panic, and borrow from their input. The fixed newstyle
 //! handshake and simple and structured replies are supported; oldstyle negotiation and extended headers are not.
 
 use bitflags::bitflags;
 
-/// Begins the server's greeting: `NBDMAGIC`.
+/// First word of the server's greeting: `NBDMAGIC`.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Second word of a newstyle greeting, and beginning of each option: `IHAVEOPT`.
+/// Second word of a newstyle greeting, and first word of each option: `IHAVEOPT`.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Begins each reply to an option.
+/// First word of each reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Begins each request of the transmission phase.
+/// First word of each request of the transmission phase.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Begins a simple reply.
+/// First word of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// Begins a chunk of a structured reply.
+/// First word of a chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Bytes of the header of an option: magic, option, length.
+/// Size of an option's header in bytes: magic, option, length.
 pub const OPTION_HEADER_SIZE: usize = 16;
-/// Bytes of a request without its payload.
+/// Size of a request without its payload, in bytes.
 pub const REQUEST_SIZE: usize = 28;
-/// Bytes that a string (a name, a query, a message) may have.
+/// Maximum size of a string (a name, a query, a message) in bytes.
 pub const MAX_STRING: usize = 4096;
-/// The only metadata context of this server.
+/// The only metadata context that the server supports.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
 bitflags! {
-    /// Flags of the server's greeting, and with the same values those of the client's answer to it.
+    /// Flags of the server's greeting, and with the same values those of the client's answer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HandshakeFlags: u16 {
         /// Options other than `NBD_OPT_EXPORT_NAME`, and replies to them, are supported.
         const FIXED_NEWSTYLE = 1;
-        /// The 124 zero bytes after a reply to `NBD_OPT_EXPORT_NAME` are left out.
+        /// The 124 zero bytes after a reply to `NBD_OPT_EXPORT_NAME` are omitted.
         const NO_ZEROES = 1 << 1;
     }
 
-    /// Properties of an export, as clients learn them.
+    /// Transmission flags: properties of an export announced to clients.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TransmissionFlags: u16 {
         /// Always set.
         const HAS_FLAGS = 1;
-        /// Everything that modifies the export fails with `NBD_EPERM`.
+        /// Requests that modify the export fail with `NBD_EPERM`.
         const READ_ONLY = 1 << 1;
         /// `NBD_CMD_FLUSH` is supported.
         const SEND_FLUSH = 1 << 2;
@@ -54,14 +54,14 @@ bitflags! {
         const SEND_WRITE_ZEROES = 1 << 6;
         /// [`CommandFlags::DF`] is supported.
         const SEND_DF = 1 << 7;
-        /// A flush on one connection covers the writes of all.
+        /// A flush on one connection covers the completed writes of all.
         const CAN_MULTI_CONN = 1 << 8;
     }
 
     /// Flags of a request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CommandFlags: u16 {
-        /// Reply when the data is durable.
+        /// Reply once the data is durable.
         const FUA = 1;
         /// Write zeroes without making a hole.
         const NO_HOLE = 1 << 1;
@@ -69,9 +69,9 @@ bitflags! {
         const DF = 1 << 2;
         /// Report one extent only.
         const REQ_ONE = 1 << 3;
-        /// Fail when zeroing is no faster than writing.
+        /// Fail if zeroing is not faster than writing.
         const FAST_ZERO = 1 << 4;
-        // Bits without a name are kept: a request that sets one is refused.
+        // Unknown bits are preserved: a request that sets one is refused.
         const _ = !0;
     }
 }
@@ -82,20 +82,20 @@ bitflags! {
 pub enum Errno {
     /// The export is read-only.
     Permission = 1,
-    /// The storage failed.
+    /// The storage completed the request with an error.
     Io = 5,
-    /// The request is malformed, or a read, trim or query reaches beyond the end of the export.
+    /// The request is malformed, or a read, trim or query exceeds the export.
     Invalid = 22,
-    /// A write reaches beyond the end of the export.
+    /// A write exceeds the export.
     NoSpace = 28,
     /// The reply would be too long.
     Overflow = 75,
-    /// The server is about to end.
+    /// The server is shutting down.
     Shutdown = 108,
 }
 
 impl Errno {
-    /// Text that structured replies carry.
+    /// Error text for structured replies.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl Errno {
     }
 }
 
-/// A reply to an option that refuses it.
+/// An error reply to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?}: {message}")]
 pub struct Refusal {
@@ -119,7 +119,7 @@ pub struct Refusal {
     pub message: &'static str,
 }
 
-/// Types of replies that refuse an option.
+/// Types of error replies to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RefusalKind {
@@ -127,9 +127,9 @@ pub enum RefusalKind {
     Unsupported = (1 << 31) + 1,
     /// The configuration of the server forbids the option.
     Policy = (1 << 31) + 2,
-    /// The option is malformed, or not allowed now.
+    /// The option is malformed, or not allowed in this state.
     Invalid = (1 << 31) + 3,
-    /// TLS comes first.
+    /// TLS is required.
     TlsRequired = (1 << 31) + 5,
     /// There is no such export.
     Unknown = (1 << 31) + 6,
@@ -146,7 +146,7 @@ impl Refusal {
     }
 }
 
-/// Types of replies that do not refuse an option.
+/// Types of other replies to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum OptionReply {
@@ -166,12 +166,12 @@ enum InfoType {
     BlockSize = 3,
 }
 
-/// Header of an option: which one, and the number of bytes of data that follow.
+/// Header of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionHeader {
     /// Number of the option.
     pub option: u32,
-    /// Bytes of data.
+    /// Size of the data that follows, in bytes.
     pub len: u32,
 }
 
@@ -180,7 +180,7 @@ impl OptionHeader {
     ///
     /// # Errors
     ///
-    /// The magic number that is there instead of the right one.
+    /// The magic number found, if it is not [`OPTION_MAGIC`].
     pub fn parse(bytes: &[u8; OPTION_HEADER_SIZE]) -> Result<Self, u64> {
         let mut reader = Reader(bytes);
         let (Some(magic), Some(option), Some(len)) = (reader.u64(), reader.u32(), reader.u32())
@@ -198,13 +198,13 @@ impl OptionHeader {
 /// An option with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientOption<'a> {
-    /// Begin transmission, without a reply that could refuse it.
+    /// Begin transmission; has no error reply.
     ExportName(&'a str),
     /// End the session.
     Abort,
     /// List the exports.
     List,
-    /// Go on with TLS.
+    /// Start TLS.
     StartTls,
     /// Describe an export.
     Info(InfoRequest<'a>),
@@ -221,7 +221,7 @@ pub enum ClientOption<'a> {
 /// Data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InfoRequest<'a> {
-    /// The export; empty for the default one.
+    /// Name of the export; empty for the default one.
     pub name: &'a str,
     wanted: &'a [u8],
 }
@@ -237,20 +237,20 @@ impl InfoRequest<'_> {
 /// Data of the options for metadata contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaRequest<'a> {
-    /// The export; empty for the default one.
+    /// Name of the export; empty for the default one.
     pub name: &'a str,
     count: u32,
     queries: &'a [u8],
 }
 
 impl<'a> MetaRequest<'a> {
-    /// The queries; decoding has validated them.
+    /// Returns the queries, which were validated by decoding.
     pub fn queries(&self) -> impl Iterator<Item = &'a str> {
         let mut reader = Reader(self.queries);
         (0..self.count).map_while(move |_| reader.string().ok())
     }
 
-    /// `true` if there are no queries.
+    /// Returns `true` if there are no queries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -262,7 +262,7 @@ impl<'a> ClientOption<'a> {
     ///
     /// # Errors
     ///
-    /// The reply that refuses the option, because it is unknown or its data is malformed.
+    /// The error reply, if the option is unknown or its data is malformed.
     pub fn parse(option: u32, data: &'a [u8]) -> Result<Self, Refusal> {
         match option {
             1 => {
@@ -271,7 +271,7 @@ impl<'a> ClientOption<'a> {
                 }
                 text(data).map(Self::ExportName)
             }
-            // Data of this one is ignored.
+            // Data of this option is ignored.
             2 => Ok(Self::Abort),
             3 => without_data(data, Self::List),
             5 => without_data(data, Self::StartTls),
@@ -323,7 +323,7 @@ fn meta_request(data: &[u8]) -> Result<MetaRequest<'_>, Refusal> {
         .ok_or(Refusal::invalid("expected a number of queries"))?;
     let queries = reader.0;
     for _ in 0..count {
-        // A query takes 4 bytes or more, so that the loop ends with the data, whatever the count says.
+        // A query takes at least 4 bytes, so the loop is bounded by the size of the data, whatever the count is.
         if !reader.string()?.contains(':') {
             return Err(Refusal::invalid("expected a query with a namespace"));
         }
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A length and so many bytes of UTF-8.
+    /// Reads a length and as many bytes of UTF-8.
     fn string(&mut self) -> Result<&'a str, Refusal> {
         let len = self
             .u32()
@@ -384,15 +384,15 @@ impl<'a> Reader<'a> {
 /// A request of the transmission phase, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Flags, unknown ones too.
+    /// Flags, including unknown ones.
     pub flags: CommandFlags,
-    /// The command.
+    /// Command.
     pub command: Command,
-    /// Chosen by the client, repeated in replies.
+    /// Chosen by the client, and returned in replies.
     pub cookie: u64,
-    /// First byte in the export.
+    /// Offset in the export in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -403,11 +403,11 @@ pub enum Command {
     Read,
     /// Write; the payload follows the request.
     Write,
-    /// Disconnect when all requests have been replied to; has no reply.
+    /// Disconnect after replying to all requests; has no reply.
     Disconnect,
     /// Make all completed writes durable.
     Flush,
-    /// The data is no longer needed.
+    /// The data is not needed any more.
     Trim,
     /// The data will soon be read.
     Cache,
@@ -415,7 +415,7 @@ pub enum Command {
     WriteZeroes,
     /// Report allocation.
     BlockStatus,
-    /// Not known here.
+    /// Unknown type.
     Unknown(u16),
 }
 
@@ -440,7 +440,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// The magic number that is there instead of the right one: the stream is of no further use.
+    /// The magic number found, if it is not [`REQUEST_MAGIC`]: the stream is out of sync.
     pub fn parse(bytes: &[u8; REQUEST_SIZE]) -> Result<Self, u32> {
         let mut reader = Reader(bytes);
         let (Some(magic), Some(flags), Some(command), Some(cookie), Some(offset), Some(len)) = (
@@ -466,33 +466,33 @@ impl Request {
     }
 }
 
-/// An export, as it is described to clients.
+/// Description of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// Name that clients ask for; the default export (an empty name) is the same one.
+    /// Name of the export; an empty name in a request selects it, too.
     pub name: String,
-    /// Text for people.
+    /// Human-readable description.
     pub description: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Length and alignment of requests that need no read-modify-write, in bytes: a power of two from 512.
+    /// Length and alignment of requests that need no read-modify-write, in bytes: a power of two, at least 512.
     pub preferred_block: u32,
-    /// Bytes that a read or write may have.
+    /// Maximum size of a read or write in bytes.
     pub max_payload: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// Completed writes can be made durable.
+    /// `true` if completed writes can be made durable.
     pub flush: bool,
 }
 
 impl Export {
-    /// `true` if a client that asks for `name` gets this export.
+    /// Returns `true` if `name` selects this export.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         name.is_empty() || name == self.name
     }
 
-    /// The flags of the export, for a client that uses structured replies or does not.
+    /// Transmission flags, for a client with or without structured replies.
     #[must_use]
     pub fn flags(&self, structured: bool) -> TransmissionFlags {
         let mut flags = TransmissionFlags::HAS_FLAGS | TransmissionFlags::CAN_MULTI_CONN;
@@ -522,7 +522,7 @@ pub fn emit_export(export: &Export, structured: bool, zeroes: bool, out: &mut Ve
     }
 }
 
-/// Appends a reply to an option: `parts` are its data.
+/// Appends a reply to an option, with the concatenation of `parts` as its data.
 fn emit_option_reply(option: u32, kind: u32, parts: &[&[u8]], out: &mut Vec<u8>) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     out.extend(OPTION_REPLY_MAGIC.to_be_bytes());
@@ -532,12 +532,12 @@ fn emit_option_reply(option: u32, kind: u32, parts: &[&[u8]], out: &mut Vec<u8>)
     parts.iter().for_each(|part| out.extend(*part));
 }
 
-/// Appends the reply that ends a successful option.
+/// Appends the reply that acknowledges an option.
 pub fn emit_ack(option: u32, out: &mut Vec<u8>) {
     emit_option_reply(option, OptionReply::Ack as u32, &[], out);
 }
 
-/// Appends the reply that refuses an option.
+/// Appends an error reply to an option.
 pub fn emit_refusal(option: u32, refusal: Refusal, out: &mut Vec<u8>) {
     emit_option_reply(
         option,
@@ -558,7 +558,7 @@ pub fn emit_server(option: u32, export: &Export, out: &mut Vec<u8>) {
     emit_option_reply(option, OptionReply::Server as u32, &parts, out);
 }
 
-/// Appends what a client asked for about the export, and its size and flags in any case.
+/// Appends the requested information about the export; its size and flags are always included.
 pub fn emit_info(
     option: u32,
     request: &InfoRequest<'_>,
@@ -600,7 +600,7 @@ pub fn emit_meta_context(option: u32, id: u32, out: &mut Vec<u8>) {
     emit_option_reply(option, OptionReply::MetaContext as u32, &parts, out);
 }
 
-/// Appends a simple reply. The data of a read that succeeded comes next.
+/// Appends a simple reply. The data of a successful read follows.
 pub fn emit_simple(cookie: u64, error: Option<Errno>, out: &mut Vec<u8>) {
     out.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
     out.extend(error.map_or(0, |error| error as u32).to_be_bytes());
@@ -612,18 +612,18 @@ pub fn emit_simple(cookie: u64, error: Option<Errno>, out: &mut Vec<u8>) {
 pub enum Chunk {
     /// Success, without data.
     None,
-    /// `len` bytes at `offset`; the data comes next.
+    /// `len` bytes at `offset`; the data follows.
     Data {
-        /// First byte in the export.
+        /// Offset in the export in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// One extent of the metadata context `id`, `len` bytes, allocated and of unknown content.
+    /// One extent of `len` bytes in the metadata context `id`: allocated, with unspecified contents.
     Allocated {
-        /// The context.
+        /// Id of the context.
         id: u32,
-        /// Bytes, not 0.
+        /// Length in bytes, not 0.
         len: u32,
     },
     /// The request failed.
@@ -632,12 +632,12 @@ pub enum Chunk {
     ErrorAt {
         /// Reason.
         error: Errno,
-        /// First byte of the part.
+        /// Offset of the part in bytes.
         offset: u64,
     },
 }
 
-/// Appends a chunk of a structured reply; `done` if it is the last one.
+/// Appends a chunk of a structured reply; `done` marks the last one.
 pub fn emit_chunk(cookie: u64, chunk: Chunk, done: bool, out: &mut Vec<u8>) {
     const ERROR: u16 = 1 << 15;
     let message = |error: Errno| error.message().len() as u32;

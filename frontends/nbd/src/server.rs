@@ -1,4 +1,4 @@
-//! The server: accepts clients, and hands each to a worker.
+//! The server: accepts clients, and assigns each to a worker.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::listener::Listener;
 use crate::negotiation::Security;
 use crate::worker::{Client, Handle, Worker};
 
-/// Time without accepting after an error such as too many open files, which would come again at once.
+/// Pause after `accept` has failed for a reason that may persist, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time between two warnings of refused clients.
+/// Interval between warnings about refused clients.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Workers, one for each queue.
+/// A server with one worker per queue.
 #[derive(Debug)]
 pub struct Server<Q: Queue + Send + 'static> {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ pub struct Server<Q: Queue + Send + 'static> {
 }
 
 impl<Q: Queue + Send + 'static> Server<Q> {
-    /// Starts the workers, each on its one of the `cpus`, those without one on any.
+    /// Starts the workers, each pinned to its entry of `cpus`, or not pinned if it has none.
     ///
     /// # Errors
     ///
@@ -63,11 +63,11 @@ impl<Q: Queue + Send + 'static> Server<Q> {
         })
     }
 
-    /// Accepts clients until the shutdown is requested: connection n goes to worker n modulo the number of workers.
+    /// Accepts clients until shutdown is requested: connection n is assigned to worker n modulo the number of workers.
     ///
     /// # Errors
     ///
-    /// A worker has ended, or the kernel no longer tells of events.
+    /// A worker has exited, or epoll failed.
     pub fn serve(&self, listeners: &[Listener], shutdown: &Shutdown) -> io::Result<()> {
         let mut number = 0;
         let mut warned: Option<Instant> = None;
@@ -79,7 +79,7 @@ impl<Q: Queue + Send + 'static> Server<Q> {
                 .chain([waker])
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
                 .collect();
-            // Workers do not end before they are asked to; one that does is noticed within a second.
+            // Workers exit on request only; one that exits by itself is detected within a second.
             let second = Timespec {
                 tv_sec: 1,
                 tv_nsec: 0,
@@ -137,7 +137,7 @@ impl<Q: Queue + Send + 'static> Server<Q> {
         Ok(())
     }
 
-    /// Completes requests in flight, ends the workers, and returns their queues.
+    /// Completes requests in flight, stops the workers, and returns their queues.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl<Q: Queue + Send + 'static> Server<Q> {
     }
 }
 
-/// Keeps the calling thread on a CPU.
+/// Pins the calling thread to a CPU.
 fn pin(cpu: u32) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);

@@ -1,4 +1,4 @@
-//! The storage behind the server: queues of a [`volume::Volume`].
+//! The storage of the server: queues of a [`volume::Volume`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use volume::{Buffer, Queue as VolumeQueue};
 
 use crate::device::{Completion, Failed, Io, Queue};
 
-/// Failed I/Os of this process that are in the log; the rest is only counted, so that a storage that is gone does not fill it.
+/// Number of failed I/Os that a process logs; further ones are only counted, so that an offline storage does not fill the log.
 const LOGGED: u64 = 100;
 
 static FAILURES: AtomicU64 = AtomicU64::new(0);

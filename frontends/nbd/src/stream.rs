@@ -1,4 +1,4 @@
-//! Connected sockets, with TLS or without. Nothing here blocks.
+//! Connected sockets, with or without TLS. No call blocks.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ServerConfig, ServerConnection};
 
-/// Bytes that rustls may hold back for a socket that takes no more.
+/// Maximum number of bytes that rustls buffers for a socket that accepts no more.
 const TLS_BUFFER: usize = 128 * 1024;
 
 /// A non-blocking connection.
 pub enum Stream {
-    /// Bytes as they are.
+    /// Without TLS.
     Plain(Socket),
-    /// TLS.
+    /// With TLS.
     Tls(Box<Tls>),
 }
 
@@ -43,7 +43,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// As of the system call.
+    /// Those of the system call.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(socket))
@@ -81,7 +81,7 @@ impl Write for &Socket {
 }
 
 impl Stream {
-    /// The socket, for waiting.
+    /// The socket, for polling.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
@@ -90,11 +90,11 @@ impl Stream {
         }
     }
 
-    /// Continues with TLS; `received` was read from the socket already.
+    /// Starts TLS; `received` are the bytes already read from the socket.
     ///
     /// # Errors
     ///
-    /// The configuration is unusable, or what was received is no TLS.
+    /// The configuration is unusable, or the received bytes are not TLS.
     pub fn start_tls(self, config: Arc<ServerConfig>, received: &[u8]) -> io::Result<Self> {
         let Self::Plain(socket) = self else {
             return Err(io::Error::other("TLS is in use already"));
@@ -112,7 +112,7 @@ impl Stream {
         Ok(Self::Tls(tls))
     }
 
-    /// Reads into `parts`, the first one first. 0 is the end of the stream.
+    /// Reads into `parts`, in order. Returns 0 at the end of the stream.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// Sends from `parts`, the first one first. Returns the number of bytes taken.
+    /// Sends from `parts`, in order. Returns the number of bytes accepted.
     ///
     /// # Errors
     ///
@@ -146,11 +146,11 @@ impl Stream {
         }
     }
 
-    /// Hands to the socket what TLS holds back. Returns `true` when nothing is left.
+    /// Sends the data buffered by TLS. Returns `true` if none is left.
     ///
     /// # Errors
     ///
-    /// The connection has ended.
+    /// The connection was lost.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -161,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// `true` if TLS holds back bytes that the socket did not take.
+    /// Returns `true` if TLS has buffered bytes that the socket did not accept.
     #[must_use]
     pub fn holds_back(&self) -> bool {
         match self {
@@ -170,13 +170,13 @@ impl Stream {
         }
     }
 
-    /// `true` if a read may find data without the socket being readable: short reads are no sign of an empty stream.
+    /// Returns `true` if a read may return data without the socket being readable: short reads do not indicate an empty stream.
     #[must_use]
     pub const fn is_buffered(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Says that nothing more will be sent, as far as that is possible without waiting.
+    /// Closes the sending side, as far as possible without blocking.
     pub fn say_goodbye(&mut self) {
         if let Self::Tls(tls) = self {
             tls.session.send_close_notify();
@@ -190,7 +190,7 @@ impl Tls {
         match self.session.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // The alert tells the client the reason.
+                // The alert reports the reason to the client.
                 let _ = self.flush();
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
             }
@@ -202,7 +202,7 @@ impl Tls {
             let result = self.session.reader().read_vectored(parts);
             match result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Without close_notify: nothing that the client sent is acted on but complete requests, so truncation does no harm.
+                // Closed without close_notify: only complete requests are executed, so truncation is harmless.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }
@@ -221,7 +221,7 @@ impl Tls {
         }
     }
 
-    /// Sends until the socket takes no more.
+    /// Sends until the socket accepts no more.
     fn flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut &self.socket) {

@@ -1,11 +1,12 @@
-//! The transmission phase: from requests to device I/Os and from their completions to replies, as a state machine without I/O.
+//! The transmission phase: converts requests to device I/Os, and their completions to replies, as a state machine without I/O.
 //!
-//! A request becomes parts of at most [`Limits::segment`] bytes, each an I/O of the device with memory of its own, so that no request
-//! needs much memory at once. The driver asks [`Transmission::next`] and does that: it hands over a request, fills a part with payload,
-//! issues a part, skips payload of a refused write. It tells of completions, and sends the replies that result.
+//! A request is split into parts of at most [`Limits::segment`] bytes, each an I/O of the device with a buffer of its
+//! own, so that no request needs much memory at once. The driver calls [`Transmission::next`] and executes the
+//! returned step: it passes a request, fills a part with payload, issues a part, or skips the payload of a refused
+//! write. It reports completions, and sends the resulting replies.
 //!
-//! A structured read is replied to by a chunk for each part. A simple reply has no place for an error behind its header, so the parts of
-//! a simple read are copied together first ([`Body::Whole`]).
+//! The reply to a structured read has a chunk for each part. A simple reply cannot report an error after its header,
+//! so the parts of a simple read are first copied into one buffer ([`Body::Whole`]).
 
 use std::sync::Arc;
 
@@ -15,17 +16,18 @@ use crate::device::{Failed, Operation};
 use crate::negotiation::{ALLOCATION_ID, Agreement, Violation};
 use crate::protocol::{self, Chunk, Command, CommandFlags, Errno, Export, REQUEST_SIZE, Request};
 
-/// Largest payload of a read or write, in bytes, as it is advertised: the protocol's default.
+/// Maximum payload of a read or write in bytes, as advertised: the protocol's default.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
-/// Budget of one connection.
+/// Limits of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of a part.
+    /// Maximum size of a part in bytes.
     pub segment: u32,
-    /// Requests that are being executed; more are left in the socket.
+    /// Maximum number of requests in progress; further ones are left in the socket.
     pub in_flight: usize,
-    /// Bytes that simple reads of several parts may occupy together, beside one that may always be executed.
+    /// Maximum number of bytes that simple reads of several parts may occupy together, in addition to one read that
+    /// is always admitted.
     pub staged: usize,
 }
 
@@ -42,37 +44,37 @@ impl Default for Limits {
 /// Next step of the receiving side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Give [`Transmission::request`] the next [`REQUEST_SIZE`] bytes.
+    /// Pass the next [`REQUEST_SIZE`] bytes to [`Transmission::request`].
     Request,
     /// Call [`Transmission::issue`] for this part, and submit it.
     Issue(Part),
-    /// As `Issue`, when the part's memory is filled with the next bytes received.
+    /// As `Issue`, once the part's buffer is filled with the next bytes received.
     Fill(Part),
-    /// Drop so many bytes, and tell [`Transmission::skipped`].
+    /// Drop this many bytes, and report them with [`Transmission::skipped`].
     Skip(u32),
-    /// Nothing, until parts have completed.
+    /// Wait for completions of parts.
     Wait,
-    /// Nothing any more: the client has disconnected. Close the connection when [`Transmission::is_idle`] and all replies are sent.
+    /// The client has disconnected: close the connection when [`Transmission::is_idle`] and all replies are sent.
     End,
 }
 
 /// A part of a request: an I/O of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The operation of the device.
+    /// Operation of the device.
     pub operation: Operation,
-    /// First byte on the device.
+    /// Offset on the device in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 /// Body of a reply, after its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nothing.
+    /// No data.
     None,
-    /// The memory of the part that has completed.
+    /// Buffer of the part that has completed.
     Part,
     /// These bytes.
     Whole(Vec<u8>),
@@ -81,21 +83,21 @@ pub enum Body {
 /// Result of a completion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet.
+    /// No reply yet.
     Pending,
-    /// The header of a reply was appended; this follows.
+    /// The header of a reply was appended; this body follows.
     Reply(Body),
-    /// The request needs this part, too: submit it under this number.
+    /// The request needs this further part: submit it under this number.
     Submit(u32, Part),
 }
 
-/// A request that is being executed.
+/// A request in progress.
 #[derive(Debug)]
 struct Pending {
     cookie: u64,
-    /// Bytes of the request that are not issued yet.
+    /// Bytes of the request that were not issued yet.
     unissued: u32,
-    /// Parts that are issued and have not completed.
+    /// Number of parts that were issued and have not completed.
     outstanding: u32,
     error: Option<Errno>,
     kind: Kind,
@@ -105,11 +107,11 @@ struct Pending {
 enum Kind {
     /// Each part is a chunk of the reply.
     ChunkedRead,
-    /// One part, which is the reply's data.
+    /// A single part is the data of the reply.
     SimpleRead,
-    /// Parts are copied together.
+    /// Parts are copied into one buffer.
     StagedRead { offset: u64, data: Vec<u8> },
-    /// Everything else. `then_flush`: a flush makes it durable.
+    /// Other requests. `then_flush`: a flush follows, to make it durable.
     Other { then_flush: bool },
 }
 
@@ -123,7 +125,7 @@ struct Issued {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Request,
-    /// The rest of this request is to be issued, with payload for it or not.
+    /// The remaining bytes of this request are to be issued, with or without payload.
     Issue {
         request: usize,
         operation: Operation,
@@ -144,13 +146,13 @@ pub struct Transmission {
     stage: Stage,
     requests: Slab<Pending>,
     parts: Slab<Issued>,
-    /// Bytes of staged reads.
+    /// Bytes of staged reads in progress.
     staged: usize,
     is_ending: bool,
 }
 
 impl Transmission {
-    /// The phase begins. `native_fua`: the device makes single writes durable; without it, a flush follows such a write.
+    /// Begins the phase. `native_fua`: the device can make single writes durable; otherwise a flush follows a write with FUA.
     #[must_use]
     pub fn new(export: Arc<Export>, native_fua: bool, agreed: Agreement, limits: Limits) -> Self {
         Self {
@@ -166,7 +168,7 @@ impl Transmission {
         }
     }
 
-    /// Requests that are executed are still replied to, later ones are not received.
+    /// Stops receiving requests. Those in progress are still replied to.
     pub fn end(&mut self) {
         self.is_ending = true;
         if matches!(self.stage, Stage::Request | Stage::Skip(_)) {
@@ -174,7 +176,7 @@ impl Transmission {
         }
     }
 
-    /// The payload that is being received will not come: its request is dropped when its parts have completed.
+    /// Drops the request whose payload is being received, once its parts have completed: the rest of the payload will not arrive.
     pub fn abort(&mut self) {
         self.is_ending = true;
         if let Stage::Issue { request, .. } = self.stage
@@ -185,13 +187,13 @@ impl Transmission {
         self.stage = Stage::End;
     }
 
-    /// `true` if no request is being executed.
+    /// Returns `true` if no request is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Parts that are issued and have not completed.
+    /// Number of parts that were issued and have not completed.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.parts.len()
@@ -225,7 +227,8 @@ impl Transmission {
         }
     }
 
-    /// Length of the next part. Parts end at multiples of the preferred block, so that at most the first and the last need a read-modify-write.
+    /// Length of the next part. Parts end at multiples of the preferred block size, so that at most the first and the last need a
+    /// read-modify-write.
     fn part_len(&self, operation: Operation, offset: u64, remaining: u32) -> u32 {
         let has_memory = matches!(operation, Operation::Read | Operation::Write { .. });
         if !has_memory || remaining <= self.limits.segment {
@@ -236,11 +239,11 @@ impl Transmission {
         self.limits.segment - over
     }
 
-    /// Takes a request, and appends the reply if it is not executed.
+    /// Accepts a request, and appends the reply if it is not executed.
     ///
     /// # Errors
     ///
-    /// Close the connection.
+    /// The connection must be closed.
     pub fn request(
         &mut self,
         bytes: &[u8; REQUEST_SIZE],
@@ -265,7 +268,7 @@ impl Transmission {
         Ok(())
     }
 
-    /// Tells that payload of a refused write was dropped.
+    /// Records that payload of a refused write was dropped.
     pub fn skipped(&mut self, count: u32) {
         if let Stage::Skip(remaining) = self.stage {
             let remaining = remaining.saturating_sub(count);
@@ -284,7 +287,7 @@ impl Transmission {
         }
     }
 
-    /// Validates a request in the order in which a client can do something about it: flags, permission, range, length.
+    /// Validates a request, in the order of errors that are most useful to a client: flags, permission, range, length.
     fn check(&self, request: &Request) -> Result<(), Errno> {
         let export = &self.export;
         let flags = export.flags(self.agreed.structured);
@@ -350,7 +353,7 @@ impl Transmission {
         }
     }
 
-    /// Appends the reply to a request that succeeded and has no data.
+    /// Appends the reply to a successful request without data.
     fn succeed(&self, cookie: u64, is_read: bool, out: &mut Vec<u8>) {
         if is_read && self.agreed.structured {
             protocol::emit_chunk(cookie, Chunk::None, true, out);
@@ -369,7 +372,7 @@ impl Transmission {
         } = request;
         let fua = flags.contains(CommandFlags::FUA);
         let (operation, kind) = match command {
-            // A hint: nothing is cached here.
+            // A hint without effect: the server has no cache.
             Command::Cache => return self.succeed(cookie, false, out),
             Command::BlockStatus => {
                 let chunk = Chunk::Allocated {
@@ -403,9 +406,9 @@ impl Transmission {
                     then_flush: fua && !self.native_fua,
                 },
             ),
-            // A device may discard by writing.
+            // A device may implement a discard by writing.
             Command::Trim => (Operation::Discard, Kind::Other { then_flush: fua }),
-            // Handled before.
+            // Handled above.
             Command::Disconnect | Command::Unknown(_) => return,
         };
         let request = self.requests.insert(Pending {
@@ -423,7 +426,7 @@ impl Transmission {
         };
     }
 
-    /// Issues the part that [`next`](Self::next) returned, and gives it a number for [`complete`](Self::complete).
+    /// Issues the part that [`next`](Self::next) returned. Returns its number for [`complete`](Self::complete).
     ///
     /// # Panics
     ///
@@ -461,11 +464,12 @@ impl Transmission {
             offset,
             len,
         };
-        // Requests are few and parts of a request are bounded by its length: far below 2^32.
+        // The number of requests is limited, and that of a request's parts by its length: far below 2^32.
         self.parts.insert(part) as u32
     }
 
-    /// Takes the completion of a part; `data` is its memory, for a read that succeeded. Appends the header of a reply, if there is one.
+    /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the
+    /// reply, if there is one.
     ///
     /// # Panics
     ///
@@ -555,7 +559,8 @@ impl Transmission {
         }
     }
 
-    /// `true` for a request whose issued parts have completed and whose others will never be issued, because the connection is lost.
+    /// Returns `true` for a request whose issued parts have completed and whose others will never be issued, because
+    /// the connection was lost.
     fn is_dropped(&self, request: usize) -> bool {
         let is_issuing = matches!(self.stage, Stage::Issue { request: it, .. } if it == request);
         self.requests[request].outstanding == 0 && !is_issuing

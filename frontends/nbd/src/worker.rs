@@ -1,7 +1,7 @@
 //! One thread with its queue and its connections.
 //!
-//! Busy, it polls the queue and asks for events of sockets without waiting; replies that have gathered meanwhile are sent together. With
-//! nothing to do it sleeps until a socket, the queue or the main thread wakes it.
+//! While busy, it polls the queue, and the sockets without waiting; replies that accumulate meanwhile are sent together. When
+//! idle, it sleeps until a socket, the queue or the main thread wakes it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,33 +20,33 @@ use crate::device::Queue;
 use crate::negotiation::Security;
 use crate::stream::Socket;
 
-/// Poll iterations without progress, with I/Os outstanding, before the thread sleeps.
+/// Idle poll iterations with I/Os outstanding before the thread sleeps.
 const SPINS: u32 = 64;
 
-/// Interval of looking at deadlines.
+/// Interval between checks of deadlines.
 const CHECKS: Duration = Duration::from_millis(250);
 
-/// Time that requests in flight have when the server shuts down.
+/// Time for requests in flight to complete when the server shuts down.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Events taken from the kernel at once.
+/// Maximum number of events per call of epoll_wait.
 const EVENTS: usize = 64;
 
 const WAKER: u64 = u64::MAX;
 const QUEUE: u64 = u64::MAX - 1;
 
-/// A client for a worker.
+/// A client to be served by a worker.
 #[derive(Debug)]
 pub struct Client {
-    /// Its socket.
+    /// Socket of the client.
     pub socket: Socket,
     /// Description of the client for the log.
     pub peer: String,
-    /// Security that its clients need.
+    /// TLS requirement of the client.
     pub security: Security,
 }
 
-/// The main thread's end of a worker.
+/// Handle of the main thread for a worker.
 #[derive(Debug)]
 pub struct Handle {
     clients: Sender<Client>,
@@ -56,7 +56,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Hands over a client.
+    /// Passes a client to the worker.
     pub fn serve(&self, client: Client) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         if self.clients.send(client).is_err() {
@@ -71,19 +71,19 @@ impl Handle {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Requests in flight are completed, then the worker ends.
+    /// Requests the worker to complete requests in flight and exit.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
     }
 
     fn wake(&self) {
-        // A full counter wakes as well.
+        // A counter at its maximum wakes the worker, too.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 }
 
-/// A thread's part of the server.
+/// A worker thread of the server.
 #[derive(Debug)]
 pub struct Worker<Q: Queue> {
     queue: Q,
@@ -94,17 +94,17 @@ pub struct Worker<Q: Queue> {
     count: Arc<AtomicUsize>,
     epoll: OwnedFd,
     connections: Slab<Connection<Q::Buffer>>,
-    /// I/Os in the queue.
+    /// Number of I/Os in the queue.
     outstanding: usize,
-    /// Memory may be free that was not before.
+    /// `true` if buffers were freed since the last retry of starved connections.
     has_freed: bool,
-    /// Index of the connection with which the next round begins.
+    /// Index of the connection that the next iteration starts with.
     first: usize,
     ends_at: Option<Instant>,
 }
 
 impl<Q: Queue> Worker<Q> {
-    /// A worker over a queue, and its handle.
+    /// Creates a worker for a queue, and its handle.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl<Q: Queue> Worker<Q> {
     ///
     /// # Errors
     ///
-    /// The kernel no longer tells of events.
+    /// epoll failed.
     pub fn run(mut self) -> io::Result<Q> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut idle = 0;
@@ -193,7 +193,7 @@ impl<Q: Queue> Worker<Q> {
         }
     }
 
-    /// Time after which deadlines are looked at, if there are any.
+    /// Maximum time to sleep before deadlines must be checked, if there are any.
     fn sleep_limit(&self) -> Option<Timespec> {
         let has_deadlines = !self.connections.is_empty() || self.ends_at.is_some();
         has_deadlines.then(|| Timespec {
@@ -235,7 +235,8 @@ impl<Q: Queue> Worker<Q> {
                 }
                 connection.is_dirty = true;
                 if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                    // Reported until the socket is closed. What was sent before can still be read, and nothing has to be waited for.
+                    // The event would be reported until the socket is closed. Bytes received before can still be read
+                    // without waiting.
                     unregister(&self.epoll, connection);
                 }
             }
@@ -269,11 +270,11 @@ impl<Q: Queue> Worker<Q> {
         }
     }
 
-    /// Steps all connections that something has happened to. Returns `true` if there were any.
+    /// Steps all connections with pending events. Returns `true` if there were any.
     fn step_all(&mut self) -> bool {
         let count = self.connections.capacity().min(self.connections_bound());
         let mut stepped = false;
-        // Not always the same one first: memory may be short.
+        // Starts with a different connection each time, for fairness when buffers are scarce.
         self.first = if self.first + 1 < count {
             self.first + 1
         } else {
@@ -301,14 +302,14 @@ impl<Q: Queue> Worker<Q> {
         stepped
     }
 
-    /// Connections that wait for memory, or for a place in the queue, try again.
+    /// Marks connections that wait for buffers or for the queue for another attempt.
     fn wake_starved(&mut self) {
         for (_, connection) in &mut self.connections {
             connection.is_dirty |= connection.is_starved;
         }
     }
 
-    /// One more than the largest index of a connection.
+    /// Largest index of a connection plus one.
     fn connections_bound(&self) -> usize {
         self.connections
             .iter()
@@ -337,7 +338,7 @@ impl<Q: Queue> Worker<Q> {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Tells the kernel which events of a connection's socket matter.
+    /// Updates the events that a connection's socket is registered for.
     fn register(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let wants = connection.wants();
@@ -378,7 +379,7 @@ impl<Q: Queue> Worker<Q> {
             }
         }
         if is_late {
-            // I/Os that the device still has are the device's: it is closed next.
+            // The device, which is closed next, still owns the I/Os in flight.
             self.connections.clear();
         }
     }

@@ -1,4 +1,5 @@
-//! Programs that speak NBD, against the server with a disk in memory. A program that is not installed is shown as ignored, and in CI fails.
+//! NBD clients of other projects, against the server with a disk in memory. A program that is not installed is
+//! reported as ignored; in CI that is a failure.
 
 mod support;
 

@@ -16,10 +16,10 @@ use crate::server::{BACKLOG, serve};
 use crate::storage::VolumeQueue;
 use crate::worker::Worker;
 
-/// I/Os in flight in each queue.
+/// Maximum number of I/Os in flight per queue.
 const DEPTH: u32 = 128;
 
-/// Time that requests in flight have when the program ends.
+/// Time for requests in flight to complete when the program shuts down.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves the storage that the flags describe.
@@ -63,7 +63,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         .into_iter()
         .enumerate()
         .map(|(index, mut queue)| {
-            // Queues that are not bound to a CPU are told apart by their numbers.
+            // Queues without a CPU are distinguished by their numbers.
             let core = flags.cpu.get(index).copied().unwrap_or(index as u32);
             if let Some(metrics) = environment.metrics.worker(core) {
                 queue.publish_to(metrics);
@@ -80,8 +80,8 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     ));
     let ending = serve(&listener, device, &workers, &environment.shutdown).map_err(system)?;
     drop(listener);
-    // The virtqueues complete what they have taken. If the storage is gone, that takes longer than a user waits: what is left then
-    // stays in flight, and the next back end does it.
+    // The virtqueues complete the requests they have taken. If the storage is offline, that takes too long: the
+    // remaining requests stay in the inflight region, and the next back end executes them.
     let deadline = Instant::now() + DRAIN;
     while !ending.is_over() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
@@ -96,10 +96,10 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         closed = volume.take().map(Volume::close);
     }
     ending.join();
-    // Queues end before the volume.
+    // Queues are dropped before the volume.
     drop(workers);
     match closed.or_else(|| volume.map(Volume::close)) {
-        // A service that went first is no failure of the back end.
+        // A service that disconnected first is not a failure of the back end.
         Some(Err(error @ CloseError::Session(_))) => {
             tracing::warn!("the session with the service was not closed in order: {error}");
             Ok(())
@@ -112,7 +112,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     }
 }
 
-/// The name of the channel, as far as it fits.
+/// Device identifier: the channel's name, truncated.
 fn identifier(name: &str) -> [u8; ID_BYTES] {
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(name.bytes()) {

@@ -1,4 +1,4 @@
-//! The flags.
+//! Command line flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 /// Name of the program in messages.
 pub const NAME: &str = "doca_storage_vhost_user_blk";
 
-/// Most virtqueues: as many as QEMU has.
+/// Maximum number of virtqueues: QEMU's limit.
 const MAX_QUEUES: u32 = 256;
 
 const EXAMPLES: &str = "Examples:
@@ -68,7 +68,7 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub reconnect_timeout: Duration,
 
-    /// Format of what is printed.
+    /// Flags for output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
 }

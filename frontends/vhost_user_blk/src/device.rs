@@ -1,4 +1,4 @@
-//! The device that front ends see: features, configuration space, and which requests it allows.
+//! The device presented to front ends: features, configuration space, and allowed requests.
 
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_MQ,
@@ -8,32 +8,33 @@ use virtio_bindings::virtio_blk::{
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Bytes of a sector: the unit of offsets and lengths in virtio-blk, whatever the block size.
+/// Size of a sector in bytes: the unit of offsets and lengths in virtio-blk, whatever the block size.
 pub const SECTOR: u64 = 512;
 
-/// Most entries of a virtqueue.
+/// Maximum number of entries of a virtqueue.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 
-/// Data segments of a request that drivers are told to use at most. Longer chains are served as well, up to [`MAX_QUEUE_SIZE`] descriptors.
+/// Maximum number of data segments of a request, as announced to drivers. Longer chains are accepted, up to
+/// [`MAX_QUEUE_SIZE`] descriptors.
 pub const SEG_MAX: u32 = 126;
 
-/// Most bytes of one segment of a discard or write-zeroes request.
+/// Maximum size of one segment of a discard or write-zeroes request, in bytes.
 pub const MAX_ZEROES: u32 = 16 << 20;
 
-/// Most segments of a discard or write-zeroes request.
+/// Maximum number of segments of a discard or write-zeroes request.
 pub const MAX_ZEROES_SEGMENTS: u32 = 16;
 
-/// Bytes of the identifier that drivers can ask for.
+/// Size of the device identifier in bytes.
 pub const ID_BYTES: usize = VIRTIO_BLK_ID_BYTES as usize;
 
-/// Properties of the storage that the device is made of.
+/// Properties of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// Bytes of the storage. A last part of a sector is not accessible.
+    /// Size of the storage in bytes. A partial sector at the end is not accessible.
     pub size: u64,
-    /// Bytes of a block of the storage, which drivers are told to align their requests to.
+    /// Block size of the storage in bytes, announced to drivers as the preferred alignment.
     pub block_size: u32,
-    /// `true` if flushes make completed writes durable.
+    /// `true` if the storage supports flush.
     pub flush: bool,
     /// `true` if writes are refused.
     pub read_only: bool,
@@ -50,9 +51,10 @@ impl Device {
         self.size / SECTOR
     }
 
-    /// Feature bits of virtio that are offered, without those of vhost-user.
+    /// Offered virtio feature bits, without those of vhost-user.
     ///
-    /// CONFIG_WCE is not among them: drivers that accept FLUSH have a write-back cache, and for others each write is durable when it completes.
+    /// CONFIG_WCE is not offered: drivers that accept FLUSH have a write-back cache, and for others each write is
+    /// durable when it completes.
     #[must_use]
     pub fn features(&self) -> u64 {
         let mut bits = vec![
@@ -81,7 +83,7 @@ impl Device {
     /// The logical block size is a sector, so that images with any partition table work; the block size of the storage is the physical one.
     #[must_use]
     pub fn config(&self) -> Vec<u8> {
-        // As far as the topology can say it: a power of two of sectors.
+        // Only if the field can express it: a power of two of sectors.
         let blocks_exponent = (u64::from(self.block_size) / SECTOR)
             .checked_ilog2()
             .filter(|exponent| SECTOR << exponent == u64::from(self.block_size))
@@ -108,7 +110,7 @@ impl Device {
         config.extend(self.queues.to_le_bytes());
         config.extend(max_zeroes_sectors.to_le_bytes());
         config.extend(max_zeroes_segments.to_le_bytes());
-        // Discards are best aligned to blocks.
+        // Alignment of discards: a block.
         config.extend(sectors_per_block.to_le_bytes());
         config.extend(max_zeroes_sectors.to_le_bytes());
         config.extend(max_zeroes_segments.to_le_bytes());
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn block_sizes_that_the_topology_cannot_say_are_left_out() {
+    fn block_sizes_without_a_topology_are_omitted() {
         for (block_size, exponent, min_io) in [
             (512, 0, 1),
             (4000, 0, 1),

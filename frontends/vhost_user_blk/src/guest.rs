@@ -1,4 +1,4 @@
-//! A guest for tests: memory with a virtqueue, which any bytes can be written to.
+//! A simulated guest for tests: memory with a virtqueue, to which arbitrary bytes can be written.
 
 use vm_memory::{Bytes as _, FileOffset, GuestAddress};
 
@@ -6,7 +6,7 @@ use crate::device::{Device, ID_BYTES};
 use crate::request::{Memory, Table};
 use crate::ring::{Ring, RingError, Setup};
 
-/// Bytes of memory.
+/// Size of the memory in bytes.
 pub const MEMORY: u64 = 1 << 20;
 /// Entries of the virtqueue.
 pub const SIZE: u16 = 16;
@@ -19,9 +19,9 @@ pub const USED: u64 = 0x3000;
 /// Address of free memory.
 pub const DATA: u64 = 0x10000;
 
-/// Address of status bytes, one for each head.
+/// Address of the status bytes, one for each head.
 pub const STATUS_AT: u64 = DATA + 0x9000;
-/// Address of headers, one for each head.
+/// Address of the headers, one for each head.
 pub const HEADER_AT: u64 = DATA + 0x9100;
 
 /// Types of requests.
@@ -35,7 +35,7 @@ pub const NEXT: u16 = 1;
 pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 
-/// Most bytes of a part.
+/// Maximum size of a part in bytes.
 pub const MAX_TRANSFER: u32 = 8192;
 
 pub const DEVICE: Device = Device {
@@ -49,14 +49,14 @@ pub const DEVICE: Device = Device {
 
 const _: () = assert!(DEVICE.id.len() == ID_BYTES);
 
-/// The memory, and the driver's position in the available ring.
+/// Guest memory, and the driver's position in the available ring.
 pub struct Guest {
     pub memory: Memory,
     pub available: u16,
 }
 
 impl Guest {
-    /// A guest with memory that can be shared.
+    /// Creates a guest whose memory can be shared.
     pub fn new() -> Self {
         let file =
             rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
@@ -133,7 +133,7 @@ impl Guest {
         self.write(table + 16 * u64::from(index), &bytes);
     }
 
-    /// Writes a chain of descriptors (address, bytes, flags) beginning at `head`, one after the other.
+    /// Writes a chain of descriptors (address, length in bytes, flags) to consecutive entries from `head` on.
     pub fn chain(&self, head: u16, descriptors: &[(u64, u32, u16)]) {
         for (at, &(address, len, flags)) in descriptors.iter().enumerate() {
             let index = head + at as u16;
@@ -175,7 +175,8 @@ impl Guest {
         (word(0), word(4))
     }
 
-    /// Offers a request of this type and sector with data at [`DATA`] or, if the device writes it, for it. Heads are three apart.
+    /// Offers a request of this type and sector with data at [`DATA`], which the device reads or writes according to
+    /// the type. Heads must be at least three apart.
     pub fn offer_request(&mut self, head: u16, kind: u32, sector: u64, len: u32) {
         let at = u64::from(head);
         self.header(HEADER_AT + 16 * at, kind, sector);

@@ -1,7 +1,8 @@
-//! Memory that front ends keep for a back end, with the requests that it has taken and not completed.
+//! Inflight region (`VHOST_USER_GET_INFLIGHT_FD`): memory kept by the front end, with the requests that the back end
+//! has taken and not completed.
 //!
-//! A back end that was killed finds there, when it is started again and the front end has connected, which descriptor chains it has to serve once more. The
-//! layout of a virtqueue's part is that of the vhost-user specification for split virtqueues, in the byte order of the machine:
+//! A back end that replaces a killed one finds there which descriptor chains it must execute again. The
+//! layout of a virtqueue's part is that of the vhost-user specification for split virtqueues, in native byte order:
 //!
 //! | offset | field |
 //! | --- | --- |
@@ -32,16 +33,16 @@ const DESCRIPTOR: usize = 16;
 const NEXT_AT: usize = 6;
 const ORDER_AT: usize = 8;
 
-/// Parts of virtqueues begin at multiples of a cache line.
+/// Alignment of a virtqueue's part in bytes: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// Bytes for a virtqueue of this size.
+/// Size of a virtqueue's part in bytes.
 #[must_use]
 pub const fn queue_bytes(size: u16) -> usize {
     (DESCRIPTORS_AT + DESCRIPTOR * size as usize).next_multiple_of(ALIGNMENT)
 }
 
-/// Creates memory for a number of virtqueues of the same size.
+/// Creates memory for virtqueues of the same size. Returns the file and its size in bytes.
 ///
 /// # Errors
 /// The system has no memory or no descriptors.
@@ -50,7 +51,7 @@ pub fn create(queues: u16, size: u16) -> std::io::Result<(File, usize)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("vhost-user-blk-inflight", flags)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
-    // The front end cannot take away what this process has mapped.
+    // The front end must not truncate memory that this process has mapped.
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok((File::from(file), bytes))
 }
@@ -64,7 +65,7 @@ pub struct Inflight {
 }
 
 impl Inflight {
-    /// Maps what the front end has sent back.
+    /// Maps the file that the front end has sent back.
     ///
     /// # Errors
     /// The file is too small for that many queues of that size, or cannot be mapped.
@@ -99,7 +100,7 @@ impl Inflight {
         })
     }
 
-    /// The part of a virtqueue, if there is one of this size.
+    /// Returns the part of a virtqueue, if the region has one of this size.
     #[must_use]
     pub fn queue(&self, index: u16, size: u16) -> Option<InflightQueue> {
         (index < self.queues && size <= self.size).then(|| InflightQueue {
@@ -121,7 +122,7 @@ pub struct InflightQueue {
 }
 
 impl InflightQueue {
-    /// Finds out what a back end has left when it ended: the heads of the chains that it has not completed, in the order in which it has taken them.
+    /// Returns the heads of the chains that the previous back end has not completed, in the order in which it has taken them.
     /// `used` is the index of the used ring.
     pub fn recover(&mut self, used: u16) -> Vec<u16> {
         if self.u16_at(VERSION_AT) != VERSION || self.u16_at(COUNT_AT) != self.size {
@@ -133,7 +134,7 @@ impl InflightQueue {
             self.store_u16(VERSION_AT, VERSION);
             return Vec::new();
         }
-        // It has ended between the update of the used ring and the end of its own records.
+        // The back end was killed after it had updated the used ring and before it had updated this region.
         if self.u16_at(USED_AT) != used {
             let last = self.u16_at(LAST_HEAD_AT);
             if last < self.size {
@@ -150,7 +151,7 @@ impl InflightQueue {
         left.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// A chain was taken from the available ring.
+    /// Records that a chain was taken from the available ring.
     pub fn take(&mut self, head: u16) {
         if let Ok(order) = self
             .region
@@ -162,7 +163,7 @@ impl InflightQueue {
         self.set_inflight(head, 1);
     }
 
-    /// A chain is going to be added to the used ring.
+    /// Records that a chain is about to be added to the used ring.
     pub fn completing(&self, head: u16) {
         let last = self.u16_at(LAST_HEAD_AT);
         if let Ok(next) = self
@@ -174,7 +175,7 @@ impl InflightQueue {
         self.store_u16(LAST_HEAD_AT, head);
     }
 
-    /// The chain was added to the used ring, whose index is `used` now.
+    /// Records that the chain was added to the used ring, whose index is now `used`.
     pub fn completed(&self, head: u16, used: u16) {
         self.set_inflight(head, 0);
         self.store_u16(USED_AT, used);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_back_end_finds_what_was_taken_and_not_completed_in_order() {
+    fn new_back_end_finds_incomplete_chains_in_order() {
         let (_file, inflight) = memory();
         let mut queue = inflight.queue(1, 8).expect("a queue");
         assert!(queue.recover(40).is_empty());
@@ -249,7 +250,7 @@ mod tests {
         queue.take(2);
         let mut next = inflight.queue(1, 8).expect("a queue");
         assert_eq!(next.recover(41), [5, 7, 0, 2]);
-        // What it takes comes after these.
+        // Chains taken from now on are after these in order.
         next.take(1);
         assert_eq!(
             inflight.queue(1, 8).expect("a queue").recover(41),
@@ -259,19 +260,19 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_reached_the_used_ring_is_completed() {
+    fn chain_in_the_used_ring_is_complete() {
         let (_file, inflight) = memory();
         let mut queue = inflight.queue(0, 8).expect("a queue");
         queue.recover(0);
         queue.take(3);
         queue.take(4);
         queue.completing(4);
-        // Killed here: the used ring has the chain, its index is 1.
+        // Killed here: the used ring contains the chain, its index is 1.
         assert_eq!(inflight.queue(0, 8).expect("a queue").recover(1), [3]);
     }
 
     #[test]
-    fn a_chain_that_did_not_reach_the_used_ring_is_in_flight() {
+    fn chain_missing_from_the_used_ring_is_in_flight() {
         let (_file, inflight) = memory();
         let mut queue = inflight.queue(0, 8).expect("a queue");
         queue.recover(0);

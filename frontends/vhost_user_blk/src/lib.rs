@@ -1,12 +1,12 @@
-//! A vhost-user-blk back end in front of the storage: disks of virtual machines (QEMU, cloud-hypervisor), and of programs with libblkio.
+//! A vhost-user-blk back end for the storage: disks of virtual machines (QEMU, cloud-hypervisor), and of programs with libblkio.
 //!
-//! * [`device`]: what front ends see: features and configuration space
-//! * [`request`], [`ring`]: requests and virtqueues, state machines without I/O besides guest memory
-//! * [`inflight`]: memory that survives the back end, with the requests that it has not completed
+//! * [`device`]: features and configuration space presented to front ends
+//! * [`request`], [`ring`]: requests and virtqueues, state machines whose only I/O is access to guest memory
+//! * [`inflight`]: memory that outlives the back end, with the requests that it has not completed
 //! * [`storage`]: the interface to the storage; [`memory`] is a storage for tests
 //! * [`worker`]: one thread with a virtqueue and a queue of the storage
-//! * [`session`]: one front end's messages
-//! * [`server`]: the socket, and one front end after the other
+//! * [`session`]: messages of one front end
+//! * [`server`]: the socket, for one front end at a time
 //! * [`cli`], [`app`]: the program
 #![forbid(unsafe_code)]
 
@@ -32,5 +32,5 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(cli::NAME, args, app::run)
 }
 
-/// Most bytes of one I/O of the storage. Longer requests are divided.
+/// Maximum size of an I/O of the storage in bytes. Longer requests are split.
 pub const MAX_TRANSFER: u32 = 256 * 1024;

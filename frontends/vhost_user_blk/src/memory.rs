@@ -1,4 +1,4 @@
-//! A storage in memory, for tests and measurements of the protocol without a deployment behind it.
+//! A storage in memory, for tests and measurements of the protocol without a deployment.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -11,12 +11,12 @@ use volume::Operation;
 use crate::ring::Part;
 use crate::storage::{self, NotDone};
 
-/// I/Os that a queue takes.
+/// Maximum number of I/Os in flight per queue.
 const DEPTH: usize = 16;
-/// I/Os in flight up to which there are buffers. Operations without data reach the depth.
+/// Number of buffers per queue. Operations without data can use the whole depth.
 const BUFFERS: usize = 12;
 
-/// Bytes that all queues share.
+/// A disk whose contents all queues share.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -27,7 +27,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk with this content.
+    /// Creates a disk with these contents.
     #[must_use]
     pub fn new(content: Vec<u8>) -> Self {
         Self {
@@ -36,19 +36,19 @@ impl Disk {
         }
     }
 
-    /// The content.
+    /// Copy of the contents.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.lock().clone()
     }
 
-    /// Number of flushes that have completed.
+    /// Number of completed flushes.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// Fails I/Os from now on, or no longer.
+    /// Makes later I/Os fail or succeed.
     pub fn set_failing(&self, fails: bool) {
         self.fails.store(fails, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Disk {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// A queue.
+    /// Creates a queue.
     ///
     /// # Errors
     /// The process has too many open files.
@@ -109,7 +109,7 @@ impl storage::Queue for DiskQueue {
             return 0;
         }
         let mut count = 0;
-        // The last one first: completions come in any order.
+        // Newest first: completions may be in any order.
         while let Some((part, mut buffer)) = self.ios.pop_back() {
             count += 1;
             let range = part.offset as usize..part.offset as usize + part.len as usize;

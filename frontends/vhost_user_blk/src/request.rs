@@ -1,8 +1,9 @@
 //! Requests of virtio-blk: from a chain of descriptors in guest memory to an operation on the storage.
 //!
-//! Guests write descriptors, headers and lengths, and may change them at any time. Everything is read once and checked then; no value
-//! makes the parser panic, loop, allocate beyond its limits or touch memory outside of the guest's. A request with a status byte is answered with an
-//! error; a chain that leaves no way to answer is a [`ChainError`], which stops the virtqueue.
+//! Guests write descriptors, headers and lengths, and may change them at any time. Each value is read once and then
+//! checked; no value makes the parser panic, loop, allocate beyond its limits or access memory other than the
+//! guest's. An invalid request with a status byte is completed with an error; a chain that cannot be completed is a
+//! [`ChainError`], which stops the virtqueue.
 
 use thiserror::Error;
 use virtio_bindings::virtio_blk::{
@@ -18,44 +19,44 @@ use crate::device::{Device, MAX_QUEUE_SIZE, MAX_ZEROES, MAX_ZEROES_SEGMENTS, SEC
 /// Memory of a guest.
 pub type Memory = GuestMemoryMmap<()>;
 
-/// Bytes of a descriptor.
+/// Size of a descriptor in bytes.
 const DESCRIPTOR: u64 = size_of::<Descriptor>() as u64;
-/// Bytes of a request's header: type, reserved, sector.
+/// Size of a request's header in bytes: type, reserved, sector.
 const HEADER: usize = 16;
-/// Bytes of a segment of a discard or write-zeroes request: sector, number of sectors, flags.
+/// Size of a segment of a discard or write-zeroes request in bytes: sector, number of sectors, flags.
 const ZEROES_SEGMENT: usize = 16;
 
 /// Status byte of a completed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Ok = VIRTIO_BLK_S_OK as u8,
-    /// Failed, or outside of the device.
+    /// Failed, or out of the device's range.
     IoError = VIRTIO_BLK_S_IOERR as u8,
-    /// Not offered.
+    /// Type or flag that was not offered.
     Unsupported = VIRTIO_BLK_S_UNSUPP as u8,
 }
 
-/// Bytes of guest memory.
+/// A range of guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte.
+    /// Start address.
     pub address: GuestAddress,
-    /// Number of bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 /// A range of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// First byte.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Number of bytes, at most [`MAX_ZEROES`].
+    /// Length in bytes, at most [`MAX_ZEROES`].
     pub len: u32,
 }
 
-/// Type of a request to the storage.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read into the segments.
@@ -64,7 +65,7 @@ pub enum Kind {
     Write,
     /// Make completed writes durable.
     Flush,
-    /// The ranges are not needed any more.
+    /// Declare the ranges unused.
     Discard,
     /// Write zeros to the ranges.
     WriteZeroes,
@@ -73,51 +74,51 @@ pub enum Kind {
 /// The next action for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The storage has to do it.
+    /// Execute it on the storage.
     Execute(Kind),
-    /// Write the identifier to the segments, and complete it.
+    /// Write the identifier to the segments, and complete the request.
     Identify,
-    /// Complete it.
+    /// Complete the request.
     Answer(Status),
 }
 
-/// A chain of descriptors that cannot be answered.
+/// Error in a chain of descriptors that prevents completing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ChainError {
-    /// A descriptor index outside of its table.
+    /// A descriptor index exceeds its table.
     #[error("expected a descriptor index below {size}, got {index}")]
     Index {
         /// The index.
         index: u16,
-        /// Entries of the table.
+        /// Number of entries of the table.
         size: u16,
     },
-    /// More descriptors than the table has (a loop), or than are accepted.
+    /// The chain has more descriptors than the table (it is a loop), or more than the limit.
     #[error("expected a chain of at most {most} descriptors, got a longer one or a loop")]
     TooLong {
-        /// Most descriptors.
+        /// Maximum number of descriptors.
         most: u16,
     },
-    /// An indirect table inside of an indirect table, one that another descriptor follows, or one of a wrong length.
+    /// An indirect table within an indirect table, or followed by another descriptor, or of an invalid length.
     #[error(
         "expected an indirect table of 1 to {MAX_QUEUE_SIZE} descriptors at the end of the chain"
     )]
     Indirect,
-    /// A table outside of the guest's memory.
+    /// A table outside guest memory.
     #[error("expected descriptors in guest memory, got address {address:#x}")]
     Table {
         /// Address of the descriptor.
         address: u64,
     },
-    /// A readable descriptor behind a writable one.
+    /// A readable descriptor after a writable one.
     #[error("expected no readable descriptor behind writable ones")]
     Order,
-    /// No byte for the status, or one outside of the guest's memory.
+    /// No status byte, or one outside guest memory.
     #[error("expected a writable byte for the status in guest memory")]
     Status,
 }
 
-/// Place of a descriptor table.
+/// Location of a descriptor table.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     /// Address of the first descriptor.
@@ -126,18 +127,18 @@ pub struct Table {
     pub size: u16,
 }
 
-/// A parsed request. Its vectors are reused by the next one that is [parsed](Self::parse) into it.
+/// A parsed request. Its vectors are reused when the next one is [parsed](Self::parse) into it.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Address of the status byte.
     pub status: GuestAddress,
-    /// Data of reads, writes and identifications in the order of the chain; none is empty.
+    /// Data of reads, writes and identifications in the order of the chain. None is empty.
     pub segments: Vec<Segment>,
-    /// Ranges to discard or to zero; none is empty.
+    /// Ranges to discard or to zero. None is empty.
     pub ranges: Vec<Range>,
-    /// First byte on the device, for reads and writes.
+    /// Offset on the device in bytes, for reads and writes.
     pub offset: u64,
-    /// Bytes of all segments.
+    /// Total length of the segments in bytes.
     pub len: u64,
     writable: Vec<Segment>,
 }
@@ -159,7 +160,7 @@ impl Request {
     /// Parses the request whose chain begins with the descriptor `head`.
     ///
     /// # Errors
-    /// The chain leaves no way to answer it.
+    /// The chain cannot be completed.
     pub fn parse(
         &mut self,
         memory: &Memory,
@@ -188,7 +189,7 @@ impl Request {
         Ok(self.judge(memory, device).unwrap_or_else(Verdict::Answer))
     }
 
-    /// Collects the descriptors of a chain: the readable ones in `segments`, the writable ones in `writable`, without those of no bytes.
+    /// Collects the descriptors of a chain, readable ones in `segments` and writable ones in `writable`. Empty ones are left out.
     fn collect(&mut self, memory: &Memory, table: Table, head: u16) -> Result<(), ChainError> {
         self.segments.clear();
         self.writable.clear();
@@ -295,6 +296,9 @@ impl Request {
     }
 
     /// Checks a read or a write of all segments.
+    ///
+    /// # Errors
+    /// Status of an invalid request.
     fn transfer(&mut self, sector: u64, device: &Device) -> Result<(), Status> {
         self.len = total(&self.segments);
         let sectors = self.len / SECTOR;
@@ -362,7 +366,7 @@ impl Request {
         }
     }
 
-    /// Reads the first `N` bytes of the segments, and removes them.
+    /// Removes the first `N` bytes of the segments, and returns them.
     fn take<const N: usize>(&mut self, memory: &Memory) -> Result<[u8; N], Status> {
         let mut bytes = [0; N];
         let mut filled = 0;
@@ -390,10 +394,11 @@ impl Request {
         }
     }
 
-    /// Calls `copy` for the parts of the segments that have the bytes from `from` on, with their ranges in a buffer of `len` bytes.
+    /// Calls `copy` for each part of the segments that overlaps the `len` bytes from offset `from` on, with the
+    /// part's range in a buffer of `len` bytes.
     ///
     /// # Errors
-    /// That of `copy`; and an I/O error if the segments have fewer bytes.
+    /// The error of `copy`, or an I/O error if the segments have fewer bytes.
     pub fn each_part(
         &self,
         from: u64,

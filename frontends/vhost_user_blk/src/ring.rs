@@ -1,6 +1,7 @@
-//! A virtqueue: takes requests from it, divides them into I/Os for the storage, and completes them.
+//! A virtqueue: takes requests, splits them into I/Os of the storage, and completes them.
 //!
-//! Does no I/O besides reading and writing guest memory: the caller asks for the [next part](Ring::next_part), does it, and [reports](Ring::complete) it.
+//! Its only I/O is access to guest memory: the caller gets the [next part](Ring::next_part), executes it, and
+//! [reports](Ring::complete) the result.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use crate::device::{Device, MAX_QUEUE_SIZE};
 use crate::inflight::InflightQueue;
 use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
 
-/// Bytes of the available ring in front of its entries.
+/// Size of the available ring's header in bytes.
 const AVAIL_HEADER: u64 = 4;
 
 /// Configuration of a virtqueue by the front end.
@@ -30,43 +31,43 @@ pub struct Setup {
     pub available: GuestAddress,
     /// Address of the used ring.
     pub used: GuestAddress,
-    /// Index of the available ring to begin with, unless in-flight memory knows it.
+    /// First index of the available ring, unless the inflight region has one.
     pub next_available: u16,
     /// `true` if the driver has accepted EVENT_IDX.
     pub event_idx: bool,
-    /// `true` if the driver knows nothing of flushes: its writes must be durable when they complete.
+    /// `true` if the driver has not accepted FLUSH: its writes must be durable when they complete.
     pub write_through: bool,
-    /// The shared region for in-flight tracking.
+    /// The virtqueue's part of the inflight region, if the front end has one.
     pub inflight: Option<InflightQueue>,
-    /// The device.
+    /// Properties of the device.
     pub device: Device,
-    /// Most bytes of a part.
+    /// Maximum size of a part in bytes.
     pub max_transfer: u32,
 }
 
-/// A virtqueue that cannot be used, or not any more.
+/// Error of a virtqueue, after which it cannot be used.
 #[derive(Debug, Error)]
 pub enum RingError {
-    /// A size that is no power of two, or too large.
+    /// The size is not a power of two, or too large.
     #[error("virtqueue size: expected a power of two up to {MAX_QUEUE_SIZE}, got {0}")]
     Size(u16),
-    /// Rings outside of the guest's memory, or not aligned.
+    /// The rings are outside guest memory, or not aligned.
     #[error("expected aligned rings in guest memory: {0}")]
     Rings(virtio_queue::Error),
     /// More available chains than the ring has entries.
     #[error("available ring: expected an index at most {size} behind {next}, got {index}")]
     AvailableIndex {
-        /// The index that was read.
+        /// Index read from the ring.
         index: u16,
-        /// The next index to take.
+        /// Index of the next chain.
         next: u16,
-        /// Entries of the ring.
+        /// Number of entries of the ring.
         size: u16,
     },
     /// A chain that is in flight is available again.
     #[error("available ring: descriptor {0} is in flight")]
     InFlight(u16),
-    /// A chain that cannot be answered.
+    /// A chain that cannot be completed.
     #[error("descriptor chain at {head}: {error}")]
     Chain {
         /// Its first descriptor.
@@ -76,36 +77,36 @@ pub enum RingError {
     },
 }
 
-/// An I/O that a request needs.
+/// An I/O of the storage for a request or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// For [`Ring::complete`].
+    /// Identifies the part in [`Ring::complete`].
     pub tag: u64,
-    /// The operation. Reads and writes need a buffer.
+    /// Operation; reads and writes need a buffer.
     pub operation: Operation,
-    /// First byte on the device.
+    /// Offset on the device in bytes.
     pub offset: u64,
-    /// Number of bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 /// Result of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// Done; with the data of a read.
+    /// Success, with the data of a read.
     Done(&'a [u8]),
     /// Failed.
     Failed,
-    /// Not done, and not failed either: the request stays in flight for the next back end.
+    /// Not executed because the storage was closed: the request stays in flight for the next back end.
     Abandoned,
 }
 
-/// A request in flight; there is one place for each descriptor that a chain can begin with.
+/// A request in flight. There is one slot per descriptor, by the head of the chain.
 #[derive(Debug, Default)]
 struct Slot {
     request: Request,
     kind: Option<Kind>,
-    /// Bytes, or for discards and zeroes ranges, that were handed out.
+    /// Bytes, or for discards and write-zeroes ranges, that were handed out.
     handed_out: u64,
     outstanding: u32,
     has_failed: bool,
@@ -113,7 +114,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Bytes or ranges that have to be handed out.
+    /// Bytes, or ranges, to hand out in total.
     fn extent(&self) -> u64 {
         match self.kind {
             Some(Kind::Read | Kind::Write) => self.request.len,
@@ -134,11 +135,11 @@ pub struct Ring {
     write_through: bool,
     max_transfer: u32,
     slots: Vec<Slot>,
-    /// The index of the available ring that was read last.
+    /// Last index read from the available ring.
     available: u16,
-    /// Chains that an earlier back end has taken and not completed, last first.
+    /// Chains that an earlier back end has taken and not completed, newest first.
     unfinished: Vec<u16>,
-    /// The request whose parts are being handed out.
+    /// Request whose parts are being handed out.
     current: Option<u16>,
     outstanding: usize,
     must_notify: bool,
@@ -146,10 +147,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Begins to serve a virtqueue.
+    /// Starts a virtqueue.
     ///
     /// # Errors
-    /// The front end's values make no virtqueue.
+    /// The values of the front end are invalid.
     pub fn new(setup: Setup) -> Result<Self, RingError> {
         let Setup {
             memory,
@@ -188,13 +189,13 @@ impl Ring {
         if let Some(inflight) = &mut inflight {
             unfinished = inflight.recover(used);
             if !unfinished.is_empty() {
-                // A front end that did not see the back end stop knows only what was used.
+                // A front end that did not notice the end of the previous back end knows only the used index.
                 next = used.wrapping_add(unfinished.len() as u16);
             }
             unfinished.reverse();
         }
         queue.set_next_avail(next);
-        // Until the first sleep, the driver need not tell.
+        // Until the first sleep, the driver need not notify.
         queue
             .disable_notification(&memory)
             .map_err(RingError::Rings)?;
@@ -217,10 +218,11 @@ impl Ring {
         })
     }
 
-    /// The next part to be done, and the same one again until [`handed_out`](Self::handed_out) or [`fail_part`](Self::fail_part) is called. `None`: the driver has no further request.
+    /// Returns the next part to execute, and the same one again until [`handed_out`](Self::handed_out) or
+    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request.
     ///
     /// # Errors
-    /// The driver violates the protocol. Parts that were handed out may complete; there are no further ones.
+    /// The driver violates the protocol. Parts handed out before may still complete; there are no further ones.
     pub fn next_part(&mut self) -> Result<Option<Part>, RingError> {
         loop {
             if let Some(head) = self.current {
@@ -233,7 +235,7 @@ impl Ring {
         }
     }
 
-    /// The part was handed to the storage.
+    /// Records that the part was submitted to the storage.
     pub fn handed_out(&mut self, part: &Part) {
         self.outstanding += 1;
         let Some((head, slot)) = self
@@ -253,10 +255,10 @@ impl Ring {
         }
     }
 
-    /// The data of the part to be written.
+    /// Copies the data of a write from guest memory to `buffer`.
     ///
     /// # Errors
-    /// It is not in the guest's memory any more: [fail the part](Self::fail_part).
+    /// It is not in guest memory any more: call [`fail_part`](Self::fail_part).
     pub fn copy_from_guest(&self, part: &Part, buffer: &mut [u8]) -> Result<(), Status> {
         let slot = &self.slots[usize::from(part.tag as u16)];
         slot.request
@@ -279,7 +281,7 @@ impl Ring {
         }
     }
 
-    /// Takes note of a part that the storage has done.
+    /// Handles the completion of a part.
     pub fn complete(&mut self, tag: u64, outcome: Outcome<'_>) {
         let head = tag as u16;
         let Some(slot) = self
@@ -312,18 +314,18 @@ impl Ring {
         }
     }
 
-    /// Takes no further requests. Parts of the current one are still handed out.
+    /// Stops taking requests. Further parts of the current one are still handed out.
     pub fn drain(&mut self) {
         self.is_draining = true;
     }
 
-    /// Returns `true` if all requests that were taken are completed.
+    /// Returns `true` if all requests that were taken have completed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.current.is_none() && self.outstanding == 0
     }
 
-    /// Takes no further requests, and hands out no further parts: the current request stays in flight for the next back end.
+    /// Stops taking requests and handing out parts: the current request stays in flight for the next back end.
     pub fn abandon(&mut self) {
         self.is_draining = true;
         if let Some(head) = self.current.take() {
@@ -335,19 +337,19 @@ impl Ring {
         }
     }
 
-    /// Number of parts that were handed out and are not completed.
+    /// Number of parts that were handed out and have not completed.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Returns `true`, once, if requests were completed and the driver wants to be told.
+    /// Returns `true`, once, if requests were completed and the driver must be notified.
     pub fn take_notification(&mut self) -> bool {
         if !std::mem::take(&mut self.must_notify) {
             return false;
         }
         if !self.queue.event_idx_enabled() {
-            // After the used index was stored, and before the flag is read.
+            // Orders the store of the used index before the load of the flag.
             std::sync::atomic::fence(Ordering::SeqCst);
             let flags = self
                 .memory
@@ -360,13 +362,14 @@ impl Ring {
         self.queue.needs_notification(&self.memory).unwrap_or(true)
     }
 
-    /// Returns `true` if there is a part that [`next_part`](Self::next_part) has returned and that was not handed out: nothing depends on the driver.
+    /// Returns `true` if a part that [`next_part`](Self::next_part) has returned was not handed out: progress does
+    /// not depend on the driver.
     #[must_use]
     pub fn has_part(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Asks the driver to tell of its next request. Returns `false` if there is one already.
+    /// Enables notifications of the driver. Returns `false` if a request is available already.
     pub fn arm(&mut self) -> bool {
         if self.is_draining {
             return true;
@@ -374,22 +377,22 @@ impl Ring {
         if !self.unfinished.is_empty() || self.current.is_some() {
             return false;
         }
-        // An index that cannot be read is an error of the next part.
+        // An unreadable index is reported as an error of the next part.
         !self.queue.enable_notification(&self.memory).unwrap_or(true)
     }
 
-    /// The driver need not tell of requests.
+    /// Disables notifications of the driver.
     pub fn disarm(&mut self) {
         let _ = self.queue.disable_notification(&self.memory);
     }
 
-    /// The index of the available ring that is taken next.
+    /// Next index of the available ring to take.
     #[must_use]
     pub fn next_available(&self) -> u16 {
         self.queue.next_avail()
     }
 
-    /// Takes the next chain.
+    /// Takes the next chain from the available ring.
     fn take(&mut self) -> Result<Option<u16>, RingError> {
         if self.is_draining {
             return Ok(None);
@@ -440,7 +443,7 @@ impl Ring {
         }
     }
 
-    /// Parses a request, and completes it if the storage is not needed.
+    /// Parses a request, and completes it at once if it does not need the storage.
     fn begin(&mut self, head: u16) -> Result<(), RingError> {
         let table = Table {
             address: GuestAddress(self.queue.desc_table()),
@@ -510,7 +513,7 @@ impl Ring {
         }
     }
 
-    /// All parts of a request are done.
+    /// Completes a request after its last part.
     fn finish(&mut self, head: u16) {
         let slot = &mut self.slots[usize::from(head)];
         let kind = slot.kind.take();
@@ -520,7 +523,7 @@ impl Ring {
         if slot.has_failed {
             return self.answer(head, Status::IoError, 0);
         }
-        // Lengths of 4 GiB cannot be said.
+        // The length field cannot express 4 GiB.
         let written = if kind == Some(Kind::Read) {
             slot.request.len
         } else {
@@ -533,10 +536,10 @@ impl Ring {
         );
     }
 
-    /// Completes a request.
+    /// Completes a request with this status.
     fn answer(&mut self, head: u16, status: Status, written: u32) {
         let slot = &self.slots[usize::from(head)];
-        // The address was checked. If the memory is gone nevertheless, the guest is, too.
+        // The address was checked when the request was parsed. If the memory is missing nevertheless, the guest has exited.
         let _ = self.memory.write_obj(status as u8, slot.request.status);
         if let Some(inflight) = &self.inflight {
             inflight.completing(head);

@@ -1,4 +1,4 @@
-//! The socket, and one front end after the other.
+//! The socket, for one front end at a time.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,16 +15,17 @@ use crate::device::Device;
 use crate::session::Session;
 use crate::worker::Worker;
 
-/// Connections that the kernel accepts ahead: front ends that wait until the one before has gone.
+/// Backlog of the socket: front ends that wait while another one is connected.
 pub const BACKLOG: i32 = 8;
 
-/// A front end that is connected, and the thread of its session.
+/// A connected front end, and the thread of its session.
 struct Connection {
     stream: UnixStream,
     thread: JoinHandle<()>,
 }
 
-/// Serves front ends until the end is requested, one at a time. Returns what still runs then: the session completes what its guest has submitted.
+/// Serves front ends, one at a time, until shutdown is requested. Returns the session that is still running: it
+/// completes the requests that its guest has submitted.
 ///
 /// # Errors
 /// The system has no threads or descriptors.
@@ -67,18 +68,18 @@ pub fn serve(
     Ok(Ending(connection.map(|it| it.thread)))
 }
 
-/// The session that still runs when the end is requested.
+/// The session that is still running when shutdown is requested.
 #[derive(Debug)]
 pub struct Ending(Option<JoinHandle<()>>);
 
 impl Ending {
-    /// Returns `true` when the session has ended.
+    /// Returns `true` once the session has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the end of the session.
+    /// Waits until the session has ended.
     pub fn join(self) {
         if let Some(thread) = self.0 {
             let _ = thread.join();
@@ -115,7 +116,7 @@ fn connect(
                 Error::Disconnected => tracing::info!("the front end has disconnected"),
                 error => tracing::warn!("the session with the front end has ended: {error}"),
             }
-            // Stops the virtqueues, and completes what they have taken.
+            // Stops the virtqueues, and completes their requests.
             drop(handler);
             let _ = rustix::io::write(ended.as_fd(), &1_u64.to_ne_bytes());
         })?;

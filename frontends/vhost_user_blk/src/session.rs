@@ -21,10 +21,10 @@ use crate::request::Memory;
 use crate::ring::Setup;
 use crate::worker::{Start, Worker};
 
-/// Most regions of memory that a front end can add.
+/// Maximum number of memory regions of a front end.
 const MAX_REGIONS: usize = 512;
 
-/// Bytes of configuration space that the protocol has room for.
+/// Maximum size of the configuration space in the protocol, in bytes.
 const MAX_CONFIG: usize = 256;
 
 /// A region of the guest's memory.
@@ -33,7 +33,7 @@ struct Region {
     mapped: Arc<GuestRegionMmap<()>>,
     /// Guest physical address.
     guest: u64,
-    /// Address in the front end's process; ring addresses are of this kind.
+    /// Address in the front end's address space, which ring addresses use.
     user: u64,
     size: u64,
 }
@@ -41,7 +41,7 @@ struct Region {
 impl Region {
     fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Self> {
         let size = usize::try_from(region.memory_size).map_err(|_| Error::InvalidParam)?;
-        // Checks that the file has these bytes.
+        // Checks that the file is large enough.
         let mapping = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), size)
             .map_err(|error| Error::ReqHandlerError(std::io::Error::other(error)))?;
         let mapped = GuestRegionMmap::new(mapping, GuestAddress(region.guest_phys_addr))
@@ -55,11 +55,11 @@ impl Region {
     }
 }
 
-/// Configuration of a virtqueue, as far as the front end has sent it.
+/// Configuration of a virtqueue, as far as it was received.
 #[derive(Debug, Default)]
 struct Virtqueue {
     size: u16,
-    /// Descriptor table, available ring and used ring: addresses of the front end.
+    /// Descriptor table, available ring and used ring, in the front end's address space.
     addresses: Option<[u64; 3]>,
     base: u16,
     kick: Option<File>,
@@ -69,7 +69,7 @@ struct Virtqueue {
     is_running: bool,
 }
 
-/// A session with a front end. Virtqueues are stopped when it is dropped.
+/// A session with a front end. Dropping it stops its virtqueues.
 #[derive(Debug)]
 pub struct Session {
     device: Device,
@@ -81,7 +81,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that serves virtqueue n by worker n.
+    /// Creates a session in which worker n serves virtqueue n.
     #[must_use]
     pub fn new(device: Device, workers: Arc<[Worker]>) -> Self {
         let mut virtqueues = Vec::new();
@@ -108,7 +108,7 @@ impl Session {
         self.virtqueues.get_mut(index).ok_or(Error::InvalidParam)
     }
 
-    /// The guest's address of an address of the front end.
+    /// Translates an address of the front end to a guest physical address.
     fn translate(&self, user: u64) -> Result<GuestAddress> {
         let inside = |region: &&Region| {
             user.checked_sub(region.user)
@@ -122,7 +122,7 @@ impl Session {
         Ok(GuestAddress(region.guest + (user - region.user)))
     }
 
-    /// Starts a virtqueue if all is known that is needed for it.
+    /// Starts a virtqueue if its configuration is complete.
     fn start_if_ready(&mut self, index: usize) -> Result<()> {
         let virtqueue = &self.virtqueues[index];
         let (Some(addresses), Some(kick), false) =
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Changes something that all virtqueues use, while none is running.
+    /// Changes state that all virtqueues use, while none is running.
     fn change(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let running: Vec<usize> = (0..self.virtqueues.len())
             .filter(|&it| self.virtqueues[it].is_running)
@@ -199,7 +199,7 @@ impl Session {
             .try_for_each(|index| self.start_if_ready(index))
     }
 
-    /// Stops everything, and forgets what the driver has negotiated.
+    /// Stops all virtqueues, and discards the negotiated features.
     fn reset(&mut self) {
         for index in 0..self.virtqueues.len() {
             self.stop(index);
@@ -247,7 +247,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change(|session| {
             session.features = features;
-            // Without the protocol features there is no message that enables a virtqueue.
+            // Without the protocol features, no message enables a virtqueue: it is enabled from the start.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session
                     .virtqueues
@@ -398,7 +398,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         _bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        // No field of what is offered can be written. A guest that tries to must not end the session.
+        // No offered field is writable. A guest that writes anyway must not end the session.
         tracing::debug!("the driver has written to the configuration space; ignored");
         Ok(())
     }
@@ -506,7 +506,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 }
 
 impl Session {
-    /// A virtqueue that is about to change, stopped.
+    /// Stops a virtqueue and returns its configuration, to be changed.
     fn stop_for(&mut self, index: u32) -> Result<&mut Virtqueue> {
         self.virtqueue(index as usize)?;
         self.stop(index as usize);

@@ -1,4 +1,4 @@
-//! The interface to the storage behind the virtqueues: queues of asynchronous I/Os.
+//! The storage of the virtqueues: queues of asynchronous I/Os.
 
 use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;
@@ -7,46 +7,46 @@ use volume::{Io, IoError};
 
 use crate::ring::Part;
 
-/// Why an I/O was not done.
+/// Reason why an I/O was not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotDone {
-    /// It failed. The storage has logged the reason.
+    /// It failed; the storage has logged the reason.
     Failed,
-    /// The storage was closed: another process may do it.
+    /// The storage was closed: another process may execute the I/O.
     Closed,
 }
 
 /// A submission queue with its completions, for one thread.
 pub trait Queue: Send + 'static {
-    /// Memory for the data of an I/O. Dropped, it is free for the next one.
+    /// Buffer for the data of an I/O. Dropping it frees it.
     type Buffer: DerefMut<Target = [u8]> + Send;
 
-    /// Memory of `len` bytes, at most the largest transfer. `None`: all of it is in use; try again after completions.
+    /// Returns a buffer of `len` bytes, at most the largest transfer. `None` if all are in use; retry after completions.
     fn buffer(&mut self, len: usize) -> Option<Self::Buffer>;
 
     /// Submits an I/O; reads and writes with a buffer of their length.
     ///
     /// # Errors
-    /// Gives the buffer back: the queue is full; submit the I/O again after a completion.
+    /// The queue is full: returns the buffer. The I/O can be submitted again after a completion.
     fn submit(
         &mut self,
         part: Part,
         buffer: Option<Self::Buffer>,
     ) -> Result<(), Option<Self::Buffer>>;
 
-    /// Makes progress, and hands over completions: tag, result and buffer. Never blocks. Returns the number of completions.
+    /// Makes progress, and passes completions (tag, result and buffer) to `done`. Never blocks. Returns the number of completions.
     fn poll(
         &mut self,
         done: &mut dyn FnMut(u64, Result<(), NotDone>, Option<Self::Buffer>),
     ) -> usize;
 
-    /// Readable when an armed queue has to be polled.
+    /// Descriptor that is readable when an armed queue must be polled.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Prepares for sleeping on the descriptor. `false`: poll instead.
+    /// Arms the descriptor before a sleep. Returns `false` if the queue must be polled instead.
     fn arm(&mut self) -> bool;
 
-    /// Takes back [`arm`](Self::arm).
+    /// Reverts [`arm`](Self::arm).
     fn disarm(&mut self);
 }
 

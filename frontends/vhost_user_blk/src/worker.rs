@@ -1,7 +1,7 @@
 //! One thread with a virtqueue and a queue of the storage.
 //!
-//! Busy, it polls both; requests that complete in one iteration are announced to the driver together. With nothing to do it sleeps until the driver
-//! kicks, the storage completes something, or the session has a command.
+//! While busy, it polls both; requests that complete in one iteration are announced to the driver together. When
+//! idle, it sleeps until the driver kicks, the storage has a completion, or the session sends a command.
 
 use std::fs::File;
 use std::io;
@@ -19,19 +19,19 @@ use volume::Operation;
 use crate::ring::{Outcome, Part, Ring, RingError, Setup};
 use crate::storage::{NotDone, Queue};
 
-/// Poll iterations without progress before the thread sleeps.
+/// Idle poll iterations before the thread sleeps.
 const SPINS: u32 = 64;
 
-/// A virtqueue to be served.
+/// A virtqueue to serve.
 #[derive(Debug)]
 pub struct Start {
     /// Its memory and rings.
     pub setup: Setup,
-    /// Readable when the driver has made requests available.
+    /// Descriptor that is readable when the driver has made requests available.
     pub kick: File,
-    /// Written to when requests are completed.
+    /// Descriptor to write to when requests are completed.
     pub call: Option<File>,
-    /// Written to when the driver has violated the protocol.
+    /// Descriptor to write to when the driver has violated the protocol.
     pub error: Option<File>,
 }
 
@@ -42,7 +42,7 @@ enum Command {
     Quit,
 }
 
-/// A worker, as sessions use it.
+/// Handle of a session for a worker.
 #[derive(Debug)]
 pub struct Worker {
     commands: Sender<Command>,
@@ -52,10 +52,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, on a CPU of its own if one is given.
+    /// Starts the thread, pinned to `cpu` if given.
     ///
     /// # Errors
-    /// There is no thread or descriptor for it.
+    /// The system has no threads or descriptors.
     pub fn spawn<Q: Queue>(index: usize, queue: Q, cpu: Option<u32>) -> io::Result<Self> {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let has_commands = Arc::new(AtomicBool::new(false));
@@ -89,30 +89,30 @@ impl Worker {
         })
     }
 
-    /// Begins to serve a virtqueue.
+    /// Starts to serve a virtqueue.
     ///
     /// # Errors
-    /// The front end's values make no virtqueue.
+    /// The values of the front end are invalid.
     pub fn start(&self, start: Start) -> Result<(), RingError> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Start(Box::new(start), sender));
         receiver.recv().unwrap_or(Ok(()))
     }
 
-    /// Completes all requests that were taken, takes no more, and returns the index of the available ring that is next.
+    /// Completes all requests that were taken, takes no more, and returns the next index of the available ring.
     pub fn stop(&self) -> u16 {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Stop(sender));
         receiver.recv().unwrap_or(0)
     }
 
-    /// Changes where completions are announced.
+    /// Changes the descriptor for completions.
     pub fn set_call(&self, call: Option<File>) {
         self.send(Command::Call(call));
     }
 
     fn send(&self, command: Command) {
-        // A thread that is gone has nothing to be told.
+        // Fails only if the thread has exited.
         let _ = self.commands.send(command);
         self.has_commands.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
@@ -134,9 +134,9 @@ struct Served<B> {
     kick: File,
     call: Option<File>,
     error: Option<File>,
-    /// A part that was handed out, and that the storage has no room for yet.
+    /// A part that was handed out and did not fit in the queue of the storage.
     refused: Option<(Part, Option<B>)>,
-    /// The driver has violated the protocol.
+    /// `true` if the driver has violated the protocol.
     is_broken: bool,
     failures: u64,
 }
@@ -148,7 +148,7 @@ struct Loop<Q: Queue> {
     waker: Arc<OwnedFd>,
     served: Option<Served<Q::Buffer>>,
     stopping: Option<SyncSender<u16>>,
-    /// Position at which the last virtqueue was stopped.
+    /// Next available index of the last virtqueue when it was stopped.
     position: u16,
 }
 
@@ -176,7 +176,7 @@ impl<Q: Queue> Loop<Q> {
         }
     }
 
-    /// Carries out the commands; `false` at the end.
+    /// Executes commands of sessions; returns `false` when the thread is to exit.
     #[cold]
     fn obey(&mut self) -> bool {
         while let Ok(command) = self.commands.try_recv() {
@@ -188,7 +188,7 @@ impl<Q: Queue> Loop<Q> {
                     if let Some(served) = &mut self.served {
                         call.iter().for_each(unblock);
                         served.call = call;
-                        // Completions may have been announced to the one that is gone.
+                        // Earlier completions may have been announced to the previous descriptor only.
                         announce(served.call.as_ref());
                     }
                 }
@@ -231,7 +231,7 @@ impl<Q: Queue> Loop<Q> {
         Ok(())
     }
 
-    /// Takes requests, and submits I/Os as long as the storage has room; returns `true` if there were any.
+    /// Takes requests, and submits I/Os until the queue of the storage is full; returns `true` if there were any.
     fn submit(&mut self) -> bool {
         let Some(served) = &mut self.served else {
             return false;
@@ -277,7 +277,7 @@ impl<Q: Queue> Loop<Q> {
     /// Takes completions, and announces completed requests to the driver; returns `true` if there were any completions.
     fn reap(&mut self) -> bool {
         let Some(served) = &mut self.served else {
-            // The storage has events of its own, such as a session that ends.
+            // The storage has other events, such as the end of a session.
             return self.queue.poll(&mut |_, _, _| {}) != 0;
         };
         let count = self.queue.poll(&mut |tag, result, buffer| {
@@ -303,7 +303,7 @@ impl<Q: Queue> Loop<Q> {
         count != 0
     }
 
-    /// Ends a virtqueue that has to stop, when nothing of it is in flight.
+    /// Stops a virtqueue as requested, once none of its I/Os is in flight.
     fn finish_stop(&mut self) {
         let Some(stopping) = self.stopping.take() else {
             return;
@@ -338,7 +338,7 @@ impl<Q: Queue> Loop<Q> {
             {
                 fds.push(PollFd::new(&served.kick, PollFlags::IN));
             }
-            // Interrupted by a signal: everything is looked at.
+            // Interrupted by a signal: everything is polled.
             let _ = rustix::event::poll(&mut fds, None);
             let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
             if events[0].contains(PollFlags::IN) {
@@ -366,12 +366,13 @@ impl<Q: Queue> Loop<Q> {
 }
 
 impl<B> Served<B> {
-    /// `false`: the storage has no room for what the driver has submitted, or the driver has submitted nonsense.
+    /// Returns `false` if progress does not depend on the driver: an I/O waits for the storage, or the driver has
+    /// violated the protocol.
     fn waits_for_driver(&self) -> bool {
         !self.is_broken && self.refused.is_none() && !self.ring.has_part()
     }
 
-    /// Prepares for sleeping; `false` if the driver has submitted a request.
+    /// Enables notifications before a sleep; returns `false` if a request is available.
     fn arm(&mut self) -> bool {
         !self.waits_for_driver() || self.ring.arm()
     }
@@ -388,8 +389,8 @@ impl<B> Served<B> {
     }
 }
 
-/// Makes reads and writes of a front end's descriptor return at once: a front end must not be able to block this thread. It shares the
-/// descriptor's flags, so one that takes this back stops its own virtqueue.
+/// Makes a front end's descriptor non-blocking, so that the front end cannot block this thread. The flag is shared
+/// with the front end: one that clears it blocks only its own virtqueue.
 fn unblock(file: &File) {
     if let Ok(flags) = fcntl_getfl(file) {
         let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
@@ -399,7 +400,7 @@ fn unblock(file: &File) {
 /// Adds 1 to a front end's event counter.
 fn announce(file: Option<&File>) {
     if let Some(file) = file {
-        // One that is full tells the same.
+        // A full counter is readable, too.
         let _ = rustix::io::write(file.as_fd(), &1_u64.to_ne_bytes());
     }
 }

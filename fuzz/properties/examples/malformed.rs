@@ -1,5 +1,5 @@
-//! Tries every decoder with inputs of chance, and prints a table of what became of them:
-//! `cargo run --release -p fuzz-properties --example malformed [INPUTS [SEED]]`.
+//! Runs every decoder on random inputs and prints a table of the verdicts: `cargo run --release -p fuzz-properties
+//! --example malformed [INPUTS [SEED]]`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (inputs, seed) = (number(100_000)?, number(1)?);
     let start = Instant::now();
     let mut failed = false;
-    // Each on a thread of its own, so that none waits for the slowest.
+    // One thread per property, so that slow ones do not delay the others.
     std::thread::scope(|scope| {
         let threads: Vec<_> = ALL
             .iter()

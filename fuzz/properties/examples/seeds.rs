@@ -1,7 +1,7 @@
 //! Writes seed inputs for the fuzz targets: `cargo run -p fuzz-properties --example seeds` creates `fuzz/corpus/`.
 //!
-//! They are the golden vectors of the conformance suite, behind the few numbers that say how an input is to be read, and
-//! files of flags as the guides print them.
+//! They are the golden vectors of the conformance suite, each after the few bytes that select the kind of input, and
+//! the files of flags printed in the guides.
 
 use std::error::Error;
 use std::fs;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = vector.bytes();
         match message.as_str() {
             "io_message" => write("io_message", name, &[0], &bytes)?,
-            // With flags of a target, which a .sbc file overrides.
+            // Preceded by flags of a target, which a .sbc file overrides.
             "sbc_header" => write("sbc", name, &[0, 4, 3], &bytes)?,
             "stored_block" => {
                 write("stored_block", name, &[0, 0, 0], &bytes)?;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     &bytes,
                 )?;
             }
-            // Whole, and byte by byte.
+            // In one piece, and byte by byte.
             _ => {
                 write("control_frames", name, &[0, 255], &bytes)?;
                 write(

@@ -10,7 +10,7 @@ use super::damage::{Damage, spoil};
 use super::memory;
 use super::tally::Judging;
 
-/// The beginning of a file, its length, and the storage that it is to hold.
+/// Start of a file, the file's length, and the storage that it is opened for.
 #[derive(Debug, Clone)]
 pub struct Input {
     expected: Geometry,
@@ -26,13 +26,13 @@ struct Parts {
     other: Option<(u32, u32)>,
     identity: [u8; 16],
     damage: Vec<Damage>,
-    /// `true` if the checksum is corrected afterwards.
+    /// `true` to correct the checksum afterwards.
     repair: bool,
-    /// Bytes that the file has more or fewer than it needs.
+    /// Bytes that the file is longer than necessary; negative if it is too short.
     excess: i8,
 }
 
-/// One byte for the kind, and the bytes, so that a file is easily made an input.
+/// A byte for the kind, then the bytes, so that a file can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=1)? {
@@ -77,12 +77,12 @@ impl Parts {
     }
 }
 
-/// A header is accepted exactly when it is the one that would have been written for this storage and its identity, in a file that
-/// is long enough.
+/// A header is accepted if and only if it equals the one written for this storage and its identity, and the file is
+/// long enough.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     let Input {
         expected,
@@ -90,7 +90,7 @@ pub fn property(input: &Input) {
         ref start,
     } = *input;
     let judging = Judging::by("backing file's header");
-    // A target reads no more of a file than this.
+    // A target reads only this part of a file.
     let start = &start[..start.len().min(HEADER_SIZE)];
     let checked = memory::within(4096, "checking a header", || check(start, length, expected));
     let right = start.len() == HEADER_SIZE && length >= CONTENT_OFFSET + expected.capacity() && {

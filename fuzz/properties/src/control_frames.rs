@@ -1,4 +1,4 @@
-//! Frames of control messages, as channels deliver them.
+//! Frames of control messages, received in pieces.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use super::damage::{Damage, Many, Pieces, spoil};
 use super::tally::Judging;
 use super::{memory, tally};
 
-/// Input: bytes that a channel delivers.
+/// Bytes received on a channel.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Any bytes.
@@ -27,7 +27,7 @@ pub enum Input {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Undamaged messages.
+    /// Valid messages.
     Sound {
         /// Their segmentation.
         pieces: Pieces,
@@ -40,30 +40,30 @@ pub enum Input {
         pieces: Pieces,
         /// The messages.
         messages: Vec<AnyMessage>,
-        /// Number of repetitions, less one.
+        /// Number of repetitions minus 1.
         repeat: u8,
-        /// Damage to all of it.
+        /// Damage to all bytes.
         damage: Vec<Damage>,
     },
-    /// Frames that are right but for what is in them.
+    /// Frames with valid headers and arbitrary payloads.
     Payloads {
         /// Their segmentation.
         pieces: Pieces,
         /// Type and payload of each frame.
         frames: Many<(u8, Many<u8, 80>), 4>,
-        /// Their damage.
+        /// Damage to the frames.
         damage: Vec<Damage>,
     },
     /// Any bytes, as a recorded message in a file.
     Recording {
-        /// A recorded message, and what happens to it, instead.
+        /// If set, this recorded message with damage replaces the bytes.
         message: Option<(AnyMessage, Vec<Damage>)>,
         /// The bytes.
         bytes: Vec<u8>,
     },
 }
 
-/// One byte for the kind, one for the size of pieces, and the bytes, so that a frame is easily made an input.
+/// A byte for the kind, one for the size of pieces, then the bytes, so that a frame can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=4)? {
@@ -99,12 +99,12 @@ pub(crate) fn rest(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     u.bytes(length).map(<[u8]>::to_vec)
 }
 
-/// Decoding says the same however bytes are divided, needs no more memory than they justify, and is final when it fails;
-/// what is accepted is written with the same bytes.
+/// The result of decoding does not depend on the pieces, memory use is bounded by the input, an error is final, and an
+/// accepted message encodes to the same bytes.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
         Input::Raw { pieces, bytes } => any_bytes(bytes, pieces),
@@ -139,7 +139,7 @@ pub fn property(input: &Input) {
     }
 }
 
-/// Frames of these payloads with valid headers, except for unknown types.
+/// Frames of these payloads with valid headers; types may be unknown.
 fn framed(frames: &[(u8, Many<u8, 80>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (message_type, Many(payload)) in frames {
@@ -160,7 +160,7 @@ fn stream(messages: &[AnyMessage]) -> Vec<u8> {
         .collect()
 }
 
-/// Everything that a decoder found, and how it ended: with bytes of a frame that is not complete, or an error.
+/// Decoded messages, and the end of decoding: the number of bytes of an incomplete frame, or an error.
 type Found = (Vec<Message>, std::result::Result<usize, DecodeError>);
 
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Found {
@@ -200,7 +200,7 @@ fn is_final(decoder: &mut FrameDecoder, error: &DecodeError) {
     }
 }
 
-/// Messages decode to themselves, up to the first one that exceeds a limit.
+/// Messages round-trip, up to the first one that exceeds a limit.
 fn sound(messages: &[AnyMessage], pieces: &Pieces) {
     let bytes = stream(messages);
     let expected: Vec<_> = messages
@@ -237,7 +237,7 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
         let frame = message.encode_to_vec();
         let (length, _) = rest.split_first_chunk().expect("the length of a frame");
         let (came, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
-        // A text that was not UTF-8 is another text now, of at most three times the length.
+        // A text that was not UTF-8 has been replaced by another one, of at most three times the length.
         if message.has_replaced_text(came) {
             assert!(frame.len() <= 3 * came.len());
         } else {
@@ -256,7 +256,7 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
         tally::count(refused_by(rest, error), false);
     }
 
-    // A receiver that is done with each message before the next: what it holds is of the pieces, and of one frame.
+    // For a receiver that drops each message before the next, the decoder holds one piece and one frame.
     let largest = pieces.divide(bytes).map(<[u8]>::len).max().unwrap_or(0);
     let justified = bytes.len().min(Message::MAX_FRAME_SIZE + largest);
     memory::within(256 + 6 * justified, "decoding frames", || {
@@ -273,14 +273,14 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
 
 const HEADER: &str = "control frames: header";
 
-/// Name of the decoder that has refused this frame, for the tally.
+/// Name of the decoder that refused this frame, for the tally.
 fn refused_by(frame: &[u8], error: &DecodeError) -> &'static str {
     let number = frame
         .get(4..)
         .and_then(<[u8]>::first_chunk)
         .copied()
         .map(u32::from_be_bytes);
-    // Until the type is known, it is the frame that is wrong.
+    // Errors before the type is known are attributed to the frame.
     let in_header = error.to_string().starts_with("frame");
     match number.map(MessageType::try_from) {
         Some(Ok(message_type)) if !in_header => decoder_of(message_type),
@@ -311,7 +311,7 @@ fn decoder_of(message_type: MessageType) -> &'static str {
     }
 }
 
-/// A recorded message decodes to a valid message, or is refused.
+/// A recorded message decodes to a valid message or is refused.
 fn recording(bytes: &[u8]) {
     let judging = Judging::by("recorded control message");
     let limit = 1024 + 64 * bytes.len();
@@ -332,7 +332,7 @@ trait ReplacedText {
 }
 
 impl ReplacedText for Message {
-    /// Returns `true` if this is an error whose text, at the end of its frame, was not UTF-8.
+    /// Returns `true` for an error message whose text, at the end of its frame, was not UTF-8.
     fn has_replaced_text(&self, frame: &[u8]) -> bool {
         const TEXT: usize = Message::HEADER_SIZE + 8;
         matches!(self.payload, wire::control::Payload::ErrorResponse(_))
@@ -411,7 +411,7 @@ impl Superblock {
     }
 }
 
-/// One end of a connection.
+/// RDMA connection details.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct RdmaConnection {
     context_index: u32,
@@ -419,26 +419,26 @@ pub struct RdmaConnection {
     blob: Blob,
 }
 
-/// Bytes, repeated so that few of them make a long blob.
+/// A blob: bytes with a repeat count, so that a short input can yield a long blob.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Blob {
     bytes: Vec<u8>,
     repeat: u16,
 }
 
-/// Text, repeated likewise.
+/// A text, repeated in the same way.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Text {
     text: String,
     repeat: u16,
 }
 
-/// Bytes that a repeated text or blob reaches at most: more than the largest frame.
+/// Maximum length in bytes of a repeated text or blob: more than the largest frame.
 const LONGEST: usize = Message::MAX_FRAME_SIZE + 100;
 
 fn times(repeat: u16, length: usize) -> usize {
     let most = LONGEST.checked_div(length).unwrap_or(0);
-    // Mostly not repeated: the two low bits say whether.
+    // Usually not repeated: the two low bits decide.
     if repeat & 3 == 3 {
         (usize::from(repeat >> 2)).min(most)
     } else {
@@ -458,7 +458,7 @@ impl Text {
     }
 }
 
-/// Longest text and longest blob of the protocol.
+/// Maximum lengths of texts and of blobs in the protocol, in bytes.
 static LIMITS: LazyLock<(usize, usize)> = LazyLock::new(|| {
     let (mut text, mut blob) = (0, 0);
     for field in TABLE.iter().flat_map(|message| message.fields) {
@@ -481,7 +481,8 @@ impl AnyMessage {
         }
     }
 
-    /// Returns `true` if it is accepted. A text over its limit is: it is cut when it is written.
+    /// Returns `true` if the message encodes within all limits. Texts over their limit count as valid: they are
+    /// truncated.
     #[must_use]
     pub fn is_within_limits(&self) -> bool {
         match &self.payload {
@@ -494,7 +495,7 @@ impl AnyMessage {
         }
     }
 
-    /// The message, as its receiver decodes it.
+    /// The message as its receiver decodes it.
     #[must_use]
     pub fn as_received(&self) -> Message {
         let mut message = Message::from(self);

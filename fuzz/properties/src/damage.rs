@@ -1,68 +1,68 @@
-//! Damage to bytes in transit.
+//! Corruption of bytes in transit.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// One damage. Offsets are taken modulo the length.
+/// A single corruption. Offsets are taken modulo the length.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Damage {
-    /// A byte is another one.
+    /// Overwrites a byte.
     Overwrite {
         /// Index of the byte.
         at: u16,
-        /// Its new value.
+        /// New value.
         byte: u8,
     },
-    /// A big-endian word is another one: lengths, types and sizes are such words.
+    /// Overwrites a big-endian word: lengths, types and sizes are such words.
     OverwriteWord {
         /// Offset of the word.
         at: u16,
-        /// Its new value.
+        /// New value.
         word: u32,
     },
-    /// A big-endian word is another one, small enough for a length.
+    /// Overwrites a big-endian word with a value that is small enough for a length.
     OverwriteLength {
         /// Offset of the length.
         at: u8,
-        /// Its new value.
+        /// New value.
         length: u16,
     },
-    /// A bit is turned over.
+    /// Flips a bit.
     Flip {
         /// Index of the byte.
         at: u16,
         /// Index of the bit.
         bit: u8,
     },
-    /// Bytes are inserted.
+    /// Inserts bytes.
     Insert {
-        /// Before which byte.
+        /// Index of the byte before which they are inserted.
         at: u16,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Bytes are removed.
+    /// Removes bytes.
     Remove {
-        /// The first of them.
+        /// Index of the first removed byte.
         at: u16,
-        /// Their number.
+        /// Number of removed bytes.
         count: u16,
     },
-    /// A part is repeated.
+    /// Repeats a range of bytes.
     Repeat {
-        /// Offset of the word.
+        /// Offset of the range.
         at: u16,
-        /// Its length.
+        /// Length of the range.
         count: u16,
     },
-    /// The rest is cut off.
+    /// Truncates the input.
     Truncate {
-        /// Number of inserted bytes.
+        /// New length in bytes.
         length: u16,
     },
 }
 
 impl Damage {
-    /// Does it.
+    /// Applies it to `bytes`.
     pub fn apply(&self, bytes: &mut Vec<u8>) {
         let place = |at: u16, length: usize| usize::from(at).checked_rem(length).unwrap_or(0);
         let length = bytes.len();
@@ -104,13 +104,13 @@ impl Damage {
     }
 }
 
-/// Overwrites as much of the word as fits.
+/// Overwrites as much of the word as is present.
 fn overwrite(bytes: &mut [u8], word: u32) {
     let places = bytes.iter_mut().zip(word.to_be_bytes());
     places.for_each(|(place, byte)| *place = byte);
 }
 
-/// Does all of `damages`, one after the other.
+/// Applies all of `damages` in order.
 pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
     damages.iter().for_each(|damage| damage.apply(bytes));
 }
@@ -132,7 +132,7 @@ impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
     }
 }
 
-// Bytes as a channel delivers them: in pieces.
+// Segmentation of a byte stream.
 
 /// Sizes of pieces, used cyclically; without any, there is one piece.
 #[derive(Debug, Clone, Default, Arbitrary)]
@@ -145,10 +145,10 @@ impl Pieces {
         Self(vec![size])
     }
 
-    /// Divides `bytes`. Pieces may be empty, as reads that were interrupted are.
+    /// Splits `bytes`. Pieces may be empty, as after an interrupted read.
     pub fn divide<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut sizes = self.0.iter().cycle();
-        // A round without bytes would otherwise end the iteration.
+        // A cycle of empty pieces would never end.
         let mut empty = 0;
         std::iter::from_fn(move || {
             if bytes.is_empty() {

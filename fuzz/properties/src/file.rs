@@ -1,4 +1,4 @@
-//! Bytes as a file, for what reads files.
+//! Inputs in files, for decoders that read files.
 
 use std::cell::RefCell;
 use std::io::{Seek as _, Write as _};
@@ -11,11 +11,11 @@ thread_local! {
     static FILE: RefCell<Option<NamedTempFile>> = const { RefCell::new(None) };
 }
 
-/// Calls `work` with the path of a file that holds `bytes`.
+/// Calls `work` with the path of a file that contains `bytes`.
 ///
 /// # Panics
 ///
-/// If no file can be written, and when `work` calls this again.
+/// If the file cannot be written, and if `work` calls this function.
 pub fn with<T>(bytes: &[u8], work: impl FnOnce(&Path) -> T) -> T {
     FILE.with_borrow_mut(|file| {
         let file = file.get_or_insert_with(|| NamedTempFile::new().expect("a directory for files"));

@@ -1,4 +1,4 @@
-//! I/O messages: their bytes, their treatment as requests by targets and services, and as answers by an initiator.
+//! I/O messages: their bytes, their handling as requests by targets and services, and as results by an initiator.
 
 use std::time::{Duration, Instant};
 
@@ -22,28 +22,28 @@ use super::damage::{Damage, Many, spoil};
 use super::memory;
 use super::tally::Judging;
 
-/// Messages, and who gets them.
+/// Messages, and their receiver.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Any bytes, for all receivers.
     Raw {
-        /// The receiver's memories.
+        /// The receiver's memory and storage.
         world: World,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// A request, or almost one, for a target or a service.
+    /// A valid or slightly invalid request to a target or a service.
     Request {
-        /// The receiver's memories.
+        /// The receiver's memory and storage.
         world: World,
         /// The request.
         request: AnyRequest,
     },
-    /// Answers, right and wrong ones, for an initiator.
+    /// Results for an initiator, valid and invalid.
     Answers(Answers),
 }
 
-/// One byte for the kind, and the bytes, so that a message is easily made an input.
+/// A byte for the kind, then the bytes, so that a message can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=2)? {
@@ -60,11 +60,11 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// No request beyond a memory is carried out, every other one is, and every answer repeats its request.
+/// A request is executed if and only if it is within both memories, and every result repeats the values of its request.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
         Input::Raw { world, bytes } => {
@@ -134,12 +134,12 @@ fn double_word(bytes: &[u8; SIZE], at: usize) -> u64 {
     u64::from_be_bytes(*bytes[at..].first_chunk().expect("inside of the message"))
 }
 
-// Answers to an initiator, valid and invalid ones, in any order.
+// Results for an initiator, valid and invalid, in any order.
 
-/// A run of an initiator, and what happens in it.
+/// A run of an initiator, and the events in it.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Answers {
-    /// Mostly the numbers are such that there is a run.
+    /// Usually such that the run is valid.
     odd: u8,
     storage: AnyStorage,
     workers: u8,
@@ -152,36 +152,36 @@ pub struct Answers {
     steps: Many<Step, 64>,
 }
 
-/// A storage as its service reports it.
+/// A storage as reported by its service.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum AnyStorage {
     Any { total_size: u64, block_size: u32 },
     Blocks { count: u16, block_size: u16 },
 }
 
-/// Something happens. Slots are taken modulo their number.
+/// An event. Slots are taken modulo their number.
 #[derive(Debug, Clone, Arbitrary)]
 enum Step {
-    /// A request has left.
+    /// The request of this slot has been sent.
     Sent(u8),
-    /// A right answer.
+    /// A valid result.
     Answer(u8),
-    /// The answer says that the I/O failed.
+    /// A result with an error code.
     Failure(u8, u32),
-    /// A damaged answer.
+    /// A damaged result.
     Damaged(u8, Vec<Damage>),
-    /// Something else.
+    /// Arbitrary bytes.
     Bytes(Vec<u8>),
-    /// The run is to end.
+    /// The run is stopped.
     Halt,
 }
 
-/// State of a slot, as seen from outside.
+/// Expected state of a slot.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     request: Repr,
     sent: bool,
-    /// Code in the answer.
+    /// Result code received.
     answered: Option<u32>,
 }
 
@@ -192,7 +192,7 @@ const STRATEGIES: [Strategy; 4] = [
     Strategy::ReadOnlyDataValidityTest,
 ];
 
-/// Memory for the run of a worker is as its share is large; here it is not to be.
+/// Maximum share of a worker in bytes, because a run allocates memory for its share.
 const LARGEST_SHARE: u32 = 1 << 12;
 
 fn answers_property(input: &Answers) {
@@ -255,7 +255,7 @@ fn blocks(count: u64, block_size: u32) -> StorageDetails {
     }
 }
 
-/// The shares are the storage, each byte of it once, and as much memory as there is.
+/// The shares cover each byte of the storage exactly once, and the memory is sufficient.
 fn division(details: &StorageDetails, layout: &Layout) {
     let (mut storage, mut local) = (0, 0);
     for share in &layout.shares {
@@ -271,7 +271,7 @@ fn division(details: &StorageDetails, layout: &Layout) {
     assert!(local <= layout.region_size);
 }
 
-/// A run, and what is known of it from outside.
+/// A run, and its expected state.
 struct Run {
     transactions: Transactions,
     requests: Requests,
@@ -298,7 +298,7 @@ impl Run {
         run
     }
 
-    /// A slot has another request, or none.
+    /// A slot was given another request, or none.
     fn issued(&mut self, slot: usize, request: Option<Asked>) {
         self.slots[slot] = None;
         let Some(asked) = request else { return };
@@ -357,7 +357,7 @@ impl Run {
                 }
             }
             assert!(self.transactions.completed() <= self.transactions.operations());
-            // Answers that were not sent are still in flight.
+            // Requests without a result are still in flight.
             let in_flight = self.slots.iter().flatten().count();
             if in_flight != 0 {
                 assert!(!self.transactions.at_rest(), "{in_flight} in flight");
@@ -371,7 +371,7 @@ impl Run {
         usize::from(slot) % self.slots.len()
     }
 
-    /// The answer to the request in a slot, or to none.
+    /// A result for the request in a slot, or for none.
     fn answer(&self, slot: u8, code: u32) -> Vec<u8> {
         let slot = self.slot(slot);
         let nothing = Repr {
@@ -398,7 +398,7 @@ impl Run {
         self.check(slot, known, completed);
     }
 
-    /// A request is complete when it was sent and answered. Goes on then.
+    /// Checks that a request completes once it was sent and answered, and continues the run.
     fn check(&mut self, slot: usize, known: Known, completed: Option<Completed>) {
         let code = known.answered.filter(|_| known.sent);
         let expected = code.map(|result| Completed {
@@ -430,17 +430,17 @@ impl Run {
         judging.done(accepted);
     }
 
-    /// Returns `true` if these bytes answered a request.
+    /// Returns `true` if these bytes are the result of a request.
     fn judge(&mut self, bytes: &[u8]) -> bool {
-        // A buffer has room for a message, and the bytes behind those that came are zeros.
+        // The receive buffer holds one message, zero-filled after the received bytes.
         let bytes = &bytes[..bytes.len().min(SIZE)];
         let mut buffer = [0; SIZE];
         buffer[..bytes.len()].copy_from_slice(bytes);
-        // The one request that these bytes answer, if they do.
+        // The request that these bytes answer, if any.
         let slot = self.slots.iter().position(|known| {
             known.is_some_and(|known| {
                 let right = known.request.answer(0).to_bytes();
-                // The result field, and bytes outside of fields.
+                // Differences outside of the result field.
                 let differs = |(at, (came, right)): (usize, (&u8, &u8))| {
                     came != right && !matches!(at, 4..8 | 16..20 | 40..64)
                 };
@@ -472,14 +472,14 @@ fn are_apart((a, a_size): (u64, u32), (b, b_size): (u64, u32)) -> bool {
 /// `DOCA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: u32 = 6;
 
-/// The memories that a request is about.
+/// The requester's memory and the storage that a request refers to.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
-    /// Bytes of the requester's memory.
+    /// Size of the requester's memory in bytes.
     pub requester: u64,
-    /// Bytes of a block, at least 1.
+    /// Block size in bytes, at least 1.
     pub block_size: u32,
-    /// Blocks of the storage; all their bytes are a number of 64 bits.
+    /// Number of blocks; the storage's size in bytes fits into 64 bits.
     pub block_count: u64,
 }
 
@@ -513,7 +513,7 @@ impl<'a> Arbitrary<'a> for World {
         Ok(Self {
             requester,
             block_size,
-            // A service refuses larger storages when it asks for them.
+            // A service refuses larger storages when it queries them.
             block_count: block_count.min(u64::MAX / u64::from(block_size)),
         })
     }
@@ -525,16 +525,16 @@ impl World {
     }
 }
 
-/// Threshold of a rare choice, of 256. Not near 0, which inputs that are too short end with.
+/// Threshold of a rare choice, out of 256. Not near 0, because short inputs end with zeros.
 const SELDOM: u8 = 224;
 
-/// A request, or almost one.
+/// A valid or slightly invalid request.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct AnyRequest {
-    /// First block and blocks of a request of whole ones inside of the storage, instead of its size and place there.
+    /// First block and number of blocks of a valid request for whole blocks; replaces size and offset.
     whole: Option<(u16, u8)>,
     is_write: bool,
-    /// Mostly it is a read or a write.
+    /// Usually a read or a write.
     other_type: (u8, u32),
     user_data: u64,
     result: u32,
@@ -543,12 +543,12 @@ pub struct AnyRequest {
     storage_offset: Place,
     /// Value of the reserved bytes.
     reserved: u8,
-    /// Missing or additional bytes.
+    /// Number of missing or additional bytes.
     length: (u8, u8),
 }
 
 impl AnyRequest {
-    /// The bytes, with numbers of this world.
+    /// The message's bytes, with offsets and sizes for this world.
     #[must_use]
     pub fn bytes(&self, world: &World) -> Vec<u8> {
         let mut size = self.size.resolve(world.block_size);
@@ -591,7 +591,7 @@ impl AnyRequest {
     }
 }
 
-/// The numbers in a message, evaluated without arithmetic that could overflow.
+/// The values of a message, evaluated without arithmetic overflow.
 struct Facts {
     bytes: [u8; SIZE],
     length: usize,
@@ -603,7 +603,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// A receiver has 64 bytes of a longer message, and zeros behind a shorter one.
+    /// A receiver has the first 64 bytes of a longer message, and a shorter one is zero-filled.
     fn new(came: &[u8]) -> Self {
         let mut bytes = [0; SIZE];
         let kept = came.len().min(SIZE);
@@ -626,7 +626,7 @@ impl Facts {
         }
     }
 
-    /// An answer must be a result with this in it, and the rest from the request.
+    /// Checks that an answer is a result with these values, and otherwise equals the request.
     fn is_answer(&self, answer: &[u8; SIZE], result: u32) {
         assert_eq!(word(answer, 0), 0, "an answer is a result");
         assert_eq!(word(answer, 16), result);
@@ -657,7 +657,7 @@ fn requests_property(world: &World, came: &[u8]) {
     }
 }
 
-/// Returns `true` if it is carried out.
+/// Returns `true` if the target executes the request.
 fn target(world: &World, facts: &Facts) -> bool {
     let limits = Limits {
         storage: world.storage(),
@@ -671,7 +671,7 @@ fn target(world: &World, facts: &Facts) -> bool {
     let expected = match facts.operation.filter(|_| possible) {
         Some(Operation::Read) => Ok(request::Operation::Read),
         Some(Operation::Write) => Ok(request::Operation::Write { durable: false }),
-        // It was not announced.
+        // Flush was not announced.
         Some(Operation::Flush) | None => Err(INVALID_VALUE),
     };
     assert_eq!(examined.operation.map_err(|code| code.0), expected);
@@ -680,7 +680,7 @@ fn target(world: &World, facts: &Facts) -> bool {
     expected.is_ok()
 }
 
-/// Returns `true` if it is passed on.
+/// Returns `true` if the request is forwarded.
 fn zero_copy(facts: &Facts) -> bool {
     let request = message::is_request(&facts.bytes, facts.length, false);
     assert_eq!(request, facts.operation.is_some());
@@ -697,7 +697,7 @@ fn zero_copy(facts: &Facts) -> bool {
     request
 }
 
-/// Returns `true` if it is carried out.
+/// Returns `true` if the service executes the request.
 fn gga_offload(world: &World, facts: &Facts) -> bool {
     let &World {
         block_size,
@@ -750,29 +750,29 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
     expected.is_some()
 }
 
-// Numbers that are near what matters.
+// Numbers near the limits.
 
 /// An offset.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Place {
     /// Any number.
     Any(u64),
-    /// Near the beginning.
+    /// Near the start.
     At(u16),
     /// A multiple of the block size.
     Block(u16),
-    /// Up to 15 bytes less than what ends with the memory.
+    /// Up to 15 bytes before the last offset at which the request fits.
     BeforeEnd(u8),
-    /// Up to 3 blocks less than that.
+    /// Up to 3 blocks before that offset.
     BlocksBeforeEnd(u8),
-    /// 1 to 16 bytes more than that.
+    /// 1 to 16 bytes after that offset.
     BehindEnd(u8),
-    /// Just before a sum overflows.
+    /// Just before the sum of offset and size overflows.
     BeforeOverflow(u16),
 }
 
 impl Place {
-    /// The offset of `size` bytes in a memory of `length` bytes with blocks of `block` bytes.
+    /// The offset for `size` bytes in a memory of `length` bytes with blocks of `block` bytes.
     #[must_use]
     pub fn resolve(self, size: u32, length: u64, block: u32) -> u64 {
         let last = length.wrapping_sub(size.into());
@@ -795,18 +795,18 @@ impl Place {
 pub enum Amount {
     /// Any number.
     Any(u32),
-    /// A few.
+    /// A few bytes.
     Few(u8),
     /// Whole blocks.
     Blocks(u8),
-    /// Whole blocks, and a few bytes.
+    /// Whole blocks plus a few bytes.
     BlocksAndMore(u8, u8),
-    /// About as many blocks as one I/O may have, or more.
+    /// About the maximum number of blocks of one I/O.
     ManyBlocks(u8),
 }
 
 impl Amount {
-    /// The number, for blocks of `block` bytes.
+    /// The number of bytes, for blocks of `block` bytes.
     #[must_use]
     pub fn resolve(self, block: u32) -> u32 {
         match self {

@@ -1,4 +1,4 @@
-//! Files of flags, as all programs read them.
+//! JSON files of flags, as read by all programs.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub enum Input {
     },
 }
 
-/// Two bytes for the kind and the program, and the bytes, so that a file is easily made an input.
+/// Two bytes for the kind and the program, then the bytes, so that a file can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=2)?;
@@ -69,7 +69,7 @@ impl<'a> Arbitrary<'a> for Input {
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
         Input::Raw { program, bytes } => {
@@ -106,7 +106,7 @@ pub fn property(input: &Input) {
     }
 }
 
-/// The configuration of a program with this file, as text; or the message that refuses it.
+/// The configuration of a program with this file, as text, or the error message.
 fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
     let judging = Judging::by("JSON flags of the roles");
     let result = file::with(bytes, |path| {
@@ -124,16 +124,17 @@ fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
     result
 }
 
-/// Flags that are missing may be on the command line as well as in the file.
+/// Returns `true` for an error about missing or conflicting flags, which may be on the command line instead of in the
+/// file.
 fn names_a_flag(message: &str) -> bool {
     message.contains("required arguments were not provided")
         || message.contains("cannot be used with")
 }
 
-/// Bytes that a parser may need for each byte of a file, for its values and their messages.
+/// Bytes that a parser may allocate per byte of a file, for its values and messages.
 const PER_BYTE: usize = 256;
 
-/// Bytes that a program's flags need, with their descriptions, copied a few times.
+/// Bytes allocated for a program's flags and their descriptions, including a few copies.
 const FLAGS: usize = 1 << 20;
 
 fn configuration(
@@ -157,7 +158,7 @@ fn configuration(
     })
 }
 
-/// Reads the flags of a program, and says what they are.
+/// Reads the flags of a program and returns the configuration as text.
 fn described<F: flags::RoleFlags + std::fmt::Debug>(
     name: &'static str,
     arguments: Vec<OsString>,
@@ -174,7 +175,7 @@ fn described<F: flags::RoleFlags + std::fmt::Debug>(
 /// Content of a file.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Document {
-    /// `true` if all mandatory flags are set, with valid values unless overridden.
+    /// `true` to set all mandatory flags, with valid values unless overridden.
     complete: bool,
     general: Vec<(u8, AnyValue)>,
     program: Vec<(u8, AnyValue)>,
@@ -189,13 +190,13 @@ enum OddPlace {
     Program,
 }
 
-/// A value of a flag.
+/// Value of a flag.
 #[derive(Debug, Clone, Arbitrary)]
 enum AnyValue {
     /// A probably valid value.
     Plausible(u8),
     Text(String),
-    /// A text that a parser of comments may misread.
+    /// A text that a comment parser may misread.
     Tricky(Vec<Fragment>),
     Number(i64),
     Large(u64),
@@ -204,7 +205,7 @@ enum AnyValue {
     Nothing,
     List(Vec<AnyValue>),
     Object(Vec<(String, AnyValue)>),
-    /// Many lists in each other.
+    /// Deeply nested lists.
     Deep(u8),
 }
 
@@ -259,7 +260,7 @@ impl AnyValue {
     }
 }
 
-/// Values that some flag accepts; the flag's own ones, where it has a list.
+/// Values that some flag accepts; a flag's own values if it has a list of them.
 fn plausible(arg: &Arg, choice: u8) -> Value {
     const NUMBERS: [u64; 12] = [
         0,
@@ -304,7 +305,7 @@ fn of_object(command: &Command, general: bool) -> Vec<&Arg> {
 }
 
 impl Document {
-    /// Valid flags, with any text as the device.
+    /// Valid flags, with an arbitrary text as the device.
     fn with_text(text: Vec<Fragment>) -> Self {
         Self {
             complete: true,
@@ -314,7 +315,7 @@ impl Document {
         }
     }
 
-    /// The file as a value.
+    /// The file's content as a JSON value.
     fn value(&self, program: Program) -> Value {
         let command = program.command();
         let object = |flags: &[&Arg], chosen: &[(u8, AnyValue)]| {
@@ -352,7 +353,7 @@ impl Document {
     }
 }
 
-/// A value that a mandatory flag accepts.
+/// A valid value of a mandatory flag.
 fn accepted(arg: &Arg, name: &str) -> Value {
     match name {
         "cpu" => json!([0]),
@@ -367,7 +368,7 @@ fn accepted(arg: &Arg, name: &str) -> Value {
     }
 }
 
-/// The arguments that say the same; none where the file says what the command line cannot.
+/// The equivalent arguments; `None` if the command line cannot express the file's content.
 fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
     let command = program.command();
     let mut arguments = Vec::new();
@@ -399,7 +400,7 @@ fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
     Some(arguments)
 }
 
-/// Flags that are numbers in a file, by the documentation.
+/// Returns `true` for flags that are documented as numbers in a file.
 fn is_number(name: &str) -> bool {
     [
         "log-level",
@@ -422,7 +423,7 @@ fn is_number(name: &str) -> bool {
     .contains(&name)
 }
 
-/// Formatting of a file: white space and comments between its tokens, repeated cyclically.
+/// Formatting of a file: white space and comments between its tokens, used cyclically.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Spacing(Vec<Space>);
 
@@ -519,7 +520,7 @@ impl Program {
     /// Its flags, as clap describes them.
     #[must_use]
     pub fn command(self) -> &'static Command {
-        // Making them takes as long as reading flags.
+        // Cached: building them takes as long as parsing flags.
         static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
             [
                 role_target::cli::Flags::command(),
@@ -532,7 +533,7 @@ impl Program {
         &COMMANDS[self as usize]
     }
 
-    /// Parses its flags; the text of the configuration, without the name of the file.
+    /// Parses the arguments; returns the configuration as text, without the name of the file.
     fn configuration(self, arguments: Vec<OsString>) -> Result<String, FlagsError> {
         match self {
             Self::Target => {

@@ -8,14 +8,14 @@
 //! * [`stored_block`]: stored blocks of the gga_offload service
 //! * [`json_flags`]: JSON files of flags
 //! * [`backing`]: the header of a target's backing file
-//! * [`mod@nbd`]: what a client of the NBD server sends
-//! * [`virtqueue`]: what a guest puts into memory that it shares with the vhost-user-blk back end
+//! * [`mod@nbd`]: messages of NBD clients
+//! * [`virtqueue`]: virtqueues in memory that a guest shares with the vhost-user-blk back end
 //! * [`vhost_user`]: sessions of a vhost-user front end, with the virtqueues of its guest
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
-//! A module's tests in `tests/` and its fuzz target, in a package outside of this workspace, call the same function. [`mod@tally`] counts
-//! inputs and verdicts, [`damage`] damages, repeats and splits bytes, [`memory`] limits the allocations of a decoder, and [`mod@file`]
+//! A module's tests in `tests/` and its fuzz target call the same function. [`mod@tally`] counts inputs and verdicts,
+//! [`damage`] corrupts, repeats and splits bytes, [`memory`] limits the allocations of a decoder, and [`mod@file`]
 //! writes bytes to files.
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
 //! Limits on the allocations of a decoder.
 //!
-//! Linking this crate makes `allocation_counter` the global allocator: it counts for each thread on its own, so that tests
-//! may run side by side.
+//! Linking this crate makes `allocation_counter` the global allocator: it counts each thread separately, so tests may
+//! run in parallel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Calls `work`, which must never hold more than `limit` bytes at a time that it allocated itself.
+/// Calls `work`, which must never hold more than `limit` bytes of its own allocations at a time.
 ///
 /// A buffer that grows counts twice while it is moved.
 ///
 /// # Panics
 ///
-/// If it does; and if `work` does.
+/// If it exceeds the limit, or if `work` panics.
 pub fn within<T>(limit: usize, what: &str, work: impl FnOnce() -> T) -> T {
     let mut result = None;
     // A panic must not leave the counter of this thread nested.

@@ -14,13 +14,13 @@ use crate::damage::{Damage, spoil};
 use crate::memory;
 use crate::tally;
 
-/// Bytes of the export.
+/// Size of the export in bytes.
 const SIZE: u64 = 4096;
 
-/// Bytes that the state machines of a connection may hold, beside the payload that a staged read is copied to.
+/// Bytes that the state machines of a connection may allocate, in addition to the payload buffer of a staged read.
 const MEMORY: usize = 1 << 20;
 
-/// Bytes of a client, and the server that gets them.
+/// A client's bytes, and the configuration of the server.
 #[derive(Debug, Clone)]
 pub struct Input {
     tls: bool,
@@ -82,7 +82,7 @@ impl Parts {
             option(7, b"\0\0\0\0\0\x01\0\x03");
         }
         for (cookie, (command, flags, offset, len)) in self.requests.iter().enumerate() {
-            // Some of them are larger than the export, and set flags that do not belong.
+            // Some are larger than the export, or set invalid flags.
             let flags = if flags % 4 == 0 { flags >> 11 } else { 0 };
             bytes.extend(0x2560_9513_u32.to_be_bytes());
             bytes.extend(flags.to_be_bytes());
@@ -100,24 +100,24 @@ impl Parts {
     }
 }
 
-/// Everything that is visible of a connection.
+/// Observable behaviour of a connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Course {
-    /// Bytes consumed.
+    /// Number of bytes consumed.
     consumed: usize,
-    /// Bytes sent.
+    /// Bytes sent to the client.
     sent: Vec<u8>,
     agreed: Option<Agreement>,
     ended_by: Option<Violation>,
     disk: Vec<u8>,
 }
 
-/// Whatever a client sends and in whichever pieces: the same course, no I/O outside of the export, none that writes to a read-only one, and
-/// bounded memory.
+/// For any bytes in any pieces: the behaviour does not depend on the pieces, no I/O is outside of the export, none
+/// writes to a read-only export, and memory is bounded.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     let whole = run(input, &Pieces::default());
     let divided = run(input, &input.pieces);
@@ -143,7 +143,7 @@ fn run(input: &Input, pieces: &Pieces) -> Course {
     } else {
         Security::Plain
     };
-    // Bytes that are received, pieces that are sent, and each of them twice while its memory grows.
+    // Received bytes and sent replies, each counted twice while its buffer grows.
     let limit = MEMORY + 8 * input.bytes.len();
     memory::within(limit, "an NBD connection", || {
         let mut sent = Vec::new();
@@ -173,7 +173,7 @@ fn run(input: &Input, pieces: &Pieces) -> Course {
 }
 
 struct Connection {
-    /// Until transmission begins.
+    /// `Some` during the handshake.
     negotiation: Option<Negotiation>,
     transmission: Option<Transmission>,
     export: Arc<Export>,
@@ -215,7 +215,7 @@ impl Connection {
         Ok(())
     }
 
-    /// One step; `false` if more bytes are needed.
+    /// Performs one step; returns `false` if more bytes are needed.
     fn transmit(&mut self) -> std::result::Result<bool, Violation> {
         let Some(transmission) = &mut self.transmission else {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! The files that a target begins with: `.sbc` files, and plain content.
+//! Initial content of a target: `.sbc` files, and plain files.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use role_target::content::{Content, Geometry};
@@ -9,7 +9,7 @@ use super::damage::{Damage, spoil};
 use super::tally::Judging;
 use super::{file, memory};
 
-/// A file, and the flags of the target that is to read it.
+/// A file, and the flags of the target that reads it.
 #[derive(Debug, Clone)]
 pub struct Input {
     block_size: u32,
@@ -22,17 +22,17 @@ pub struct Input {
 struct Parts {
     header: Option<(u32, u32)>,
     content: Vec<u8>,
-    /// Repetitions of the content, so that its length matches the header.
+    /// Number of repetitions of the content, so that its length can match the header.
     repeat: u8,
     damage: Vec<Damage>,
 }
 
-/// One byte for the kind, one each for the flags, and the bytes, so that a file is easily made an input.
+/// A byte for the kind, one for each flag, then the bytes, so that a file can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=3)?;
         let (block_size, block_count) = if kind & 1 == 0 {
-            // Small enough for a file to be as long.
+            // Small enough for a file of that size.
             (u.arbitrary::<u8>()?.into(), u.arbitrary::<u8>()?.into())
         } else {
             u.arbitrary()?
@@ -57,7 +57,7 @@ impl Parts {
         let content = self.content.repeat(repeat.into());
         let mut file = Vec::new();
         if let Some((block_size, block_count)) = self.header {
-            // Half of them fit the content.
+            // Half of the headers match the content.
             let header = match block_size % 4 {
                 0 | 1 => Header {
                     block_size: repeat.into(),
@@ -80,12 +80,12 @@ impl Parts {
     }
 }
 
-/// A file is refused, or its content is handed out whole, in order, and once; whatever it says, no memory is allocated that
-/// it is not as large as.
+/// A file is refused, or its whole content is passed on once and in order; memory is bounded by the file's size,
+/// whatever its header claims.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     header(&input.file);
     let judging = Judging::by(".sbc file or plain content");
@@ -95,7 +95,7 @@ pub fn property(input: &Input) {
     };
     let expected = content(&input.file, flags);
     file::with(&input.file, |path| {
-        // Names and messages are short; a piece of the content is no longer than the content.
+        // Names and messages are short; a piece is no longer than the content.
         let limit = 4096 + 8 * path.as_os_str().len() + input.file.len();
         let mut at = 0;
         let came = memory::within(limit, "loading content", || {
@@ -116,7 +116,7 @@ pub fn property(input: &Input) {
     judging.done(expected.is_some());
 }
 
-/// The content of a file, as the layout defines it.
+/// The content of a file according to the layout.
 fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
     let whole = |geometry: Geometry| {
         let size = u128::from(geometry.block_size) * u128::from(geometry.block_count);

@@ -1,4 +1,4 @@
-//! Every property, for a number of random inputs each, generated from a seed.
+//! Runs every property on random inputs, generated from a seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,12 +15,12 @@ pub struct Search {
     pub name: &'static str,
     /// Maximum number of random bytes of an input.
     size: usize,
-    /// Inputs per thousand that this property is tried with: some take a hundred times as long as others.
+    /// Number of inputs of this property per thousand: some take a hundred times as long as others.
     share: u64,
     try_with: fn(&[u8]),
 }
 
-/// Tries a property with the input that these bytes yield, if any.
+/// Runs the property on the input generated from these bytes, if any.
 fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
     if let Ok(input) = I::arbitrary(&mut Unstructured::new(bytes)) {
         property(&input);
@@ -86,8 +86,8 @@ pub const ALL: [Search; 9] = [
 ];
 
 impl Search {
-    /// Tries `inputs` inputs, more or fewer by the property's share, that begin with this seed. `failed` is told the number of each
-    /// that it did not hold for.
+    /// Runs all properties on `inputs` inputs each, scaled by the property's share, starting with this seed. `failed`
+    /// is called with the number of each input that violates its property.
     pub fn run(&self, seed: u64, inputs: u64, mut failed: impl FnMut(u64)) {
         let mut bytes = Vec::with_capacity(self.size);
         for number in 0..(inputs * self.share).div_ceil(1000) {
@@ -100,7 +100,7 @@ impl Search {
     }
 }
 
-/// Fills `bytes` with the chance of one input.
+/// Fills `bytes` with the random bytes of one input.
 fn chance(seed: u64, number: u64, most: usize, bytes: &mut Vec<u8>) {
     let mut state = seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut next = || {

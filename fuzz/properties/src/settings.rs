@@ -1,4 +1,4 @@
-//! Files that say how softdoca is set: topologies in TOML, and files of flags for C programs, which `doca_argp` reads.
+//! softdoca's configuration files: topologies in TOML, and JSON files of flags for C programs, which `doca_argp` reads.
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_void};
@@ -15,7 +15,7 @@ use super::damage::{Damage, spoil};
 use super::tally::Judging;
 use super::{file, memory};
 
-/// A file, and who reads it.
+/// A file, and its reader.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Devices and their representors.
@@ -24,7 +24,7 @@ pub enum Input {
     Argp(Vec<u8>),
 }
 
-/// One byte for the reader, one for the kind, and the bytes, so that a file is easily made an input.
+/// A byte for the reader, one for the kind, then the bytes, so that a file can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let is_topology = u.int_in_range(0..=1)? == 0;
@@ -70,7 +70,7 @@ fn damaged(text: String, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Values that are valid for some keys, and some that never are.
+/// Values that are valid for some keys, and some that are valid for none.
 const VALUES: [&str; 20] = [
     "\"0000:03:00.0\"",
     "\"3b:00.1\"",
@@ -97,7 +97,7 @@ const VALUES: [&str; 20] = [
 #[derive(Debug, Clone, Arbitrary)]
 struct TopologyEntry {
     of_representor: bool,
-    /// Different in every entry that has them, unless two are alike.
+    /// Different for each entry, unless two entries are equal.
     bus: u8,
     values: Vec<(u8, u8)>,
 }
@@ -118,7 +118,7 @@ impl TopologyEntry {
             text.push_str(&format!("ibdev = \"mlx5_{bus}\"\n"));
         }
         for &(key, value) in self.values.iter().take(3) {
-            // Mostly a key that is valid here.
+            // Usually a key that is valid here.
             let key = KEYS[usize::from(key) % if key < 250 { 5 } else { KEYS.len() }];
             let value = VALUES[usize::from(value) % VALUES.len()];
             text.push_str(&format!("{key} = {value}\n"));
@@ -133,7 +133,7 @@ struct Flag {
     value: u8,
 }
 
-/// Parameters of a program, with the values that they take.
+/// Parameters of a program, with valid values.
 const PARAMETERS: [(&str, ValueType, &str); 4] = [
     ("device", ValueType::String, "\"03:00.0\""),
     ("cpu", ValueType::Int, "[0, 1]"),
@@ -158,12 +158,12 @@ impl Flag {
     }
 }
 
-/// A topology has devices that can be told apart; flags call the program's functions with values of their types, no more often than they
-/// may; everything else is refused. Neither needs much more memory than the file.
+/// An accepted topology has distinguishable devices; accepted flags call the program's callbacks with values of their
+/// types, no more often than allowed; everything else is refused. Memory is bounded by the size of the file.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
         Input::Topology(bytes) => {
@@ -187,7 +187,7 @@ pub fn property(input: &Input) {
     }
 }
 
-/// Bytes that a parser may need at a time, for its tree, its values, and a message that shows a line of the file.
+/// Bytes that a parser may allocate at a time for its tree, its values, and a message that quotes a line of the file.
 fn limit(bytes: &[u8]) -> usize {
     (1 << 16) + 512 * bytes.len()
 }
@@ -226,7 +226,7 @@ fn definitions() -> Definitions {
     definitions
 }
 
-/// Returns `true` if a program with these parameters runs with this file.
+/// Returns `true` if a program with these parameters accepts this file.
 fn flags(definitions: &Definitions, path: &Path) -> bool {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path of plain characters");
     let arguments = [c"program", c"--json", path.as_c_str()];

@@ -1,4 +1,4 @@
-//! Messages between processes of one machine below the storage protocol: softdoca's exports, connections and frames.
+//! Messages between softdoca processes of one machine: exports, connections and frames.
 
 use std::sync::LazyLock;
 
@@ -10,27 +10,27 @@ use super::damage::{Damage, spoil};
 use super::memory;
 use super::tally::Judging;
 
-/// Bytes, and which decoder gets them.
+/// Bytes, and the decoder that gets them.
 #[derive(Debug, Clone)]
 pub struct Input {
     decoder: usize,
     bytes: Vec<u8>,
 }
 
-/// Messages as they should be, for each decoder.
+/// Valid messages for each decoder.
 static EXAMPLES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
     let examples = |decoder: &Decoder| (decoder.examples)().expect("they are made");
     DECODERS.iter().map(examples).collect()
 });
 
-/// One byte for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
+/// A byte for the decoder, one for the kind, then the bytes, so that a message can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let decoder = u.choose_index(DECODERS.len())?;
         let bytes = match u.int_in_range(0..=2)? {
             0 => rest(u)?,
             1 => {
-                // The magic and the version are right.
+                // Magic and version are valid.
                 let example: &Vec<u8> = u.choose(&EXAMPLES[decoder])?;
                 let mut bytes = example[..example.len().min(10)].to_vec();
                 bytes.extend(rest(u)?);
@@ -46,17 +46,18 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Accepted input encodes to the same bytes, nothing is read behind its end, and the decoded value is no larger than the input.
+/// Accepted input encodes to the same bytes, nothing is read beyond its end, and the decoded value is no larger than
+/// the input.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     LazyLock::force(&EXAMPLES);
     let Decoder { name, again, .. } = DECODERS[input.decoder];
     let judging = Judging::by(name);
     let bytes = input.bytes.as_slice();
-    // A copy, the bytes that are written again in a buffer that grows, a text.
+    // A copy of the input, a growing buffer for the encoded bytes, and a text.
     let limit = 4096 + 8 * bytes.len();
     let result = memory::within(limit, name, || again(bytes));
     match &result {

@@ -1,4 +1,4 @@
-//! Stored blocks of the gga_offload service: encoding of content, and verification of what targets return.
+//! Stored blocks of the gga_offload service: encoding of content, and verification of blocks read from targets.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::{
@@ -14,58 +14,58 @@ use super::damage::{Damage, spoil};
 use super::memory;
 use super::tally::Judging;
 
-/// The place of all stored blocks here.
+/// Position of all stored blocks of this module.
 const PLACE: Place = Place {
     set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
     stripe: 5,
 };
 
-/// Content, a stored block, or what claims to be one.
+/// Content, a stored block, or bytes that look like one.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Any bytes.
     Raw {
-        /// Bytes of content that they should have, less one, in units of 64; 0 for as many as they are.
+        /// Expected content size in units of 64 bytes, minus 1; 0 for the number of bytes given.
         logical: u8,
-        /// `true` if their checksum is corrected.
+        /// `true` to correct the checksum.
         checksum: bool,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Content, and what happens to the stored block.
+    /// Content, and damage to its stored block.
     Content {
         /// The content.
         runs: Vec<Run>,
-        /// `true` if the stored block is as large as its content.
+        /// `true` for a stored block of the same size as its content.
         compatible: bool,
-        /// `true` if it has a checksum.
+        /// `true` for a stored block with a checksum.
         checksum: bool,
-        /// Bytes of data that its header claims, less the room that there is for them.
+        /// Data size claimed by the header, relative to the available space, in bytes.
         claim: Option<i8>,
         /// The damage.
         damage: Vec<Damage>,
-        /// `true` if it has the right checksum afterwards.
+        /// `true` to correct the checksum afterwards.
         repair: bool,
     },
     /// Valid data blocks, whose total size may be invalid.
     DataBlocks {
         /// Their data, and `true` for blocks that are stored uncompressed.
         blocks: Vec<(bool, Run)>,
-        /// Bytes of content that are claimed, less those that there are.
+        /// Content size claimed by the header, relative to the actual size, in bytes.
         claim: i8,
     },
-    /// Sizes of blocks, with content where they are small enough.
+    /// Block sizes, with content if they are small enough.
     Sizes {
-        /// Bytes of a stored block.
+        /// Size of a stored block in bytes.
         stored: u32,
-        /// Bytes of content.
+        /// Size of its content in bytes.
         logical: u32,
-        /// A size as a user writes it.
+        /// A size as written by a user.
         text: String,
     },
 }
 
-/// One byte for the kind, two for the geometry, and the bytes, so that a stored block is easily made an input.
+/// A byte for the kind, two for the geometry, then the bytes, so that a stored block can be made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=3)? {
@@ -99,7 +99,7 @@ impl<'a> Arbitrary<'a> for Input {
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
         Input::Raw {
@@ -135,7 +135,7 @@ pub fn property(input: &Input) {
             };
             if let Some(claim) = *claim {
                 let room = u32::try_from(geometry.room()).expect("not that much");
-                // Mostly about the room, seldom far from it.
+                // Usually near the available space.
                 let claim = if claim < 100 { claim % 8 } else { claim };
                 let claim = room.wrapping_add_signed(claim.into()).to_be_bytes();
                 stored
@@ -178,7 +178,7 @@ impl Run {
 /// Maximum length of content: a few pieces cover all cases.
 const LONGEST: usize = 4 * PIECE;
 
-/// Makes a stored block of content, if that is possible, and spoils it.
+/// Encodes content as a stored block, if possible, and damages it.
 fn stored(
     runs: &[Run],
     compatible: bool,
@@ -204,7 +204,7 @@ fn stored(
     } else {
         Checksum::Off
     };
-    // The stored block and a copy of it, room for what may turn out not to fit, and the compressor's table.
+    // The stored block and a copy of it, space for content that may turn out not to fit, and the compressor's table.
     let size = content.len() + content.len() / 50;
     let limit = 2 * size + (PIECE + PIECE / 50) + (1 << 16) + 4096;
     let stored = memory::within(limit, "making a stored block", || {
@@ -235,7 +235,8 @@ fn stored(
     let as_read = inspect(&stored, geometry, PLACE);
     let changed = changed_bytes(&written, &stored);
     if checksum && stored.len() == written.len() && (1..=4).contains(&changed) {
-        // CRC-32C finds any four bytes in a row, and any three bits; sizes in the header may be wrong before.
+        // CRC-32C detects any four bytes in a row and any three bits, unless a size in the header is found invalid
+        // first.
         assert!(!matches!(
             as_read,
             Ok((_, Verdict::Bound | Verdict::Unbound))
@@ -244,7 +245,7 @@ fn stored(
     Some((stored, geometry))
 }
 
-/// A stored block of these data blocks, valid except perhaps for the size of its content.
+/// A stored block of these data blocks, valid except possibly for the content size.
 fn data_blocks(blocks: &[(bool, Run)], claim: i8) {
     let mut stored = vec![0; Header::SIZE];
     let mut length = 0;
@@ -278,7 +279,7 @@ fn data_blocks(blocks: &[(bool, Run)], claim: i8) {
     any_bytes(&stored, geometry);
 }
 
-/// Bytes between the first and the last one that are different, with them.
+/// Length of the range from the first to the last differing byte.
 fn changed_bytes(a: &[u8], b: &[u8]) -> usize {
     let differs = |(a, b): (&u8, &u8)| a != b;
     let first = a.iter().zip(b).position(differs);
@@ -311,7 +312,7 @@ fn any_bytes(bytes: &[u8], geometry: Geometry) {
     }
 }
 
-/// The header and what is said of the checksum, unless sizes are wrong.
+/// Checks the header and the checksum, unless sizes are invalid.
 fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdict)> {
     let inspected = memory::within(0, "looking at a stored block", || {
         inspect(bytes, geometry, PLACE)
@@ -357,7 +358,7 @@ fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdi
     Some((header, verdict))
 }
 
-/// Returns `true` if the data is decompressed, by the device as by this.
+/// Returns `true` if both the device and this crate decompress the data.
 fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
     let room = geometry.logical_block_size as usize;
     let ours = decompress(bytes, header, room);
@@ -367,7 +368,7 @@ fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
         independent_blocks: true,
     };
     let mut came = Vec::with_capacity(room);
-    // A buffer for one of the blocks, of at least the usual size; up to three times as much while it grows; a text.
+    // A buffer for one block, of at least the usual size and up to three times as much while it grows, and a text.
     let limit = 3 * room.max(PIECE) + 4096;
     let done = memory::within(limit, "decompressing", || {
         Decompressor::default().stream(data, format, room, |piece| {
@@ -393,9 +394,10 @@ fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
     }
 }
 
-/// The content of a stored block, by LZ4 of single blocks; none when its data is malformed, or longer than `room`.
+/// The content of a stored block, by LZ4 decompression of single blocks; `None` if the data is malformed or the content
+/// is longer than `room`.
 fn decompress(stored: &[u8], header: Header, room: usize) -> Option<Vec<u8>> {
-    /// The longest that a block of an LZ4 frame can be.
+    /// Maximum size of a block of an LZ4 frame in bytes.
     const LARGEST_BLOCK: usize = 4 << 20;
     let mut data = &stored[Header::SIZE..][..header.compressed_size as usize];
     let mut content = Vec::new();
@@ -436,7 +438,7 @@ fn sizes_property(stored: u32, logical: u32, text: &str) {
         if let Ok(accepted) = logical_block_size(text) {
             assert_ne!(accepted, 0);
             assert!(Geometry::for_logical(accepted).is_some());
-            // A plain number is itself; with a unit, it is a multiple of that.
+            // A plain number is parsed as it is; with a unit, it is a multiple of the unit.
             match text.parse::<u32>() {
                 Ok(number) => assert_eq!(number, accepted),
                 Err(_) => assert!(text.ends_with(|last: char| last.is_ascii_alphabetic())),

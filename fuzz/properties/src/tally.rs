@@ -1,7 +1,7 @@
 //! Counts of inputs per decoder, by verdict.
 //!
-//! A property opens a [`Judging`] for each decoder that it tries, and says at its end, when nothing is left to check, whether the
-//! input was accepted. One that is dropped by a panic counts as that. The counts are those of the whole process.
+//! A property opens a [`Judging`] for each decoder that it runs, and closes it after all checks with the verdict on the
+//! input. One that is dropped by a panic is counted as a panic. The counts are per process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,16 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Counts of one decoder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Refused with an error, and left alone.
+    /// Refused with an error.
     pub refused: u64,
-    /// Accepted, and found to be what the property says that is acceptable.
+    /// Accepted, and all checks of the property passed.
     pub accepted: u64,
-    /// The decoder or a check of what it said has panicked.
+    /// A panic of the decoder or of a check.
     pub panics: u64,
 }
 
 impl Counts {
-    /// The number of inputs.
+    /// Total number of inputs.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.refused + self.accepted + self.panics
@@ -33,18 +33,18 @@ fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An input that a decoder is looking at.
+/// Verdict on one input of a decoder, until it is known.
 #[derive(Debug)]
 #[must_use = "an input that nobody judges is counted as nothing"]
 pub struct Judging(&'static str);
 
 impl Judging {
-    /// Begins.
+    /// Starts counting an input of the decoder `decoder`.
     pub fn by(decoder: &'static str) -> Self {
         Self(decoder)
     }
 
-    /// The input was accepted, or not, as it should be.
+    /// Counts the input as accepted or refused.
     pub fn done(self, accepted: bool) {
         count(self.0, accepted);
     }
@@ -58,7 +58,7 @@ impl Drop for Judging {
     }
 }
 
-/// Counts an input of a decoder that looks at parts of a larger one.
+/// Counts an input of a decoder that reads parts of a larger input.
 pub fn count(decoder: &'static str, accepted: bool) {
     let mut counts = counts();
     let counts = counts.entry(decoder).or_default();
@@ -75,7 +75,7 @@ pub fn snapshot() -> BTreeMap<&'static str, Counts> {
     counts().clone()
 }
 
-/// A table of all decoders, for people.
+/// A printable table of all decoders.
 #[derive(Debug)]
 pub struct Table(pub BTreeMap<&'static str, Counts>);
 

@@ -29,17 +29,18 @@ use crate::damage::Many;
 use crate::tally;
 use crate::virtqueue::{self, AVAILABLE, DATA, DESCRIPTORS, DISK, HEADERS, MEMORY, SIZE, USED};
 
-/// Virtqueues of the device.
+/// Number of virtqueues of the device.
 const QUEUES: u32 = 2;
-/// Bytes of the file behind and before the guest's memory, which the back end gets no access to unless a message gives it.
+/// Bytes of the file before and after the guest's memory, to which the back end has no access unless a message grants
+/// it.
 const MARGIN: u64 = 16 << 10;
 /// The value of these bytes.
 const UNTOUCHED: u8 = 0xc5;
-/// Address of the guest's memory in the front end; messages have addresses of this kind.
+/// Base address of the guest's memory in the front end, as used in messages.
 const USER: u64 = 0x7000_0000_0000;
-/// Place of the second virtqueue in the guest's memory, behind the first one.
+/// Offset of the second virtqueue in the guest's memory, after the first one.
 const SECOND: u64 = 0x8000;
-/// Time that a session may take on a loaded machine.
+/// Time limit of a session, sufficient on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 // Codes of messages.
@@ -62,7 +63,7 @@ const SET_INFLIGHT_FD: u32 = 32;
 const ADD_MEM_REG: u32 = 37;
 const REM_MEM_REG: u32 = 38;
 
-/// Codes that most messages have.
+/// Codes that most generated messages have.
 const FREQUENT: [u32; 12] = [
     SET_FEATURES,
     SET_MEM_TABLE,
@@ -87,17 +88,17 @@ const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 29 | 1 << 28 | 1 << 9;
 /// MQ, REPLY_ACK, CONFIG, INFLIGHT_SHMFD, RESET_DEVICE, CONFIGURE_MEM_SLOTS.
 const PROTOCOL_FEATURES: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 15;
 
-/// A session, and what happens in it.
+/// A session, and the events in it.
 #[derive(Debug, Clone)]
 pub struct Input {
     read_only: bool,
     flush: bool,
-    /// Features, protocol features and memory come first, as in every session that gets far.
+    /// `true` to send features, protocol features and memory first, as every successful session does.
     is_set_up: bool,
     steps: Vec<Step>,
 }
 
-/// Something that the front end or its guest does.
+/// An event caused by the front end or its guest.
 #[derive(Debug, Clone, Arbitrary)]
 enum Step {
     Message(Message),
@@ -106,40 +107,40 @@ enum Step {
     /// The guest overwrites the rings, which the back end may be using.
     Guest(bool, Box<virtqueue::Input>),
     Kick(bool),
-    /// The storage keeps I/Os in flight until the next message.
+    /// The storage delays completions until the next message.
     Hold,
     Fail(bool),
-    /// Bytes that need not be a message, and the end of the connection.
+    /// Arbitrary bytes, followed by the end of the connection.
     Bytes(Vec<u8>, Many<Attachment, 3>),
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Debug, Clone)]
 struct Message {
     code: u32,
     flags: u32,
     body: Vec<u8>,
     files: Vec<Attachment>,
-    /// Range of the attached file that the back end may use afterwards.
+    /// Range of the attached file to which the message grants access.
     gives: Option<Range<u64>>,
 }
 
-/// A descriptor.
+/// A file descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
 enum Attachment {
     /// The guest's memory.
     Guest,
-    /// The event counter that kicks a virtqueue.
+    /// The eventfd that kicks a virtqueue.
     Kick(bool),
-    /// Another event counter, which blocks writers when it is full.
+    /// Another eventfd, whose writers block while it is full.
     Event,
     /// Memory for requests in flight.
     Inflight,
-    /// A pipe that is full: a write blocks.
+    /// A full pipe, whose writers block.
     FullPipe,
-    /// A pipe that is empty: a read blocks.
+    /// An empty pipe, whose readers block.
     EmptyPipe,
-    /// A file that can be neither waited for nor mapped.
+    /// A file that can be neither polled nor mapped.
     Null,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Mostly one of `usual`.
+/// Usually one of `usual`.
 fn mostly<'a>(u: &mut Unstructured<'a>, usual: &[u64]) -> Result<u64> {
     if u.ratio(1, 16)? {
         u.arbitrary()
@@ -270,7 +271,7 @@ impl Message {
         Self::new(code, &[index | value << 32], &[])
     }
 
-    /// All of the guest's memory.
+    /// A region for all of the guest's memory.
     fn memory() -> Self {
         let region = [1, 0, MEMORY as u64, USER, MARGIN];
         Self {
@@ -279,7 +280,7 @@ impl Message {
         }
     }
 
-    /// Appends a region, with its file.
+    /// Appends a region with its file.
     fn region(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let size = MEMORY as u64;
         let guest = mostly(u, &[0, 0, 0x1000, size, u64::MAX - 0x1000])?;
@@ -301,12 +302,12 @@ impl Message {
     }
 }
 
-/// Whatever a front end sends and its guest writes: every message has an end, no byte outside of the memory that was given to the back end
-/// changes, nor one of a read-only disk; and the next front end is served.
+/// For any messages and guest memory: every message is handled in bounded time, no byte changes outside of the memory
+/// that the back end was granted or on a read-only disk, and the next front end is served.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     let input = input.clone();
     let (sender, receiver) = channel();
@@ -357,11 +358,11 @@ struct FrontEnd {
     features: u64,
     guest: File,
     kicks: [OwnedFd; QUEUES as usize],
-    /// Parts of the file of the guest's memory that the back end may use.
+    /// Ranges of the guest memory's file to which the back end has access.
     given: Vec<Range<u64>>,
     /// Other ends of pipes.
     pipes: Vec<OwnedFd>,
-    /// The session goes on.
+    /// `true` while the session is open.
     is_open: bool,
 }
 
@@ -432,7 +433,7 @@ impl FrontEnd {
         }
     }
 
-    /// Sends what starts a virtqueue; its rings may be refused.
+    /// Sends the messages that start a virtqueue; its rings may be refused.
     fn start(&mut self, second: bool, next_available: u16) {
         let (index, base) = (u64::from(second), USER + u64::from(second) * SECOND);
         let addresses = [index, base + DESCRIPTORS, base + USED, base + AVAILABLE, 0];
@@ -471,7 +472,7 @@ impl FrontEnd {
     fn write_rings(&self, second: bool, rings: &virtqueue::Input) {
         let base = u64::from(second) * SECOND;
         rings.write(|address, bytes| {
-            // Damage may be anywhere.
+            // Damage may be at any address.
             self.write(
                 (base + address) % (MEMORY as u64 - bytes.len() as u64 + 1),
                 bytes,
@@ -483,9 +484,9 @@ impl FrontEnd {
         let _ = rustix::io::write(&self.kicks[usize::from(second)], &1_u64.to_ne_bytes());
     }
 
-    /// Sends a message and has it handled; returns `false` if that ended the session.
+    /// Sends a message and lets the back end handle it; returns `false` if that ended the session.
     fn send(&mut self, message: &Message) -> bool {
-        // A virtqueue that is stopped completes what it has taken.
+        // A stopped virtqueue first completes the requests that it has taken.
         self.disk.hold(false);
         if message.files.contains(&Attachment::Guest) {
             self.given.extend(message.gives.clone());
@@ -514,7 +515,7 @@ impl FrontEnd {
         assert_eq!(sent, Ok(bytes.len()));
     }
 
-    /// Has one message handled, and drops the reply.
+    /// Lets the back end handle one message, and drops the reply.
     fn handle(&mut self) -> bool {
         self.is_open = self.handler.handle_request().is_ok();
         let mut reply = [0; 4096];
@@ -540,7 +541,7 @@ impl FrontEnd {
                 while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
                 while rustix::io::write(&writer, &[0]).is_ok() {}
                 set(OFlags::empty());
-                // Without a reader, a write fails.
+                // Kept open: without a reader, a write would fail.
                 self.pipes.push(reader);
                 writer
             }
@@ -566,7 +567,7 @@ impl FrontEnd {
         }
     }
 
-    /// A front end that keeps the protocol is served.
+    /// Checks that a correct front end is served.
     fn reads_the_first_sector(&mut self) {
         const NEXT: u16 = 1;
         const WRITE: u16 = 2;

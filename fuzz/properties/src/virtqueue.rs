@@ -10,25 +10,25 @@ use volume::Operation;
 use crate::memory;
 use crate::tally;
 
-/// Bytes of the guest's memory.
+/// Size of the guest's memory in bytes.
 pub(crate) const MEMORY: usize = 1 << 16;
-/// Bytes of the disk.
+/// Size of the disk in bytes.
 pub(crate) const DISK: u64 = 16 * 1024;
-/// Most bytes of a part.
+/// Maximum transfer size of one part in bytes.
 const MAX_TRANSFER: u32 = 2048;
-/// Descriptors of the virtqueue.
+/// Number of descriptors of the virtqueue.
 pub(crate) const SIZE: u16 = 8;
 pub(crate) const DESCRIPTORS: u64 = 0x100;
 pub(crate) const AVAILABLE: u64 = 0x400;
 pub(crate) const USED: u64 = 0x600;
-/// Request headers, of which there are as many as descriptors, and behind them an indirect table.
+/// Offset of the request headers, one per descriptor, followed by an indirect table.
 pub(crate) const HEADERS: u64 = 0x1000;
 const INDIRECT: u64 = 0x2000;
 pub(crate) const DATA: u64 = 0x4000;
-/// Steps of the ring, more than all chains of any available ring take.
+/// Maximum number of steps of the ring: more than all chains of any available ring need.
 const STEPS: usize = 4096;
 
-/// What a driver has put into memory.
+/// Guest memory as written by a driver.
 #[derive(Debug, Clone)]
 pub struct Input {
     event_idx: bool,
@@ -42,7 +42,7 @@ pub struct Input {
     descriptors: Vec<Descriptor>,
     indirect: Vec<Descriptor>,
     requests: Vec<(u32, u64)>,
-    /// Bytes that are put anywhere at last.
+    /// Bytes written to arbitrary addresses at the end.
     damage: Vec<(u16, u8)>,
 }
 
@@ -150,7 +150,7 @@ impl Input {
         memory
     }
 
-    /// Index of the available ring that the device begins with.
+    /// Index in the available ring at which the device starts.
     pub(crate) fn next_available(&self) -> u16 {
         self.next_available
     }
@@ -180,12 +180,12 @@ impl Input {
     }
 }
 
-/// Whatever is in a guest's memory: no I/O outside of the disk, none that changes a read-only one, no more completions than requests, and an end
-/// with bounded work and memory.
+/// For any guest memory: no I/O outside of the disk, none that changes a read-only disk, no more completions than
+/// requests, and bounded work and memory.
 ///
 /// # Panics
 ///
-/// If that does not hold.
+/// If the property does not hold.
 pub fn property(input: &Input) {
     let memory = input.guest();
     memory::within(1 << 20, "a virtqueue", || serve(input, &memory));
@@ -258,7 +258,7 @@ fn serve(input: &Input, memory: &Memory) {
     assert_eq!(ring.outstanding(), 0);
     assert!(ring.is_drained());
     let _ = (ring.arm(), ring.take_notification());
-    // The driver may have had the used ring overwritten by a read of its own.
+    // A read request may have overwritten the used ring, if the driver's descriptor points there.
     let taken = ring.next_available().wrapping_sub(input.next_available);
     assert!(taken <= SIZE, "{taken} chains of a ring of {SIZE}");
     tally::count("virtqueue", is_good && used_index() != before);

@@ -1,9 +1,9 @@
-//! Every decoder of untrusted bytes is tried, refuses and accepts some inputs, and never panics.
+//! Every decoder of untrusted bytes gets inputs, refuses some, accepts some, and never panics.
 
 use fuzz_properties::search::ALL;
 use fuzz_properties::tally::{Counts, Table, snapshot};
 
-/// The usual number of inputs of a property: as many as take some seconds.
+/// Default number of inputs of a property, for a run of a few seconds.
 const INPUTS: u64 = 1500;
 
 /// All decoders of the project. A new one has to be added here, and to a property.

@@ -1,5 +1,5 @@
-//! Every property, for as many inputs as time allows. `ARBTEST_BUDGET_MS` extends the time, as `.ci/nightly` does; `ARBTEST_SEED` repeats a
-//! failure.
+//! Checks every property with as many inputs as the time allows. `ARBTEST_BUDGET_MS` extends the time, as `.ci/nightly`
+//! does; `ARBTEST_SEED` repeats a failure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use fuzz_properties::{
     vhost_user, virtqueue,
 };
 
-/// Time for a property.
+/// Time per property.
 const BUDGET: Duration = Duration::from_millis(500);
 
 /// Runs a property with inputs generated from at most `size` random bytes.
@@ -81,6 +81,6 @@ fn shared_memory_messages() {
 }
 
 #[test]
-fn settings_of_softdoca() {
+fn softdoca_configuration_files() {
     run(512, settings::property);
 }

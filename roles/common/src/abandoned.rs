@@ -1,10 +1,10 @@
 //! Threads abandoned because a peer blocks them, and their number.
 //!
-//! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session ends and the thread is
-//! abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it uses, none of which is used for another session,
-//! until the call returns and it exits by itself. At most [`ABANDONED_THREADS`] may be abandoned at a time; until one returns, further
-//! sessions are refused by [`check`]. What one costs is what its session was allowed: see
-//! [`InitLimits`](crate::budget::InitLimits).
+//! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session
+//! ends and the thread is abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it
+//! uses, none of which is used for another session, until the call returns and the thread exits. At most
+//! [`ABANDONED_THREADS`] may be abandoned at a time; until one returns, further sessions are refused by [`check`].
+//! The resources of one are bounded by the limits of its session: see [`InitLimits`](crate::budget::InitLimits).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -113,7 +113,7 @@ impl<T: Send + 'static> Background<T> {
         let (sender, result) = channel();
         let body = move || {
             let _guard = guard;
-            // The receiver may be gone: the result is dropped here, then.
+            // If the receiver was dropped, the result is dropped here.
             let _ = sender.send(call());
             waker.wake();
         };

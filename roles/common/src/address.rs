@@ -1,4 +1,4 @@
-//! Hosts and ports as flags name them: IP addresses, which need no resolver, and host names, which are resolved when they are used.
+//! Hosts and ports in flags: IP addresses, which need no resolver, and host names, which are resolved when they are used.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use std::thread;
 /// Longest host name in bytes (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
-/// A machine.
+/// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// An IPv4 or IPv6 address.
@@ -41,7 +41,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Returns `true` if the text is a host name. A name that ends in a number is none: it is a mistyped IPv4 address.
+/// Returns `true` if the text is a host name. A name that ends in a number is not: it is a mistyped IPv4 address.
 fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -86,7 +86,7 @@ impl HostPort {
         }
     }
 
-    /// The port; 0 where a free one can be meant.
+    /// The port; 0 selects a free one where the flag allows it.
     #[must_use]
     pub fn port(&self) -> u16 {
         match self {
@@ -95,7 +95,7 @@ impl HostPort {
         }
     }
 
-    /// The address, if it takes no resolver to know it.
+    /// The address; `None` for a host name.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
         match self {
@@ -104,8 +104,8 @@ impl HostPort {
         }
     }
 
-    /// All addresses of the host, IPv4 ones first, as servers listen on IPv4 unless they are told otherwise. Waits for the resolver, if it has
-    /// to be asked.
+    /// Returns all addresses of the host, IPv4 ones first, because servers listen on IPv4 by default. Blocks while a
+    /// host name is resolved.
     ///
     /// # Errors
     ///
@@ -125,11 +125,11 @@ impl HostPort {
     }
 }
 
-/// Lookups without an answer, one for each name.
+/// Unanswered lookups, one per name.
 static PENDING: Mutex<Vec<(HostPort, Weak<Lookup>)>> = Mutex::new(Vec::new());
 
-/// A lookup of a host name by a thread of its own: a resolver may take minutes to answer. Lookups of one name share a thread, so that the number
-/// of threads is that of names and does not grow with that of sessions.
+/// A lookup of a host name on a thread of its own: a resolver may take minutes to answer. Lookups of the same name
+/// share a thread, so that the number of threads does not grow with that of sessions.
 #[derive(Debug)]
 pub struct Lookup {
     /// `None` until the resolver has answered.
@@ -137,11 +137,11 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Starts a lookup, or joins the one of the same name that has no answer yet.
+    /// Starts a lookup, or joins an unanswered one of the same name.
     ///
     /// # Errors
     ///
-    /// There is no thread for it.
+    /// The operating system cannot create a thread.
     pub fn start(address: &HostPort) -> io::Result<Arc<Self>> {
         Self::start_with(address, HostPort::resolve)
     }
@@ -151,7 +151,7 @@ impl Lookup {
         resolve: impl FnOnce(&HostPort) -> io::Result<Vec<SocketAddr>> + Send + 'static,
     ) -> io::Result<Arc<Self>> {
         let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        // A thread keeps its lookup until the answer is there.
+        // A lookup is referenced by its thread until it is answered.
         pending.retain(|(_, lookup)| lookup.upgrade().is_some_and(|lookup| !lookup.is_answered()));
         let known = pending.iter().find(|(pending, _)| pending == address);
         if let Some(lookup) = known.and_then(|(_, lookup)| lookup.upgrade()) {
@@ -176,7 +176,7 @@ impl Lookup {
         answer.is_some()
     }
 
-    /// The answer, once it is there.
+    /// Returns the answer; `None` while there is none.
     #[must_use]
     pub fn answer(&self) -> Option<Result<Vec<SocketAddr>, Arc<io::Error>>> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn mistyped_addresses_are_no_names() {
+    fn mistyped_addresses_are_not_host_names() {
         let long = format!("{}:1", ["x"; 128].join("."));
         for wrong in [
             "",
@@ -285,7 +285,7 @@ mod tests {
         let name: HostPort = "shared-lookup.invalid:7".parse().expect("a name");
         let (release, released) = std::sync::mpsc::channel::<()>();
         let first = Lookup::start_with(&name, move |_| {
-            // Fails when the sender is dropped, too.
+            // Fails if the sender was dropped.
             let _ = released.recv();
             Ok(vec![SocketAddr::from(([127, 0, 0, 1], 7))])
         });
@@ -300,7 +300,7 @@ mod tests {
         }
         let answer = first.answer().expect("an answer").expect("an address");
         assert_eq!(answer, ["127.0.0.1:7".parse().expect("an address")]);
-        // Later lookups ask again: the address may have changed.
+        // Later lookups query the resolver again: the address may have changed.
         let third = Lookup::start_with(&name, |_| Err(io::Error::other("unknown")));
         let third = third.expect("a thread");
         assert!(!Arc::ptr_eq(&first, &third));

@@ -86,7 +86,7 @@ pub fn run<F: RoleFlags>(
     console::conclude_role(name, code)
 }
 
-/// The CPUs that are given more than once. The reference accepts that, so it is no error.
+/// Returns the CPUs that are given more than once. The reference accepts repetitions, so they are not an error.
 fn repeated(cpus: &[u32]) -> BTreeSet<u32> {
     let mut seen = BTreeSet::new();
     cpus.iter()
@@ -95,7 +95,7 @@ fn repeated(cpus: &[u32]) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Levels of `SOFTDOCA_LOG`. softdoca itself, in programs of others, only warns of another one.
+/// Values of `SOFTDOCA_LOG`. softdoca itself, in other programs, only warns of an unknown value.
 const SOFTDOCA_LEVELS: [&str; 7] = [
     "critical", "error", "warning", "warn", "info", "debug", "trace",
 ];

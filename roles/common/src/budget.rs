@@ -16,7 +16,7 @@ use wire::control::InitStorage;
 use crate::failure::Failure;
 use crate::flags::{mebibytes, nonzero_u32};
 
-/// Bytes of control messages that may be queued for a peer that does not read them. A peer that waits for its answers
+/// Bytes of control messages that may be queued for a peer that does not read them. A correct peer
 /// has one message outstanding, of at most a few KiB.
 pub const UNSENT_BYTES: u64 = 256 << 10;
 
@@ -37,7 +37,7 @@ pub const EARLY_EVENTS: u64 = 1024;
 /// Log lines of one kind per second.
 pub const LOG_LINES_PER_SECOND: u32 = 20;
 
-/// Number of abandoned threads from which on new sessions are refused.
+/// Number of abandoned threads at which new sessions are refused.
 pub const ABANDONED_THREADS: usize = 16;
 
 /// Bytes of memory that a worker needs for each transaction: message buffer, bufs, softdoca's tasks and their slots in

@@ -25,7 +25,7 @@ const EXIT_CLOSED_PIPE: u8 = 141;
 /// Exit code for wrong usage: flags that are unknown, missing, wrong, or do not fit together.
 pub const EXIT_USAGE: u8 = 2;
 
-/// Why standard output did not take everything.
+/// First failure to write to standard output.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints to standard output. Prefer [`out!`](crate::out).
@@ -41,7 +41,7 @@ pub fn print_error(text: fmt::Arguments<'_>) {
     let _ = match terminal_width(&err) {
         None => err.write_fmt(text),
         Some(width) => {
-            // In the place of a progress bar, which is drawn again below.
+            // The output replaces a progress bar, which is redrawn below.
             let clear = if HAS_BAR.load(Ordering::Relaxed) {
                 "\r\u{1b}[K"
             } else {
@@ -170,7 +170,8 @@ impl Console {
 /// Minimum width that text is wrapped to: in a narrower terminal, its lines are broken by the terminal.
 pub const LEAST_WIDTH: usize = 40;
 
-/// Columns of the terminal that `stream` is, at least [`LEAST_WIDTH`]; `None` if it is not a terminal. `COLUMNS` overrides its width.
+/// Width in columns of the terminal that `stream` is connected to, at least [`LEAST_WIDTH`]; `None` if it is not a
+/// terminal. `COLUMNS` overrides its width.
 pub fn terminal_width(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::isatty(&stream)
         .then(|| rustix::termios::tcgetwinsize(&stream).ok())
@@ -184,7 +185,7 @@ pub fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// Columns that `COLUMNS` asks for.
+/// Value of `COLUMNS`.
 #[must_use]
 pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok()
@@ -227,7 +228,7 @@ fn wrapped_line(line: &str, width: usize) -> String {
     text
 }
 
-/// Columns that a text takes, which has no wide characters: escape sequences for colours take none.
+/// Width of a text in columns, without escape sequences for colours. Assumes that there are no wide characters.
 fn visible(text: &str) -> usize {
     let mut columns = 0;
     let mut is_escape = false;
@@ -242,9 +243,9 @@ fn visible(text: &str) -> usize {
     columns
 }
 
-// Progress bar for long-running work on a terminal.
+// Progress bar for long operations on a terminal.
 
-/// A progress bar may be on the last line of the terminal.
+/// `true` while a progress bar may be on the last line of the terminal.
 static HAS_BAR: AtomicBool = AtomicBool::new(false);
 
 /// Creates a bar on standard error for `total` items called `unit`, with rate and remaining time.

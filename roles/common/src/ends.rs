@@ -5,7 +5,7 @@ use doca::{CtxState, ErrorCode, Event, Pe};
 use crate::failure::Failure;
 use crate::worker::RunFlag;
 
-/// Takes an event that is not a completion. `lost` is the message of a connection that is lost during the run.
+/// Handles an event that is not a completion. `lost` is the error message for a connection that is lost during the run.
 ///
 /// # Errors
 ///

@@ -53,7 +53,7 @@ pub fn start(flags: &GeneralFlags, format: LogFormat) {
     }
 }
 
-/// Standard error, for whole lines, which a terminal gets in its width.
+/// Writer to standard error for whole lines, wrapped to the width of a terminal.
 struct Lines;
 
 impl io::Write for Lines {
@@ -74,7 +74,7 @@ static SDK_LEVEL: AtomicU32 = AtomicU32::new(0);
 const SDK_DISABLED: u32 = 10;
 const SDK_DEBUG: u32 = 60;
 
-/// Calls the SDK with its messages disabled, unless the user has enabled debug messages: for attempts that are
+/// Runs `call` with the SDK's log messages disabled, unless the user has enabled debug messages: for attempts that are
 /// expected to fail and are repeated, each of which would be logged as an error. Messages of other threads are lost
 /// meanwhile.
 pub(crate) fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {

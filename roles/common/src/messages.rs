@@ -1,4 +1,4 @@
-//! Memory of a worker's I/O messages: consecutive places of 64 bytes, each the buffer of one message.
+//! Memory of a worker's I/O messages: consecutive slots of 64 bytes, each the buffer of one message.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Messages {
         &self.region
     }
 
-    /// Byte offset of a place in the memory.
+    /// Byte offset of a slot in the memory.
     #[inline]
     #[must_use]
     pub const fn offset(place: usize) -> usize {

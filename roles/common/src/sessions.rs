@@ -33,7 +33,7 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// The failure.
+    /// Returns the failure.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
@@ -106,7 +106,7 @@ pub fn serve(
     results.conclude(limit)
 }
 
-/// Waits for this time or a shutdown request.
+/// Waits for `pause` or a shutdown request.
 fn rest(environment: &Environment, pause: Duration) {
     let end = Instant::now() + pause;
     let mut waiter = Waiter::new(environment.shutdown.clone());

@@ -89,8 +89,8 @@ impl Shutdown {
         if !is_ignored(SIGHUP) {
             wanted.push(SIGHUP);
         }
-        // The handler itself makes the request: on a busy machine, the thread may run only after the main thread has answered several
-        // messages more.
+        // The handler itself sets the request: on a busy machine, the thread may run only after the main thread has
+        // answered several more messages.
         for &signal in &wanted {
             flag::register(signal, Arc::clone(&shutdown.requested))?;
         }
@@ -130,7 +130,7 @@ impl Shutdown {
     }
 }
 
-/// Returns `true` if this process was started with a signal ignored; `false` if the kernel does not tell.
+/// Returns `true` if this process was started with a signal ignored; `false` if the kernel does not report it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -148,13 +148,13 @@ mod tests {
 
     use super::*;
 
-    /// The handlers remain for the life of the process, so the test runs in a process of its own: in that of all unit tests, SIGTERM would be
-    /// ignored from then on.
+    /// Signal handlers remain for the life of the process, so the test runs in a process of its own: otherwise SIGTERM would be
+    /// ignored in the process of the unit tests from then on.
     #[test]
     fn a_signal_is_a_request_as_soon_as_it_is_delivered() {
         const NAME: &str = "shutdown::tests::a_signal_is_a_request_as_soon_as_it_is_delivered";
         const CHILD: &str = "ROLE_COMMON_TEST_CHILD";
-        /// Not 0, which is also the code of a run without any test.
+        /// Not 0, which is also the exit code of a run without any test.
         const PASSED: i32 = 42;
         if env::var_os(CHILD).is_none() {
             let status = Command::new(env::current_exe().expect("a path"))
@@ -166,7 +166,7 @@ mod tests {
             return;
         }
         let shutdown = Shutdown::on_signals().expect("handlers and a thread");
-        // It returns when the handler has run on this thread, and not when the other thread has.
+        // Returns once the handler has run on this thread, whether or not the other thread has.
         signal_hook::low_level::raise(SIGTERM).expect("a signal");
         assert!(shutdown.is_requested());
         process::exit(PASSED);

@@ -1,4 +1,4 @@
-//! Certificates: TLS of the NBD server, and of the control connections between services and targets.
+//! TLS of the NBD server, and of the control connections between services and targets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl From<TlsError> for Failure {
     }
 }
 
-/// Makes the configuration of TLS 1.2 and 1.3 from files in PEM: the server's certificate with those that it was signed with, its
-/// private key, and, for servers that only clients with a certificate may use, the authorities that sign these.
+/// Builds the configuration of a server with TLS 1.2 and 1.3 from PEM files: its certificate chain, its private key
+/// and, if clients must present a certificate, the authorities that sign those.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn configure(
     softdoca_net::tls::server(rustls::DEFAULT_VERSIONS, certificate, key, client_ca).map(Arc::new)
 }
 
-/// The name that a server's certificate must be for.
+/// Name that a server's certificate must match.
 pub(crate) fn server_name(address: &HostPort) -> Result<ServerName<'static>, TlsError> {
     match address {
         HostPort::Address(address) => Ok(ServerName::from(address.ip())),
@@ -42,7 +42,7 @@ pub(crate) fn server_name(address: &HostPort) -> Result<ServerName<'static>, Tls
     }
 }
 
-/// TLS of a target.
+/// TLS flags of a target.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServerTlsFlags {
     /// Use TLS 1.3 on control connections: services without --tls are refused. Needs --tls-certificate and --tls-key
@@ -83,7 +83,7 @@ impl ServerTlsFlags {
         }
     }
 
-    /// The configuration, if TLS is used.
+    /// Returns the configuration; `None` without `--tls`.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl ServerTlsFlags {
     }
 }
 
-/// TLS of a service, towards its targets.
+/// TLS flags of a service, for connections to its targets.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClientTlsFlags {
     /// Use TLS 1.3 on control connections to targets, which need --tls too. Needs --tls-ca
@@ -140,7 +140,7 @@ impl ClientTlsFlags {
         }
     }
 
-    /// The configuration, if TLS is used.
+    /// Returns the configuration; `None` without `--tls`.
     ///
     /// # Errors
     ///

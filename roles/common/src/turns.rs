@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::metrics::{Count, Counts, WorkerMetrics};
 use crate::worker::RunFlag;
 
-/// Time that I/Os in flight have to complete after the run was stopped.
+/// Time for I/Os in flight to complete after the run was stopped.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// One data path, as seen by the run loop.
@@ -58,8 +58,8 @@ pub trait Turns {
 /// Poll iterations between clock reads. An iteration may sleep for 50 ms when idle: together less than [`GLANCE`].
 const TURNS_PER_LOOK: u32 = 32;
 
-/// Maximum time counted between two clock reads. If it was longer, this worker itself was stopped, which is not the
-/// peer's fault: events received meanwhile are found in the next iterations.
+/// Maximum time counted between two clock reads. If more time has passed, this worker itself was stopped, which is not the
+/// peer's fault: events received meanwhile are handled in the next iterations.
 const GLANCE: Duration = Duration::from_secs(2);
 
 /// Time without progress after which a session is given up; `None` is unlimited.
@@ -237,7 +237,7 @@ mod tests {
         let start = Instant::now();
         let mut look =
             |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
-        // Idle for long, then slow but not stalled.
+        // Idle for a long time, then slow but not stalled.
         for seconds in 0..20 {
             look(&path, seconds).expect("nothing is in flight");
         }
@@ -295,7 +295,7 @@ mod tests {
             assert!(pe.poll().is_none());
             start.elapsed()
         };
-        // Sleeps grow to a maximum, which is reached when the next one is no longer.
+        // Sleeps grow to a maximum, which is reached when the next one is not longer.
         let mut polls = (0..10_000).map(|_| timed_poll());
         let first = polls.find(|time| *time > Duration::from_millis(10));
         assert!(first.is_some(), "it never sleeps");

@@ -110,7 +110,7 @@ enum Outcome<D: DataPath> {
 pub struct Worker<D: DataPath> {
     name: String,
     run: RunFlag,
-    /// `None` once the thread is to exit.
+    /// `None` once the thread has been asked to exit.
     orders: Option<Sender<Order<D>>>,
     outcomes: Receiver<Result<Outcome<D>, Failure>>,
     thread: Option<JoinHandle<()>>,
@@ -449,7 +449,7 @@ impl<D: DataPath> Worker<D> {
         ))
     }
 
-    /// Reason why the thread has exited.
+    /// Failure with the reason why the thread has exited.
     fn gone(&mut self) -> Failure {
         self.running = false;
         self.orders = None;
@@ -549,7 +549,7 @@ impl Pending {
             Ok(()) => return Ok(()),
             Err(late) => late,
         };
-        // A thread that has not run at all has waited the whole time.
+        // A thread that has not run yet has spent all the time waiting for a CPU.
         let delay = run_queue_delay().unwrap_or(self.delay + Duration::from_secs(1));
         let extension = delay.saturating_sub(self.delay);
         let at = self.deadline.at() + extension;

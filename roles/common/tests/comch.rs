@@ -67,7 +67,7 @@ fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
         client.send(&request).expect_err("not connected").code,
         ErrorCode::NOT_CONNECTED
     );
-    // The client is first, and retries until there is a server.
+    // The client starts first, and retries until there is a server.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(250) {
         assert_eq!(client.poll(), Ok(None));
@@ -271,7 +271,7 @@ fn idle_clients_neither_begin_a_session_nor_block_others() {
         (&mut silent, ErrorCode::IN_USE),
     ] {
         if code == ErrorCode::IN_USE {
-            // Another one is first.
+            // Another client connects first.
             connect(&name, &mut server);
         }
         let ChannelEvent::Message(answer) = next(client, &mut server) else {
@@ -307,7 +307,7 @@ fn client_connecting_while_another_disconnects_is_not_refused() {
     let mut server = server(&name);
     let first = connect(&name, &mut server);
     let mut second = client(&name, PATIENCE);
-    // It connects, and the server, which polls neither meanwhile, finds both events at once.
+    // It connects, and the server, which is not polled meanwhile, finds both events at once.
     second.poll().expect("on its way");
     drop(first);
     let mut heard = Vec::new();
@@ -351,7 +351,7 @@ fn polling_an_idle_peer_does_not_sleep() {
         assert_eq!(server.poll(), Ok(None));
         slept += sleeps() - before;
     }
-    // Another thread may hold a lock of the C library, and pages of a program that was just linked are read from the disk.
+    // Not 0: another thread may hold a lock of the C library, and pages of a program that was just linked are read from disk.
     assert!(slept < 100, "{slept} sleeps in 1000 polls of each end");
     let answer = request.response(Payload::ShutdownResponse);
     server.send(&answer).expect("sent");
@@ -375,7 +375,7 @@ fn message_ends_a_wait_without_a_deadline() {
     );
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     for _ in 0..20 {
-        // Both are waited for once, and not polled again until there is an event.
+        // Waits once for both, without polling them again before there is an event.
         waiter.wait(&[&client, &server], Some(Instant::now()));
         while client.poll() != Ok(None) || server.poll() != Ok(None) {}
         waiter.wait(&[&client], Some(Instant::now()));

@@ -64,8 +64,7 @@ struct App {
     plain: Option<Arc<[u8]>>,
     seed: u64,
     interrupted: bool,
-    /// `true` if the session was still in order at the end of the run: then the run's failure is not a consequence of
-    /// the session's.
+    /// `true` if the run ended before the session failed: a failure of the run is then not a consequence of the session's.
     run_came_first: bool,
     flags: Flags,
     environment: Environment,
@@ -113,7 +112,7 @@ impl App {
         })
     }
 
-    /// Runs the session to its end.
+    /// Handles events until the session has ended.
     fn drive(&mut self) {
         loop {
             while let Some(action) = self.driver.session.poll_action() {

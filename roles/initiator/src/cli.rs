@@ -1,4 +1,4 @@
-//! Flags: those of the reference, and the initiator's own.
+//! Command line flags: the reference's, and additional ones.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub struct Findings<'a> {
     pub session: Result<(), SessionError>,
     /// Failure of the run, if any.
     pub failure: Option<&'a data_path::Failure>,
-    /// `true` if the session was still in order at the end of the run.
+    /// `true` if the run ended before the session failed.
     pub run_came_first: bool,
     /// Measurements, if the run completed or was halted.
     pub measured: Option<Report>,
@@ -36,7 +36,7 @@ pub enum Conclusion {
     Passed(Report),
     /// The run failed.
     RunFailed(FailureReport, Failure),
-    /// The user interrupted the run; measurements until then.
+    /// The user interrupted the run. Measurements until then.
     Interrupted(Report, Failure),
     /// The session failed. If there was a run, its measurements.
     SessionFailed(FailureReport, Option<Report>, Failure),
@@ -67,7 +67,7 @@ impl Findings<'_> {
             }
             (Err(error), measured) => Conclusion::SessionFailed(
                 report(error.to_string(), None),
-                // A run that ended with the session has measured a part of what was asked for.
+                // A run that ended with the session was measured only in part.
                 measured.filter(|_| !halted),
                 error.into(),
             ),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn run_halted_by_a_lost_session_is_no_measurement() {
+    fn run_halted_by_a_lost_session_has_no_measurements() {
         let halted = data_path::Failure::Halted {
             completed: 3,
             expected: 5,

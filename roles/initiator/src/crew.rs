@@ -160,7 +160,7 @@ impl Crew {
     /// Polls the workers.
     ///
     /// # Errors
-    /// A worker could not be created, or has exited. Its results are lost; the others continue.
+    /// A worker could not be created, or has exited without a result. The other workers continue.
     pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
         if let Some(creation) = self.creation.take() {
             return self.poll_creation(creation);

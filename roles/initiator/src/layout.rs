@@ -7,8 +7,6 @@ use role_common::Failure;
 use thiserror::Error;
 use wire::control::StorageDetails;
 
-// Mismatch between a storage and the flags.
-
 /// Mismatch between a storage and the flags.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LayoutError {

@@ -272,7 +272,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Sums the workers' measurements since `start`.
+    /// Combines the workers' measurements since `start`.
     #[must_use]
     pub fn new(
         strategy: Strategy,
@@ -321,7 +321,7 @@ impl Report {
         }
     }
 
-    /// The same measurements, of a run that was interrupted.
+    /// Marks the measurements as those of an interrupted run, with its reason.
     #[must_use]
     pub fn interrupted(mut self, error: String) -> Self {
         self.result = "interrupted";
@@ -353,7 +353,7 @@ impl fmt::Display for Report {
             writeln!(f, "| Flush latency:\n{latency}")?;
         }
         writeln!(f, "{RULE}")?;
-        // Behind the block, which has the lines of the reference.
+        // Appended to the block, which has the lines of the reference.
         if self.error.is_some() {
             writeln!(f, "interrupted after {} operations", self.operation_count)?;
         }

@@ -1,4 +1,4 @@
-//! Drives a run: every block of the input into the three files.
+//! Runs the conversion: writes every block of the input to the three files.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -47,7 +47,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         if environment.shutdown.is_requested() {
             return Err(Failure::aborted("processing data; no file was written"));
         }
-        // Targets get their superblocks later, with the first service that maintains them.
+        // The first service that maintains superblocks writes them.
         let place = Place {
             set: SetId::NONE,
             stripe: index.into(),
@@ -89,9 +89,9 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
 /// The generated files.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Bytes of content per block.
+    /// Size of a block of the input in bytes.
     pub(crate) block_size: u32,
-    /// Size of a stored block; each file has half of it.
+    /// Size of a stored block in bytes; each file has half of it.
     pub(crate) stored_block_size: u32,
     pub(crate) block_count: u32,
     pub(crate) matrix_type: MatrixType,
@@ -122,7 +122,7 @@ impl fmt::Display for Report {
 
 // Progress output of the generator.
 
-/// Time between two progress lines where lines cannot be overwritten, and the duration from which on a bar is shown.
+/// Interval between progress lines if lines cannot be overwritten, and minimum duration of a run before a bar is shown.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Progress output, for runs of more than a second.
@@ -142,8 +142,8 @@ enum Display {
 }
 
 impl Progress {
-    /// Progress towards `total` blocks. Drawn on standard error: over itself on a terminal, otherwise, where asked for
-    /// always, as a line each second.
+    /// Creates a display of progress towards `total` blocks on standard error: one overwritten line on a terminal,
+    /// otherwise, if requested, a line per second.
     pub(crate) fn new(mode: ProgressMode, total: u32) -> Self {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
@@ -198,26 +198,26 @@ fn line(done: u32, total: u32, elapsed: Duration) -> String {
     format!("{done} of {total} blocks ({percent:.0} %), {rate:.0} per second")
 }
 
-// Parity of two half blocks, calculated by the device.
+// Parity of two half blocks, computed by the device.
 
-/// Halves of a stored block.
+/// Data chunks of a stored block.
 const DATA_BLOCKS: usize = 2;
-/// Parity blocks for them.
+/// Parity chunks of a stored block.
 const REDUNDANCY_BLOCKS: usize = 1;
 
-/// Calculates the parity of stored blocks of one size.
+/// Computes the parity of stored blocks of one size.
 pub(crate) struct ParityEncoder {
     task: Task,
     data: Mmap,
     redundancy: doca::Buf,
     parity: Vec<u8>,
-    // Kept for the task; after what uses them.
+    // Used by the task; dropped after it.
     _coding: ErasureCoding,
     pe: Pe,
 }
 
 impl ParityEncoder {
-    /// An encoder for stored blocks of `stored_block_size` bytes, a multiple of 128.
+    /// Creates an encoder for stored blocks of `stored_block_size` bytes, a multiple of 128.
     pub(crate) fn new(
         device: &Device,
         matrix_type: MatrixType,
@@ -246,7 +246,7 @@ impl ParityEncoder {
         })
     }
 
-    /// The parity of the two halves of `stored`.
+    /// Returns the parity of the two halves of `stored`.
     pub(crate) fn parity(&mut self, stored: &[u8]) -> Result<&[u8], Failure> {
         let region = self.data.region().expect("registered here");
         region.write(0, stored)?;

@@ -1,4 +1,4 @@
-//! The flags of the generator.
+//! Command line flags.
 
 use std::path::PathBuf;
 

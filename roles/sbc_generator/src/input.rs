@@ -1,4 +1,4 @@
-//! The content to store, block by block.
+//! Reads the data to store, block by block.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _};
@@ -10,15 +10,15 @@ use wire::sbc;
 
 use crate::io_failure;
 
-/// Bytes that are read from the file at a time, when blocks are smaller.
+/// Size of a read from the file in bytes, if blocks are smaller.
 const READ_AHEAD: usize = 1 << 20;
 
-/// A file of content, cut into blocks; the last one is filled up with zeros.
+/// An input file, split into blocks; the last one is padded with zeros.
 #[derive(Debug)]
 pub(crate) struct Input {
     name: String,
     reader: BufReader<File>,
-    /// Bytes that are still to be read.
+    /// Bytes not yet read.
     left: u64,
     block: Vec<u8>,
     block_count: u32,
@@ -50,7 +50,7 @@ impl Input {
         self.block_count
     }
 
-    /// The next block, of logical block size; to be called [`block_count`](Self::block_count) times.
+    /// Returns the next block, of logical block size. May be called [`block_count`](Self::block_count) times.
     pub(crate) fn next_block(&mut self) -> Result<&[u8], Failure> {
         let length =
             usize::try_from(self.left).map_or(self.block.len(), |left| left.min(self.block.len()));
@@ -77,7 +77,7 @@ fn block_count(length: u64, geometry: Geometry) -> Result<u32, Failure> {
     }
     let block_size = geometry.logical_block_size;
     let blocks = length.div_ceil(u64::from(block_size));
-    // Half a stored block of each lies in each file.
+    // Each file has half of each stored block.
     let largest = sbc::MAX_CONTENT / u64::from(geometry.half_block_size());
     match u32::try_from(blocks) {
         Ok(count) if blocks <= largest => Ok(count),
@@ -133,12 +133,12 @@ mod tests {
             let failure = blocks(wrong, 4096).expect_err("refused");
             assert!(failure.message.starts_with("expected"), "{failure}");
         }
-        // The files hold more than the content.
+        // The files are larger than the content, because stored blocks are.
         let logical = Geometry::for_logical(4096).expect("small");
         let most = sbc::MAX_CONTENT / 2112;
         assert_eq!(block_count(most * 4096, logical), Ok(1_016_800));
         assert!(block_count(most * 4096 + 1, logical).is_err());
-        // A remainder has no room.
+        // A partial block does not fit.
         assert_eq!(blocks(4 << 30, 384), blocks((4 << 30) + 1, 384));
     }
 }

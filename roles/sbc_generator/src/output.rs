@@ -11,7 +11,7 @@ use wire::sbc;
 
 use crate::io_failure;
 
-/// Bytes that are written to a file at a time.
+/// Size of a write to a file in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// A file to create: the flag that names it, and its path.
@@ -97,7 +97,7 @@ impl SbcFile {
         let file = tempfile::Builder::new()
             .prefix(".sbc-")
             .suffix(".partial")
-            // As for any new file: the umask applies.
+            // Permissions of a new file: the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)
             .map_err(|error| io_failure(&name, &error))?;

@@ -1,4 +1,4 @@
-//! The program's files, decoded without its code except for LZ4 of single blocks.
+//! Decodes the program's files without its code, except for LZ4 of single blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -86,7 +86,7 @@ impl Bench {
             .expect("the program runs")
     }
 
-    /// The half blocks in a file, after a check of its header.
+    /// Half blocks of a file, after a check of its header.
     fn halves(&self, name: &str, half: usize, count: usize) -> Vec<Vec<u8>> {
         let bytes = std::fs::read(self.path(name)).expect("a file");
         let mut header = vec![0xDE, 0xAD, 0xF0, 0x0D, 0x13, 0x37, 0xFA, 0xDE];
@@ -98,7 +98,7 @@ impl Bench {
     }
 }
 
-/// The trailer that a stored block has to have as this block of its storage.
+/// Expected trailer of a stored block with this number.
 fn checksum(stored: &[u8], block: usize) -> u32 {
     let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&stored[..stored.len() - 4]);
     let mut mask = !(block as u32);
@@ -108,7 +108,7 @@ fn checksum(stored: &[u8], block: usize) -> u32 {
     if crc == mask { 1 } else { crc ^ mask }
 }
 
-/// The content of a stored block, and its trailer.
+/// Content and trailer of a stored block.
 fn decode(stored: &[u8], logical: usize) -> (Vec<u8>, u32) {
     let number = |at: usize| u32::from_be_bytes(stored[at..at + 4].try_into().expect("4")) as usize;
     let (original, compressed) = (number(0), number(4));
@@ -137,7 +137,7 @@ fn decode(stored: &[u8], logical: usize) -> (Vec<u8>, u32) {
     (content, trailer)
 }
 
-/// Lines of text, no two alike.
+/// Compressible text without repeated lines.
 fn text(len: usize) -> Vec<u8> {
     let mut text: Vec<u8> = (0..)
         .flat_map(|line: u64| {
@@ -149,7 +149,7 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u32;
     std::iter::repeat_with(|| {
@@ -166,7 +166,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs the generator for `content`, and checks its files. `sizes`: of a block of content, and of a stored block.
+/// Runs the generator for `content`, and checks its files. `sizes`: size of a logical block and of a stored block, in bytes.
 fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     let [logical, stored] = sizes;
     let bench = Bench::new(content);
@@ -188,7 +188,7 @@ fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
             .map(|(&a, &b)| field.multiply(factors[0], a) ^ field.multiply(factors[1], b))
             .collect();
         assert!(*dp == expected, "parity of block {block}");
-        // Without data_1: its share of the parity, divided by its factor.
+        // Recovers data_1: its contribution to the parity, divided by its factor.
         let inverse = field.inverse(factors[0]);
         let recovered: Vec<u8> = std::iter::zip(dp, d2)
             .map(|(&p, &b)| field.multiply(inverse, p ^ field.multiply(factors[1], b)))
@@ -208,7 +208,7 @@ fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     assert!(padding.iter().all(|&byte| byte == 0));
 }
 
-/// As above, for text and the reference's geometry.
+/// As [`check_content`], for text and blocks of the reference's geometry.
 fn check(block_size: usize, length: usize, arguments: &[&str]) {
     check_content(&text(length), [block_size; 2], arguments);
 }

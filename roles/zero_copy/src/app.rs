@@ -33,7 +33,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 }
 
 struct ZeroCopy {
-    /// The initiator's memory, which the target uses while it is imported here.
+    /// The initiator's memory; the target can access it while the import exists.
     memory: Option<Mmap>,
 }
 

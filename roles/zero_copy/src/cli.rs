@@ -11,7 +11,7 @@ Examples:
   A service for the host function 3b:00.0, with the storage of a target:
     doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
 
-// Help that is no documentation: to rustdoc, these are tags of HTML.
+// A constant and not a doc comment: rustdoc would take the placeholders for HTML tags.
 const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> or <host>:<port> format";
 
 /// A storage service that forwards the I/O of an initiator to a storage target

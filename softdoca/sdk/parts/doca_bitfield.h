@@ -21,7 +21,7 @@
 #define DOCA_BE16_GENMASK(high, low) DOCA_HTOBE16(0xffffu >> (15 - (high)) & 0xffffu << (low))
 #define DOCA_BE32_GENMASK(high, low) DOCA_HTOBE32(0xffffffffu >> (31 - (high)) & 0xffffffffu << (low))
 
-/** Writes the mask to where place points. */
+/** Writes the mask to *place. */
 #define DOCA_U8P_GENMASK(high, low, place)                                                                             \
 	do {                                                                                                           \
 		*(uint8_t *)(place) = DOCA_U8_GENMASK(high, low);                                                      \
@@ -35,14 +35,14 @@
 		*(doca_be32_t *)(place) = DOCA_BE32_GENMASK(high, low);                                                \
 	} while (0)
 
-/** A value at the place of a field; what the field has no bits for is lost. */
+/** A value shifted to the position of a field; excess bits are dropped. */
 #define DOCA_U8_SET(mask, value) ((uint8_t)((uint32_t)(value) << DOCA_SHIFT(mask) & (mask)))
 #define DOCA_BE16_SET(mask, value)                                                                                     \
 	((doca_be16_t)(DOCA_HTOBE16((uint32_t)(value) << DOCA_SHIFT(DOCA_BETOH16(mask))) & (mask)))
 #define DOCA_BE32_SET(mask, value)                                                                                     \
 	((doca_be32_t)(DOCA_HTOBE32((uint32_t)(value) << DOCA_SHIFT(DOCA_BETOH32(mask))) & (mask)))
 
-/** Sets the bits of a value in what place points to; bits that are set stay. They bring their own semicolon. */
+/** Sets the bits of a value in *place, without clearing others. The macros include the semicolon. */
 #define DOCA_U8P_SET(mask, value, place)                                                                               \
 	do {                                                                                                           \
 		*(uint8_t *)(place) = (uint8_t)(*(uint8_t *)(place) | DOCA_U8_SET(mask, value));                       \

@@ -1,4 +1,4 @@
-/* Which side programs are built for. The DPU's pkg-config files define DOCA_ARCH_DPU; everything else is a host. */
+/* Side that programs are built for. The DPU's pkg-config files define DOCA_ARCH_DPU; everything else is a host. */
 #ifndef DOCA_ARCH_DPU
 #ifndef DOCA_ARCH_HOST
 #define DOCA_ARCH_HOST

@@ -1,3 +1,3 @@
-/** Consumers and where their completions go, as the DPA knows them. */
+/** Handles of consumers and their completion contexts on the DPA. */
 typedef uint64_t doca_dpa_dev_comch_consumer_t;
 typedef uint64_t doca_dpa_dev_comch_consumer_completion_t;

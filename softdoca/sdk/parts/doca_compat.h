@@ -8,19 +8,19 @@
 #include <doca_version.h>
 
 /*
- * How firm a function is. softdoca has all of them, and warns of none: DOCA_ALLOW_EXPERIMENTAL_API and
- * DOCA_ALLOW_DEPRECATED_API change nothing.
+ * Stability of a function. softdoca exports all functions and warns about none: DOCA_ALLOW_EXPERIMENTAL_API and
+ * DOCA_ALLOW_DEPRECATED_API have no effect.
  */
 
-/** A function that stays as it is. */
+/** A stable function. */
 #define DOCA_STABLE
-/** A function that may change. */
+/** A function that may change in a later release. */
 #define DOCA_EXPERIMENTAL
-/** A function that will go. */
+/** A function that will be removed. */
 #define DOCA_DEPRECATED
 
 /*
- * Structures that the user fills carry the version that he was compiled for as their first member.
+ * Structures filled by the program start with the version that the program was compiled for.
  */
 
 /** Declares the version, as first member. */

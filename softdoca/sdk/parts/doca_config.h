@@ -1,4 +1,4 @@
 #include <doca_build_config.h>
 
-/** Programs that test for it find out that softdoca is what they were compiled for. */
+/** Lets programs detect at compile time that they are built for softdoca. */
 #define DOCA_SOFTDOCA 1

@@ -1,13 +1,13 @@
 /**
  * Logs a message; use the macros below.
  *
- * format and what follows are those of printf.
+ * format and the arguments are those of printf.
  */
 DOCA_EXPERIMENTAL doca_error_t doca_log(uint32_t level, int source, const char *fname, int line, const char *func,
 					const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /**
- * Gives the messages of a file their source's name; once in each file that logs, outside of functions.
+ * Sets the name of the source of a file's messages; once in each file that logs, outside of functions.
  *
  * The source is registered before other constructors run, so that they can log.
  */
@@ -25,18 +25,18 @@ DOCA_EXPERIMENTAL doca_error_t doca_log(uint32_t level, int source, const char *
 /** Logs a message of a level: a format of printf and its arguments. */
 #define DOCA_LOG(level, ...) doca_log(level, log_source, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
-/** The program cannot go on. */
+/** The program cannot continue. */
 #define DOCA_LOG_CRIT(...) DOCA_LOG(DOCA_LOG_LEVEL_CRIT, __VA_ARGS__)
 /** An operation failed. */
 #define DOCA_LOG_ERR(...) DOCA_LOG(DOCA_LOG_LEVEL_ERROR, __VA_ARGS__)
-/** Something is suspicious. */
+/** An unexpected condition that was handled. */
 #define DOCA_LOG_WARN(...) DOCA_LOG(DOCA_LOG_LEVEL_WARNING, __VA_ARGS__)
 /** Information for users. */
 #define DOCA_LOG_INFO(...) DOCA_LOG(DOCA_LOG_LEVEL_INFO, __VA_ARGS__)
 /** Information for developers. */
 #define DOCA_LOG_DBG(...) DOCA_LOG(DOCA_LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/** Every step; compiled only with DOCA_LOGGING_ALLOW_TRACE, but always checked by the compiler. */
+/** Data-path detail; compiled only with DOCA_LOGGING_ALLOW_TRACE, but always checked by the compiler. */
 #ifdef DOCA_LOGGING_ALLOW_TRACE
 #define DOCA_LOG_TRC(...) DOCA_LOG(DOCA_LOG_LEVEL_TRACE, __VA_ARGS__)
 #else

@@ -1,2 +1,2 @@
-/** A memory map as the DPA knows it. */
+/** Handle of a memory map on the DPA. */
 typedef uint32_t doca_dpa_dev_mmap_t;

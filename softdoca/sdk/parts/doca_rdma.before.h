@@ -19,5 +19,5 @@ struct doca_rdma_gid {
 	uint8_t raw[DOCA_GID_BYTE_LENGTH]; /**< Bytes in network order. */
 };
 
-/** An instance as the DPA knows it. */
+/** Handle of an instance on the DPA. */
 typedef uint64_t doca_dpa_dev_rdma_t;

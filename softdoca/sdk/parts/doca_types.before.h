@@ -26,7 +26,7 @@ typedef unsigned int doca_be32_t;
 __extension__ typedef unsigned long long doca_be64_t;
 #endif
 
-/** A value that the library keeps for its user and hands back. */
+/** User data that the library stores and passes back to the program. */
 union doca_data {
 	void *ptr;    /**< As a pointer. */
 	uint64_t u64; /**< As an integer. */

@@ -322,9 +322,9 @@ fn wrapped(start: String, list: &[String]) -> String {
 struct Part {
     /// File name of the header.
     pub header: &'static str,
-    /// Text before the declarations, which need it: types.
+    /// Text before the declarations: types that they use.
     pub before: &'static str,
-    /// Text after the declarations, which it needs: macros.
+    /// Text after the declarations: macros that use them.
     pub after: &'static str,
 }
 

@@ -16,7 +16,7 @@ pub enum Error {
     Library {
         /// The path that was searched.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file is not a shared library.
@@ -49,7 +49,7 @@ pub enum Error {
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -65,7 +65,7 @@ pub struct Installed {
     pub packages: usize,
 }
 
-/// Versions in the names of libraries that programs linked to NVIDIA's record.
+/// SONAME versions that programs linked against NVIDIA's libraries request.
 ///
 /// NVIDIA's 2.9 and 2.10 have the SONAME `libdoca_common.so.2`. That of 3.x is not known; it is assumed to be the same,
 /// or with 3.
@@ -137,7 +137,7 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     for header in &headers {
         let mut text = header.text.clone();
         if (layout, header.name) == (Layout::Nvidia(Side::Dpu), "doca_build_config.h") {
-            // So that programs that do not use pkg-config are built for this side, too.
+            // Selects this side for programs that do not use pkg-config, too.
             let guard = "#define DOCA_BUILD_CONFIG_H_\n";
             let define = "\n#ifndef DOCA_ARCH_DPU\n#define DOCA_ARCH_DPU\n#endif\n";
             text = text.replacen(guard, &format!("{guard}{define}"), 1);
@@ -155,7 +155,8 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     })
 }
 
-/// Other names of the same directories in build files: `lib64` on RPM systems, `infrastructure` in releases before 3.
+/// Links the names of the same directories that build files use elsewhere: `lib64` on RPM systems, `infrastructure` in
+/// releases before 3.
 fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Error> {
     let libraries = directories.libraries();
     link(libraries, &prefix.join("lib64"))?;
@@ -268,12 +269,12 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_of_nvidia_has_its_directories_and_names() {
+    fn nvidia_layout_has_nvidias_directories_and_names() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();
         let prefix = directory.path().join("doca");
-        // Again over the first.
+        // The second side is installed over the first.
         for side in [Side::Host, Side::Dpu] {
             install(&library, &prefix, Layout::Nvidia(side)).unwrap();
             for place in [
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_applications_keep_their_version() {
+    fn version_file_of_application_sources_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();

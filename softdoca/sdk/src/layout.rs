@@ -17,7 +17,7 @@ pub enum Layout {
     #[default]
     Plain,
     /// Like NVIDIA's packages in `/opt/mellanox/doca`, for one side: libraries in a directory for the machine, under
-    /// the names that programs linked to NVIDIA's record.
+    /// the SONAMEs that programs linked against NVIDIA's libraries request.
     Nvidia(Side),
 }
 
@@ -92,7 +92,7 @@ impl Directories {
     }
 }
 
-/// A file of NVIDIA's or another DOCA in a prefix, with which the installation would be mixed.
+/// Returns a file of NVIDIA's or another DOCA in a prefix; installing there would mix the two.
 pub(crate) fn foreign(prefix: &Path) -> Option<std::path::PathBuf> {
     let libraries = [
         "lib",

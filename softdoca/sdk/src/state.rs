@@ -144,8 +144,8 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
     }
 
-    /// Functions whose source refuses every call: those in an `unsupported!` block, and those that call `unsupported` or
-    /// say why.
+    /// Functions whose source refuses every call: those in an `unsupported!` block, and those that call `unsupported`
+    /// or log the reason.
     fn refusing(source: &str) -> BTreeSet<String> {
         let name = |text: &str| {
             let end = text.find('(').unwrap_or_default();

@@ -24,8 +24,8 @@ unsafe extern "C" {
 
 /// Logs a message of the program: `printf` format and arguments.
 ///
-/// Only a jump: symbols of C objects are not exported from a cdylib, and a Rust function cannot take variadic
-/// arguments, but it can leave them where the caller put them. The declared type is that without arguments.
+/// Only a jump: a cdylib does not export symbols of C objects, and a Rust function cannot take variadic arguments, but
+/// a naked one leaves them where the caller put them. It is declared without parameters.
 ///
 /// # Safety
 /// As for `printf`.

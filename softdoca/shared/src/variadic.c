@@ -1,7 +1,7 @@
 /*
- * The one variadic function of the API: formats, and hands the text to the engine.
+ * The one variadic function of the API: formats the message and passes the text to the engine.
  *
- * Hidden: lib.rs exports it, because rustc's list of exported symbols has only what Rust defines.
+ * Hidden: lib.rs exports it, because rustc exports only symbols defined in Rust.
  */
 #include <stdarg.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ softdoca_log_variadic(uint32_t level, int source, const char *file, int line, co
 	}
 	if ((size_t)length >= sizeof(buffer)) {
 		char *whole = malloc((size_t)length + 1);
-		/* Without memory the message is cut. */
+		/* Without memory the message is truncated. */
 		if (whole != NULL) {
 			va_start(arguments, format);
 			vsnprintf(whole, (size_t)length + 1, format, arguments);

@@ -25,7 +25,7 @@ impl AgentConnection {
         loop {
             match Socket::connect(&directory, &name) {
                 Ok(socket) => return Ok(AgentConnection { socket }),
-                // Its backlog is full.
+                // The listener's backlog is full.
                 Err(Error::Again) if !deadline.left().is_zero() => {
                     std::thread::sleep(Duration::from_millis(1))
                 }
@@ -382,8 +382,8 @@ impl RemoteRegion {
         within_scope(len, |deadline| self.exchange_until(deadline, action))
     }
 
-    /// Exclusive use of the connection. Its end is the end of the export: depending on timing, the agent may still
-    /// have answered that the key is unknown.
+    /// Runs one exchange with exclusive use of the connection. A closed connection means that the export was withdrawn;
+    /// depending on timing, the agent may have answered before that the key is unknown.
     fn exchange_until<T>(
         &self,
         deadline: Deadline,
@@ -395,7 +395,7 @@ impl RemoteRegion {
         result.map_err(|error| match error {
             Error::ConnectionReset => Error::NotFound,
             Error::TimeOut => {
-                // A late answer would be taken for the next request's.
+                // A late reply would be taken for the reply to the next request.
                 self.connection.socket.shut_down();
                 Error::TimeOut
             }

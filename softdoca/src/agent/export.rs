@@ -62,7 +62,7 @@ pub struct Export {
     pub rights: Rights,
     /// The whole range.
     pub segments: Vec<Segment>,
-    /// Informs processes that have mapped segments of the end of the export.
+    /// Invalidated when the export ends, for processes that have mapped its segments.
     pub validity: Option<SharedWord>,
 }
 

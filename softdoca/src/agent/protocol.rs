@@ -1,5 +1,5 @@
 //! Protocol of an agent's socket: one message per request and per reply. Both sides are on one machine, but may be
-//! different builds, which the version tells. Integers are little endian.
+//! different builds, which the version detects. Integers are little endian.
 
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE};
@@ -115,8 +115,8 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyHeader {
     pub result: Result<()>,
-    /// The old value of an atomic, or the number of segments of a described export; over the network, how peers with an RDMA device name
-    /// what is described, or 0.
+    /// The old value of an atomic, or the number of segments of a described export; over the network, the `RemoteKey`
+    /// word of the described memory, or 0.
     pub value: u64,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Connection {
     socket: Arc<Socket>,
     /// Process id of the peer when it connected.
     process: i32,
-    /// Valid exports and services of which something was granted over this connection.
+    /// Valid exports and services to which this connection was granted access.
     granted: Vec<Key>,
     /// The services called over this connection.
     pub(super) calls: Vec<(Key, Option<OnClose>)>,
@@ -150,7 +150,7 @@ impl Server {
         self.revoke(key);
     }
 
-    /// Records that something of `key` was granted over a connection.
+    /// Records that a connection was granted access to `key`.
     ///
     /// # Errors
     /// [`Error::Full`] if the connection uses too many keys already.
@@ -263,7 +263,7 @@ impl Server {
 
     fn watch_listener(&self, flags: epoll::EventFlags) {
         if let Some(listener) = &*lock(&self.listener) {
-            // It is in the set for its whole lifetime.
+            // Cannot fail: the listener is in the set for its whole lifetime.
             let _ = epoll::modify(
                 &self.epoll,
                 listener,
@@ -393,7 +393,7 @@ impl Door {
         }
     }
 
-    /// Limited, because peers can cause these at any rate.
+    /// Logs at a limited rate: peers can cause these messages at any rate.
     fn complain(&mut self, what: fmt::Arguments<'_>) {
         if let Some(suppressed) = self.complaints.admit(Instant::now()) {
             log::warn!("{what}{suppressed}");

@@ -30,7 +30,7 @@ const ENOUGH: Duration = Duration::from_millis(50);
 /// Minimum time for a copy, even if another agent has used up the scope's.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// Wait of the copies in a scope.
+/// Time that the copies of a scope have waited.
 #[derive(Clone, Copy)]
 struct Waited {
     deadline: Deadline,
@@ -39,9 +39,9 @@ struct Waited {
 
 /// A scope is open.
 const OPEN: u8 = 1;
-/// At least [`ENOUGH`] was waited in it.
+/// The waits in it have taken at least [`ENOUGH`].
 const HELD_UP: u8 = 2;
-/// It belongs to a submission outside of a call of progress.
+/// The scope belongs to a submission outside of a progress call.
 const LONE: u8 = 4;
 
 thread_local! {

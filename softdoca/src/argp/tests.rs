@@ -182,7 +182,7 @@ fn mistakes_are_refused_and_named() {
 }
 
 #[test]
-fn help_and_version_end_the_reading() {
+fn help_and_version_stop_the_parser() {
     let d = program();
     assert!(matches!(parse(&d, "-h --nonsense"), Ok(Outcome::Help(_))));
     assert!(matches!(parse(&d, "-q --help"), Ok(Outcome::Help(_))));
@@ -228,7 +228,7 @@ fn dpdk_gets_the_arguments_before_two_dashes() {
 }
 
 #[test]
-fn a_program_may_take_a_short_general_flag() {
+fn a_program_may_override_a_short_general_flag() {
     let mut d = Definitions::default();
     param(&mut d, None, ("v", "vuid"), ValueType::String, |_| ());
     accepts(&d, "-v x", "vuid=x");
@@ -304,7 +304,7 @@ fn commands_have_flags_of_their_own() {
 }
 
 #[test]
-fn incomplete_and_double_definitions_are_refused() {
+fn incomplete_and_duplicate_definitions_are_refused() {
     let mut d = program();
     let id = d.create_param();
     assert_eq!(d.register_param(None, id), Err(Error::Initialization));
@@ -476,7 +476,7 @@ fn files_are_checked() {
 }
 
 #[test]
-fn unknown_keys_are_ignored_when_the_program_wants_that() {
+fn unknown_keys_are_ignored_if_the_program_allows_them() {
     let mut d = program();
     let text = r#"{"doca_general_flags": {"colour": 1, "log-level": 60}, "doca_program_flags": {"wheels": 4, "cpu": [3]}, "other": {"a": 1}}"#;
     let file = file(text);

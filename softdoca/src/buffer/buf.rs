@@ -298,7 +298,7 @@ impl BufHandle {
         BufHandle(NonNull::from(buf))
     }
 
-    /// For links within lists and inventories, which are kept alive by the bufs in use.
+    /// A handle for links within lists and inventories, which are kept alive by the bufs in use.
     pub(super) fn link(buf: &Buf) -> BufHandle {
         BufHandle(NonNull::from(buf))
     }

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn every_buf_has_its_part_for_good() {
+    fn each_buf_keeps_its_part_of_the_map() {
         let mut memory = Vec::new();
         let mmap = map(&mut memory, 0, 100);
         let base = mmap.memrange().unwrap().0;
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_no_range_are_refused() {
+    fn empty_pools_and_maps_without_range_are_refused() {
         let mut memory = Vec::new();
         let mmap = map(&mut memory, 0, 100);
         for (count, size) in [(0, 1), (1, 0), (usize::MAX, 1)] {

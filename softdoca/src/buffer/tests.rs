@@ -178,7 +178,7 @@ fn a_map_in_use_by_threads_does_not_count_bufs() {
 }
 
 #[test]
-fn lists_are_chained_and_given_back_whole() {
+fn lists_are_chained_and_returned_whole() {
     let (memory, inventory) = (Memory::new(100), inventory(5));
     let get = |offset, len| {
         inventory
@@ -215,7 +215,7 @@ fn lists_are_chained_and_given_back_whole() {
 }
 
 #[test]
-fn duplicates_are_bufs_of_their_own() {
+fn duplicates_are_independent_bufs() {
     let (memory, few, many) = (Memory::new(100), inventory(2), inventory(2));
     let get = |offset| {
         few.get_by_data(&memory.mmap, memory.addr(offset), 10)

@@ -286,7 +286,7 @@ fn objects_that_are_used_after_they_were_destroyed() {
 }
 
 #[test]
-fn a_buf_that_is_given_back_twice() {
+fn a_buf_that_is_returned_twice() {
     reported_once("buf back twice", "a buf was returned twice", "buf 0x");
 }
 
@@ -297,12 +297,12 @@ fn a_map_destroyed_before_its_bufs() {
 }
 
 #[test]
-fn objects_that_are_left() {
+fn objects_that_are_not_destroyed() {
     let what = "objects were not destroyed before the process exited";
     reported_once("leak", what, "1 list of devices, 2 doca_mmap, 1 doca_pe;");
 }
 
 #[test]
-fn a_program_without_mistakes_is_left_in_peace() {
+fn a_program_without_mistakes_gets_no_report() {
     assert_eq!(reports("nothing", "1"), [""; 0]);
 }

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn doca_aes_gcm_as_ctx(aes_gcm: *mut doca_aes_gcm) -> *mut
     aes_gcm.cast()
 }
 
-/// Gets the maximum number of tasks of an instance, both kinds together.
+/// Gets the maximum number of tasks of an instance, encrypt and decrypt tasks together.
 ///
 /// # Safety
 /// The out-parameter is NULL or writable; `aes_gcm` is not dereferenced.

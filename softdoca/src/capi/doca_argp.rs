@@ -118,7 +118,7 @@ pub unsafe extern "C" fn doca_argp_start(argc: c_int, argv: *mut *mut c_char) ->
 /// Prints the usage text, of the command that the arguments named, if any.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_usage() {
     let _ = guard(|| show_usage(None));
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn doca_argp_usage() {
 /// Registers a parameter of the program.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_register_param(
     input_param: *mut doca_argp_param,
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn doca_argp_register_param(
 /// Registers a command of the program.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_register_cmd(input_cmd: *mut doca_argp_cmd) -> doca_error_t {
     with_session(|session| {
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn doca_argp_register_cmd(input_cmd: *mut doca_argp_cmd) -
 /// Registers a parameter of a command.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_cmd_register_param(
     cmd: *mut doca_argp_cmd,
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn doca_argp_cmd_register_param(
 /// Registers a subcommand.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_cmd_register_cmd(
     cmd: *mut doca_argp_cmd,
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn doca_argp_register_dev_open_callback(
 /// Ignores keys of the JSON file without a parameter.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_disable_pedantic_config_parsing() -> doca_error_t {
     with_session(|session| {
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn doca_argp_register_logger_callback(
 /// Restores messages to the user on standard error; `DOCA_ERROR_BAD_STATE` without a callback.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_disable_logger_callback() -> doca_error_t {
     with_session(|session| session.logger.take().map(drop).ok_or(Error::BadState))
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn doca_argp_param_create(out: *mut *mut doca_argp_param) 
 /// Destroys a parameter that is not registered.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_param_destroy(handle: *mut doca_argp_param) -> doca_error_t {
     with_session(|session| {
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn doca_argp_cmd_create(out: *mut *mut doca_argp_cmd) -> d
 /// Destroys a command that is not registered.
 ///
 /// # Safety
-/// None needed: a handle that is none is refused.
+/// None needed: an invalid handle is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_cmd_destroy(cmd: *mut doca_argp_cmd) -> doca_error_t {
     with_session(|session| {
@@ -365,7 +365,7 @@ macro_rules! set_marks {
         #[doc = $what]
         ///
         /// # Safety
-        /// None needed: a handle that is none is ignored.
+        /// None needed: an invalid handle is ignored.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $function(object: *mut $handle) {
             $change(object, |object| {
@@ -404,7 +404,7 @@ pub unsafe extern "C" fn doca_argp_param_set_callback(
 /// Sets the type of the values.
 ///
 /// # Safety
-/// None needed: a type that is none is refused.
+/// None needed: an invalid type is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_param_set_type(
     param: *mut doca_argp_param,
@@ -618,7 +618,7 @@ unsafe fn start(argc: c_int, argv: *mut *mut c_char) -> Result<()> {
         Ok(Outcome::Version) => Err(Error::Unexpected),
         Ok(Outcome::Help(scope)) => {
             show_usage(Some(&scope))?;
-            // SAFETY: no lock is held that its handlers could want.
+            // SAFETY: no lock is held that an exit handler could take.
             unsafe { libc::exit(libc::EXIT_SUCCESS) }
         }
         Err(refusal) => {
@@ -642,7 +642,7 @@ fn show_version() -> Result<()> {
         Api::current().version().to_string_lossy()
     );
     crate::capi::Stream::output().write(&version);
-    // SAFETY: no lock is held that its handlers could want.
+    // SAFETY: no lock is held that an exit handler could take.
     unsafe { libc::exit(libc::EXIT_SUCCESS) }
 }
 

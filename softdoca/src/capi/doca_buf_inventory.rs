@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_takes_aims_chains_and_returns_bufs() {
+    fn a_program_takes_retargets_chains_and_returns_bufs() {
         let mut memory = [0_u8; 100];
         let base = memory.as_mut_ptr();
         let at = |offset: usize| base.wrapping_add(offset).cast::<c_void>();
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn null_is_refused() {
         let mut buf = null_mut();
-        // SAFETY: NULL is what is tested.
+        // SAFETY: NULL is refused, which this test checks.
         unsafe {
             let get =
                 doca_buf_inventory_buf_get_by_addr(null_mut(), null_mut(), null_mut(), 1, &mut buf);

@@ -541,7 +541,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        // An answer, and no error to log.
+        // An expected answer, which is not logged as an error.
         true => Err(Error::NotSupported),
     })
 }
@@ -560,7 +560,7 @@ pub unsafe extern "C" fn doca_comch_cap_server_is_supported(
     })
 }
 
-/// Functions that write a limit which all devices have.
+/// Defines functions that write a limit common to all devices.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
         $(#[doc = $doc])+
@@ -576,7 +576,7 @@ macro_rules! limits {
 }
 pub(super) use limits;
 
-/// Functions that only a DPA has a use for.
+/// Defines functions that make sense only with a DPA.
 macro_rules! unsupported {
     ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
         /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.

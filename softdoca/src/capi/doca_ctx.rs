@@ -41,7 +41,7 @@ pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Res
 /// Destroys a context of any kind: detaches it from its engine and drops the handle's reference.
 ///
 /// # Safety
-/// As [`share_ctx`]; on success the handle is dead.
+/// As [`share_ctx`]; on success the handle is invalid.
 pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let ctx = unsafe { share_ctx(handle) }?;

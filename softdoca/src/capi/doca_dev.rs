@@ -479,7 +479,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
     })
 }
 
-/// Writes an address to a buffer of at least its size.
+/// Writes an address to a buffer that is at least as long.
 ///
 /// # Safety
 /// `out` is NULL or is writable for `size` bytes.
@@ -849,7 +849,7 @@ mod tests {
     fn null_is_refused() {
         let invalid = Error::InvalidValue.code();
         let (mut dev, mut count) = (null_mut(), 0);
-        // SAFETY: NULL is what is tested.
+        // SAFETY: NULL is refused, which this test checks.
         unsafe {
             assert_eq!(doca_devinfo_create_list(null_mut(), &mut count), invalid);
             assert_eq!(doca_devinfo_destroy_list(null_mut()), invalid);

@@ -9,7 +9,7 @@ use crate::error;
 /// Name of a result code; a static string, never NULL.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_error_get_name(error: doca_error_t) -> *const c_char {
     error::c_name(error).as_ptr()
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn doca_error_get_name(error: doca_error_t) -> *const c_ch
 /// Description of a result code; a static string, never NULL.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_error_get_descr(error: doca_error_t) -> *const c_char {
     error::c_description(error).as_ptr()
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_the_code() {
+    fn texts_match_the_code() {
         // SAFETY: static strings.
         let (name, description, unknown) = unsafe {
             (

@@ -54,7 +54,7 @@ unsafe fn create<S: Sink + 'static>(
 /// `fptr` is NULL or a stream that stays open.
 unsafe fn stream(fptr: *mut FILE) -> Result<Stream> {
     check_out(fptr)?;
-    // SAFETY: the guarantee of the caller to the function that this is part of.
+    // SAFETY: the calling C function's caller guarantees that the stream stays open.
     Ok(unsafe { Stream::new(fptr) })
 }
 
@@ -151,7 +151,7 @@ creators! {
 /// second call has no effect.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_log_backend_create_standard() -> doca_error_t {
     static CREATED: Once = Once::new();
@@ -244,7 +244,7 @@ macro_rules! global_limits {
         #[doc = concat!("Sets ", $what, ", for all present and future back ends.")]
         ///
         /// # Safety
-        /// None needed: there is nothing to get wrong.
+        /// None needed: no pointers are passed.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(value: u32) -> doca_error_t {
             guard(|| {
@@ -256,7 +256,7 @@ macro_rules! global_limits {
         #[doc = concat!("Tells ", $what, " of new back ends.")]
         ///
         /// # Safety
-        /// None needed: there is nothing to get wrong.
+        /// None needed: no pointers are passed.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get() -> u32 {
             log::$load($origin) as u32
@@ -293,14 +293,14 @@ pub unsafe extern "C" fn doca_log_register_source(
 /// Removes a source.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_log_unregister_source(source: c_int) -> doca_error_t {
     guard(|| log::sources::unregister(source))
 }
 
-/// Implementation of `doca_log` for a formatted message. `doca_log` itself is variadic, which a Rust function cannot
-/// be: the shared library defines it as a call of this one.
+/// Implementation of `doca_log` for a formatted message. `doca_log` itself is variadic and therefore not a Rust
+/// function: the shared library defines it as a call of this one.
 ///
 /// Messages of unregistered sources are accepted. A NULL `file` or `function` is left out.
 ///
@@ -354,7 +354,7 @@ fn find_root(logger: *const doca_logger) -> Result<Option<Arc<Logger>>> {
 /// Maximum number of back ends: limited by memory only.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_log_get_max_num_backends_sdk() -> u32 {
     u32::MAX
@@ -455,7 +455,7 @@ pub unsafe extern "C" fn doca_logger_find_by_name(
         // SAFETY: guaranteed by the caller.
         let name = unsafe { text(name) }?;
         for index in 0.. {
-            // SAFETY: the list ends with a NULL, and the loop with it.
+            // SAFETY: the loop stops at the NULL that terminates the list.
             let handle = unsafe { logger_list.add(index).read() };
             if handle.is_null() {
                 break;

@@ -137,7 +137,7 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
-        // In this order: until they are disarmed, peers wake the engine.
+        // Drained after disarming: peers ring an armed engine.
         pe.wake_up();
         pe.wake().drain();
         Ok(())

@@ -191,7 +191,7 @@ fn count(log_num_tasks: u8) -> Result<u32> {
     })
 }
 
-/// Defines the functions of both kinds of tasks. `$whole` maps a body to its hash, `$changeable` says if that may be
+/// Defines the functions of both kinds of tasks. `$whole` maps a body to its hash, `$changeable` checks that it may be
 /// changed.
 macro_rules! hash_task {
     (

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) ->
     // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         with_driver(event, |ctx, event: &SyncEvent| {
-            // The context reports a running state itself.
+            // The context reports a mistake in a running state itself.
             ctx.expect_idle("destroy it")?;
             event.check_stopped()
         })?;

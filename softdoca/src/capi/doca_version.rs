@@ -15,7 +15,7 @@ fn version() -> *const c_char {
 /// Version that the program was compiled for; in softdoca the same as [`doca_version_runtime`].
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_version() -> *const c_char {
     version()
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn doca_version() -> *const c_char {
 /// Version of the library.
 ///
 /// # Safety
-/// None needed: there is nothing to get wrong.
+/// None needed: no pointers are passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_version_runtime() -> *const c_char {
     version()

@@ -1,4 +1,4 @@
-//! The client: connects to a server of the DPU, by name.
+//! The client: connects to a server on the DPU by name.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,20 +32,20 @@ pub(crate) struct Client {
 enum Link {
     #[default]
     None,
-    /// The server's queue was full; to be tried again.
+    /// The server's queue was full; the connect is retried.
     Calling,
-    /// Connected, not answered.
+    /// Connected; the server has not replied.
     Waiting { socket: Socket, lifeline: OwnedFd },
     Open {
         connection: Arc<Connection>,
         outbound: Arc<Outbound>,
     },
-    /// The connection has ended; a program may still hold its handle.
+    /// The connection is closed; the program may still hold its handle.
     Ended(Arc<Connection>),
 }
 
 impl Client {
-    /// A context of a client on `device`, of the server called `name`.
+    /// Creates the context of a client on `device` for the server called `name`.
     pub(crate) fn create(device: Arc<Device>, name: &str) -> Result<Rc<Ctx>> {
         check_name(name)?;
         Ok(Ctx::new(Client {
@@ -64,7 +64,7 @@ impl Client {
         &self.device
     }
 
-    /// The connection, once the server has accepted it.
+    /// Returns the connection.
     pub(crate) fn connection(&self) -> Result<Arc<Connection>> {
         match &*self.link.borrow() {
             Link::Open { connection, .. } => Ok(Arc::clone(connection)),
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Tries to reach the server. Whatever fails is told as the end of the start.
+    /// Tries to connect to the server. A failure is reported as the failure of the start.
     fn call(&self, ctx: &Ctx, pe: &Pe) {
         let next = match self.try_call(ctx, pe) {
             Ok(link) => link,
@@ -115,7 +115,7 @@ impl Client {
         Ok(Link::Waiting { socket, lifeline })
     }
 
-    /// The server may have answered.
+    /// Handles the server's reply, if it has arrived.
     fn hear_answer(&self, ctx: &Ctx, pe: &Pe) {
         let mut link = self.link.borrow_mut();
         let Link::Waiting { socket, .. } = &*link else {
@@ -167,7 +167,7 @@ impl Client {
         }
     }
 
-    /// Lets the socket go, however far the client has come.
+    /// Closes the connection in any state.
     fn hang_up(&self, pe: &Pe) {
         let mut link = self.link.borrow_mut();
         *link = match std::mem::take(&mut *link) {
@@ -240,7 +240,7 @@ impl Driver for Client {
 }
 
 impl Client {
-    /// The server has gone: the context stops by itself.
+    /// Handles the loss of the server: the context stops by itself.
     fn hang_up_for(&self, pe: &Pe, connection: &Arc<Connection>) {
         pe.unwatch(connection.socket().as_fd(), Urgency::Message);
         *self.link.borrow_mut() = Link::Ended(Arc::clone(connection));

@@ -1,8 +1,8 @@
 //! One connection of a client and a server.
 //!
-//! The context that made it (server or client) receives for it, on one thread. Everything else may be done by any
-//! thread: consumers and producers are created, started and stopped wherever the program likes. The lock guards only
-//! what the control path changes; the data path takes its endpoints out once and looks at two flags.
+//! Its context (server or client) receives on it, in one thread. All other operations may be called from any thread:
+//! consumers and producers are created, started and stopped in threads of the program's choice. The lock guards only
+//! state of the control path; the data path looks up its endpoints once and then reads two flags.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ pub(crate) enum Side {
     Client,
 }
 
-/// State that the connections of one context share: it records that frames wait for a full socket.
+/// State shared by the connections of one context: whether frames are pending because a socket is full.
 #[derive(Debug)]
 pub(super) struct Outbound {
     /// The eventfd of the context's engine.
@@ -44,18 +44,18 @@ impl Outbound {
         })
     }
 
-    /// True once after a connection kept frames back.
+    /// Returns `true` once after a connection had to queue frames.
     pub(super) fn take_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed) && self.stalled.swap(false, Ordering::Acquire)
     }
 }
 
-/// Progress of a frame.
+/// Send state of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendState {
     Waiting,
     Sent,
-    /// The connection ended first.
+    /// The connection was closed first.
     Failed,
 }
 
@@ -64,21 +64,21 @@ pub(super) enum SendState {
 pub(crate) struct Connection {
     side: Side,
     socket: Socket,
-    /// One end of a socket pair that nobody ever writes to: it hangs up when the peer dies or closes, and so tells
-    /// threads that have no business with the messages on [`Self::socket`].
+    /// One end of a socket pair that is never written to: it hangs up when the peer dies or closes, which notifies
+    /// threads that do not read messages from [`Self::socket`].
     lifeline: OwnedFd,
-    /// The server's or client's context; null when that has been destroyed.
+    /// The server's or client's context; NULL after that was destroyed.
     ctx: AtomicPtr<Ctx>,
     user_data: AtomicU64,
     /// Largest control message in bytes.
     max_message: AtomicU32,
-    /// The peer has gone, or this end has closed.
+    /// The peer is gone, or this end was closed.
     lost: AtomicBool,
-    /// The program has been told of its end, or is not going to be.
+    /// The end of the connection has been reported to the program, or will never be.
     told: AtomicBool,
-    /// Frames handed to the socket.
+    /// Number of frames written to the socket.
     sent: AtomicU64,
-    /// `true` if the engine looks at the socket when it can be written.
+    /// `true` while the engine watches the socket for becoming writable.
     waits_for_room: AtomicBool,
     traffic: Traffic,
     outbound: Arc<Outbound>,
@@ -87,20 +87,20 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 struct Shared {
-    /// Frames that the socket has not taken, oldest first.
+    /// Frames that did not fit into the socket, oldest first.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-    /// Frames given to [`Connection::send`] so far.
+    /// Number of frames passed to [`Connection::send`].
     queued: u64,
     /// Consumers of the peer, by id.
     remote: HashMap<u32, Arc<RemoteConsumer>>,
     /// Running consumers of this end, by id.
     local: HashMap<u32, Arc<LocalConsumer>>,
-    /// Ids given to consumers and producers of this end.
+    /// Ids allocated to consumers and producers of this end.
     ids: HashSet<u32>,
     next_id: u32,
 }
 
-/// Handles are used by any thread.
+/// Handles may be used from any thread.
 const _: () = {
     const fn assert_shared<T: Send + Sync>() {}
     assert_shared::<Connection>();
@@ -139,7 +139,7 @@ impl Connection {
         })
     }
 
-    /// The context of this connection if it is of that side; null otherwise.
+    /// The context of this connection if it is on that side; NULL otherwise.
     pub(crate) fn ctx_of(&self, side: Side) -> *mut Ctx {
         if self.side == side {
             self.ctx.load(Ordering::Acquire)
@@ -148,17 +148,18 @@ impl Connection {
         }
     }
 
-    /// The context is about to go away.
+    /// Clears the pointer to the context, which is about to be destroyed.
     pub(super) fn forget_ctx(&self) {
         self.ctx.store(std::ptr::null_mut(), Ordering::Release);
     }
 
-    /// The program is about to be told that the connection has ended, or is not going to be.
+    /// Records that the end of the connection is reported to the program now, or will never be.
     pub(super) fn set_told(&self) {
         self.told.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the program knows that the connection has ended. Until then it may use the handle, and looks for its context.
+    /// Returns `true` if the end of the connection was reported to the program. Until then the program may use the
+    /// handle to look up its context.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
@@ -179,7 +180,7 @@ impl Connection {
         &self.traffic
     }
 
-    /// Updates what the program sees of [`Self::traffic`].
+    /// Updates the counters that the program reads.
     pub(crate) fn update_traffic(&self) -> Result<()> {
         if self.is_lost() {
             return Err(Error::ConnectionAborted.because("the connection has ended"));
@@ -188,7 +189,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection in good order: both contexts find it ended, and tell their programs.
+    /// Closes the connection in an orderly way: both contexts detect it and notify their programs.
     pub(crate) fn disconnect(&self) -> Result<()> {
         let shared = self.lock();
         if !shared.ids.is_empty() {
@@ -213,17 +214,17 @@ impl Connection {
         &self.socket
     }
 
-    /// A descriptor of its own that hangs up when the connection ends.
+    /// Returns a duplicate descriptor that hangs up when the connection is closed.
     pub(super) fn lifeline(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.lifeline, 3)?)
     }
 
-    /// The connection is over: nothing will be received or sent any more.
+    /// Returns `true` if the connection is closed: no further message is received or sent.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Ends the connection for everybody who uses it, in every thread. What has arrived on the socket can still be read.
+    /// Marks the connection as closed for all threads. Messages that have arrived in the socket can still be read.
     pub(super) fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
             // Wakes all consumers and producers of this process, and the peer's.
@@ -231,20 +232,19 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for everybody, in both processes: its context, too, will find it ended.
+    /// Closes the connection for both processes, including its contexts.
     pub(super) fn shut_down(&self) {
         self.lose();
         self.socket.shut_down();
     }
 
-    /// Ends the connection and forgets what was still to be sent.
+    /// Closes the connection and discards unsent frames.
     pub(super) fn close(&self) {
         self.shut_down();
         self.lock().outbox.clear();
     }
 
-    /// Sends a frame after all others, now or when the socket takes it. Answers the number that [`Self::state_of`]
-    /// takes.
+    /// Queues a frame and sends as many as the socket accepts. Returns the frame's number for [`Self::state_of`].
     pub(super) fn send(&self, frame: &Frame<'_>, descriptors: Vec<OwnedFd>) -> u64 {
         let mut shared = self.lock();
         self.send_locked(&mut shared, frame, descriptors)
@@ -260,14 +260,14 @@ impl Connection {
         shared.queued += 1;
         self.flush_locked(shared);
         if !shared.outbox.is_empty() {
-            // The context's thread tries again, and may sleep: another thread's frame must not wait for that.
+            // The context's thread retries, but it may be asleep; wake it, because this may be another thread.
             self.outbound.wake.ring();
         }
         shared.queued
     }
 
-    /// Tries again to send what a full socket did not take. As long as it takes no more, the engine looks at the socket,
-    /// which is watched with `token`, when it can be written: an engine that sleeps must not keep frames back.
+    /// Retries frames that did not fit into the socket. While some remain, the engine watches the socket (with `token`)
+    /// for becoming writable, so that a sleeping engine does not delay frames.
     pub(super) fn flush(&self, ctx: &Ctx, token: u32) {
         let mut shared = self.lock();
         self.flush_locked(&mut shared);
@@ -300,12 +300,12 @@ impl Connection {
         }
     }
 
-    /// Progress of the frame with this number.
+    /// Send state of the frame with this number.
     pub(super) fn state_of(&self, number: u64) -> SendState {
         if self.sent.load(Ordering::Acquire) >= number {
             SendState::Sent
         } else if self.is_lost() {
-            // Lost first, sent then: a frame may have gone out just before the end.
+            // `sent` is read again after `lost`: the frame may have been sent just before the close.
             match self.sent.load(Ordering::Acquire) >= number {
                 true => SendState::Sent,
                 false => SendState::Failed,
@@ -315,12 +315,13 @@ impl Connection {
         }
     }
 
-    /// Nothing waits for room in the socket.
+    /// Returns `true` if no frame waits for space in the socket.
     pub(super) fn is_flushed(&self) -> bool {
         self.lock().outbox.is_empty()
     }
 
-    /// A new id for a consumer or producer of this end. Ids of the two ends never meet: servers give odd ones.
+    /// Allocates an id for a consumer or producer of this end. Servers use odd ids and clients even ones, so ids of the
+    /// two ends are distinct.
     pub(super) fn allocate_id(&self) -> Result<u32> {
         let mut shared = self.lock();
         if shared.ids.len() >= 2 * MAX_CONSUMERS {
@@ -345,7 +346,7 @@ impl Connection {
         self.lock().ids.remove(&id);
     }
 
-    /// Makes a consumer of this end known to the peer. `descriptors` are its ring and its engine's eventfd.
+    /// Announces a consumer of this end to the peer. `descriptors` are its ring and its engine's eventfd.
     pub(super) fn announce(
         &self,
         consumer: &Arc<LocalConsumer>,
@@ -370,7 +371,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the peer that a consumer of this end takes no more messages.
+    /// Notifies the peer that a consumer of this end accepts no more messages.
     pub(super) fn retract(&self, id: u32) {
         let mut shared = self.lock();
         if shared.local.remove(&id).is_some() && !self.is_lost() {
@@ -382,12 +383,12 @@ impl Connection {
         self.lock().local.get(&id).cloned()
     }
 
-    /// A consumer of the peer that takes messages.
+    /// Looks up a consumer of the peer that accepts messages.
     pub(super) fn remote_consumer(&self, id: u32) -> Option<Arc<RemoteConsumer>> {
         self.lock().remote.get(&id).cloned()
     }
 
-    /// Checks that the peer may add a consumer of this id.
+    /// Checks that the peer may add a consumer with this id.
     pub(super) fn check_new_remote(&self, id: u32) -> std::result::Result<(), String> {
         let remote = &self.lock().remote;
         let peers_ids_are_odd = self.side == Side::Client;
@@ -410,7 +411,7 @@ impl Connection {
         self.lock().remote.insert(consumer.id(), consumer);
     }
 
-    /// A consumer of the peer expires. False when there is none of this id.
+    /// Removes a consumer of the peer. Returns `false` if there is none with this id.
     pub(super) fn expire_remote(&self, id: u32) -> bool {
         let consumer = self.lock().remote.remove(&id);
         consumer.is_some_and(|consumer| {
@@ -419,7 +420,7 @@ impl Connection {
         })
     }
 
-    /// All consumers of the peer expire; their ids in ascending order.
+    /// Removes all consumers of the peer; returns their ids in ascending order.
     pub(super) fn expire_all_remote(&self) -> Vec<u32> {
         let remote = std::mem::take(&mut self.lock().remote);
         let mut ids: Vec<u32> = remote
@@ -434,12 +435,12 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Nothing under the lock can leave it half changed.
+        // No panic under the lock leaves the state inconsistent.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Servers count 1, 3, 5 …, clients 2, 4, 6 …
+/// First id of a side: servers allocate 1, 3, 5 …, clients 2, 4, 6 …
 fn first_id(side: Side) -> u32 {
     match side {
         Side::Server => 1,

@@ -26,7 +26,7 @@ use crate::ring::{Corrupt, Geometry, Message, RingConsumer};
 /// Token of the connection's lifeline in [`Pe::watch`].
 const LIFELINE: u32 = 0;
 
-/// Fragments of one message that are taken in a row: a faulty peer may send some for ever.
+/// Maximum number of fragments of one message taken in a row: a malicious peer could send fragments for ever.
 const MOST_FRAGMENTS: usize = 64;
 
 /// The driver of a consumer's context.
@@ -35,7 +35,7 @@ pub(crate) struct Consumer {
     mmap: Arc<Mmap>,
     id: u32,
     tasks: TaskPool,
-    /// Longest immediate data in bytes that the program is ready for.
+    /// Maximum length of immediate data in bytes, as set by the program.
     most_immediate: Cell<u32>,
     run: RefCell<Run>,
     stopping: Cell<bool>,
@@ -47,16 +47,16 @@ struct Run {
     ring: Option<RingConsumer>,
     mailbox: Option<Arc<LocalConsumer>>,
     lifeline: Option<OwnedFd>,
-    /// The context is to be told that it runs.
+    /// The context has yet to be reported as running.
     starting: bool,
-    /// The context has been told that the connection has ended.
+    /// The end of the connection was reported to the context.
     broken: bool,
     posted: VecDeque<NonNull<Task>>,
-    /// The message that has arrived in part for the first posted buffer.
+    /// The message of which a part was received into the first posted buffer.
     partial: Option<Partial>,
     /// Producer of the last message.
     sender: u32,
-    /// As the consumer was set before the start.
+    /// The configured maximum at the start.
     most_immediate: u32,
 }
 
@@ -66,12 +66,13 @@ struct Partial {
     result: Result<()>,
     /// Bytes appended to the buffer.
     appended: usize,
-    /// Bytes that have come, those that were thrown away included.
+    /// Bytes received, including discarded ones.
     arrived: usize,
 }
 
 impl Partial {
-    /// Bounds what belongs to one message: each fragment but the last brings data, and all of them at most the largest message.
+    /// Counts a fragment and checks the limits of a message: each fragment but the last contains data, and the total is
+    /// at most the largest message.
     fn count(&mut self, message: &Message) -> std::result::Result<(), Corrupt> {
         if message.more() && message.len() == 0 {
             return Err(Corrupt {
@@ -90,7 +91,7 @@ impl Partial {
     }
 }
 
-/// The body of a receive task. What every message uses comes first.
+/// The body of a receive task. Fields that every message uses come first.
 #[repr(C)]
 pub(crate) struct PostRecv {
     buf: Cell<Option<BufHandle>>,
@@ -108,12 +109,12 @@ impl PostRecv {
         self.buf.set(buf);
     }
 
-    /// Id of the producer that sent the message; 0 before there is one.
+    /// Id of the producer that sent the message; 0 before the first message.
     pub(crate) fn producer(&self) -> u32 {
         self.producer.get()
     }
 
-    /// Immediate data of the message; null when there was none.
+    /// Immediate data of the message; NULL if there is none.
     pub(crate) fn immediate(&self) -> *const u8 {
         match self.immediate_len.get() {
             0 => std::ptr::null(),
@@ -121,7 +122,7 @@ impl PostRecv {
         }
     }
 
-    /// Bytes of immediate data.
+    /// Length of the immediate data in bytes.
     pub(crate) fn immediate_len(&self) -> u32 {
         self.immediate_len.get()
     }
@@ -137,7 +138,7 @@ impl PostRecv {
 }
 
 impl Consumer {
-    /// A context of a consumer that receives into buffers of `mmap`.
+    /// Creates the context of a consumer that receives into buffers of `mmap`.
     pub(crate) fn create(connection: Arc<Connection>, mmap: Arc<Mmap>) -> Result<Rc<Ctx>> {
         if connection.is_lost() {
             return Err(Error::BadState.because("the connection is not established any more"));
@@ -164,7 +165,7 @@ impl Consumer {
         self.id
     }
 
-    /// Longest immediate data in bytes that is received.
+    /// Maximum length of received immediate data in bytes.
     pub(crate) fn most_immediate(&self) -> u32 {
         self.most_immediate.get()
     }
@@ -191,7 +192,7 @@ impl Consumer {
         self.tasks.configure(ctx, on_success, on_error, count)
     }
 
-    /// A task that receives one message into `buf`.
+    /// Allocates a task that receives one message into `buf`.
     pub(crate) fn allocate(
         &self,
         ctx: &Ctx,
@@ -206,7 +207,7 @@ impl Consumer {
         self.tasks.allocate(ctx, body, doca_data { u64: 0 })
     }
 
-    /// Largest message that fits any buffer of the map.
+    /// Size in bytes of the largest message that any buffer of the map can hold.
     fn max_message(&self) -> usize {
         let (_, len) = self.mmap.memrange().unwrap_or((0, 0));
         usize::try_from(len).unwrap_or(usize::MAX).min(MAX_BUF_SIZE)
@@ -238,7 +239,7 @@ impl Consumer {
 }
 
 impl Run {
-    /// Moves what has arrived into the first posted buffers. Answers the first task that this completes.
+    /// Moves received fragments into the first posted buffers. Returns the first task that this completes.
     #[inline(always)]
     fn receive(&mut self) -> std::result::Result<Option<Event>, Corrupt> {
         let (Some(ring), Some(&task)) = (&mut self.ring, self.posted.front()) else {
@@ -250,8 +251,8 @@ impl Run {
         if self.partial.is_some() || message.more() || message.immediate_len().is_some() {
             return self.receive_any();
         }
-        // The most frequent kind: data of the same producer as before.
-        // SAFETY: a posted task is in flight, and tasks in flight are not freed.
+        // The most frequent case: data of the same producer as before. SAFETY: a posted task is in flight, and tasks in
+        // flight are not freed.
         let body = unsafe { task.as_ref() }.downcast::<PostRecv>();
         let body = &body.expect("only receive tasks are posted").body;
         body.producer.set(self.sender);
@@ -261,7 +262,7 @@ impl Run {
         Ok(Some(Event::Task(task, result)))
     }
 
-    /// As [`receive`](Self::receive), for every kind of message.
+    /// As [`receive`](Self::receive), for all other messages.
     fn receive_any(&mut self) -> std::result::Result<Option<Event>, Corrupt> {
         let Some(ring) = &mut self.ring else {
             return Ok(None);
@@ -290,7 +291,7 @@ impl Run {
                 partial.result = take_data(ring, &message, body);
                 match partial.result {
                     Ok(()) => partial.appended += message.len(),
-                    // The rest of the message is skipped, and the buffer is as it was.
+                    // The rest of the message is skipped, and the buffer is restored.
                     Err(_) => take_back(body, partial.appended),
                 }
             }
@@ -306,7 +307,7 @@ impl Run {
     }
 }
 
-/// Refuses more immediate data than the program is ready for.
+/// Refuses immediate data longer than the configured maximum.
 fn check_immediate(body: &PostRecv, most: u32) -> Result<()> {
     let len = body.immediate_len();
     if len <= most {
@@ -318,7 +319,7 @@ fn check_immediate(body: &PostRecv, most: u32) -> Result<()> {
     )))
 }
 
-/// Takes sender and immediate data of a message that begins. Answers its sender.
+/// Copies the sender and the immediate data from the first fragment of a message. Returns the sender.
 fn take_head(ring: &RingConsumer, message: &Message, body: &PostRecv, last: u32) -> Result<u32> {
     body.immediate_len.set(0);
     let sender = match message.immediate_len() {
@@ -341,20 +342,20 @@ fn take_head(ring: &RingConsumer, message: &Message, body: &PostRecv, last: u32)
     Ok(sender)
 }
 
-/// Appends the data of a fragment to the task's buffer.
+/// Appends a fragment's data to the task's buffer.
 #[inline(always)]
 fn take_data(ring: &RingConsumer, message: &Message, body: &PostRecv) -> Result<()> {
     let len = message.len();
     payload::append(body.buf.get(), len, |to| {
-        // SAFETY: `append` gives `len` writable bytes.
+        // SAFETY: `append` passes `len` writable bytes.
         unsafe { ring.read(message, 0, to, len) };
     })
 }
 
-/// Takes appended data back from the task's buffer.
+/// Removes the last `len` appended bytes from the task's buffer.
 fn take_back(body: &PostRecv, len: usize) {
     if let Some(buf) = body.buf.get() {
-        // It was longer by that much: less fits as well.
+        // Cannot fail: the data was longer before.
         let _ = buf.set_data_len(buf.data_len().saturating_sub(len));
     }
 }
@@ -410,7 +411,7 @@ impl Driver for Consumer {
             );
         }
         if self.stopping.get() {
-            // Closed before the first buffer is given back: from here on producers fail.
+            // Closed before the first buffer is returned: producers fail from now on.
             run.ring = None;
             run.partial = None;
             let task = run.posted.pop_front()?;
@@ -429,7 +430,7 @@ impl Driver for Consumer {
 
     fn finish_stop(&self, ctx: &Ctx) -> bool {
         let run = std::mem::take(&mut *self.run.borrow_mut());
-        // The ring goes first: whoever hears of the expiry finds it closed.
+        // The ring is dropped first, so that it is closed when the peer learns of the expiry.
         drop(run.ring);
         self.connection.retract(self.id);
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), &run.lifeline) {
@@ -439,7 +440,7 @@ impl Driver for Consumer {
     }
 
     fn on_ready(&self, ctx: &Ctx, _: u32) {
-        // Nobody writes to the lifeline: it has hung up, and would say so for ever.
+        // The lifeline is never written to, so it has hung up; it would stay readable for ever.
         self.connection.lose();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), self.run.borrow_mut().lifeline.take()) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);

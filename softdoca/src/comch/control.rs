@@ -1,4 +1,4 @@
-//! State that servers and clients share: settings, send tasks, events of the program.
+//! State common to servers and clients: settings, send tasks, pending events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 /// Time for which a stopping context tries to deliver submitted messages to a peer that does not read.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Frames of one connection that are read in a row. A peer can send some as fast as they are read: everything else has its turn in
-/// between, and the socket says again that there are more.
+/// Maximum number of frames of one connection that are read in a row, because a peer can send frames as fast as they
+/// are read. Other events are processed in between; the socket stays readable.
 const MOST_FRAMES: usize = 64;
 
 /// The body of a control message's send task.
@@ -42,9 +42,9 @@ struct Sending {
 /// Result of reading from a connection's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Everything that was there has been read, or enough for now.
+    /// All available frames, or the maximum for one call, have been read.
     Open,
-    /// The peer has gone, or was faulty.
+    /// The peer is gone, or violated the protocol.
     Ended,
 }
 
@@ -74,7 +74,7 @@ impl ControlPath {
         }
     }
 
-    /// The callbacks that the program has registered.
+    /// The callbacks registered by the program.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
@@ -112,7 +112,7 @@ impl ControlPath {
         self.send_tasks.configure(ctx, on_success, on_error, count)
     }
 
-    /// Checks that what the guide calls mandatory has been configured, and forgets an earlier run.
+    /// Checks that the mandatory settings are configured, and resets the state of an earlier run.
     pub(super) fn prepare(&self, is_server: bool) -> Result<()> {
         let missing = if self.send_tasks.limit() == 0 {
             "send tasks"
@@ -128,7 +128,7 @@ impl ControlPath {
         Err(Error::BadState.because(format_args!("configure {missing} before the start")))
     }
 
-    /// A task that sends `len` bytes at `message`.
+    /// Allocates a task that sends `len` bytes at `message`.
     pub(crate) fn allocate(
         &self,
         ctx: &Ctx,
@@ -151,7 +151,7 @@ impl ControlPath {
 
     pub(super) fn submit(&self, task: &Task) -> Result<()> {
         let body = &task.downcast::<SendTask>().ok_or(Error::InvalidValue)?.body;
-        // SAFETY: the program promises that the message stays as it is until the task completes; here it is copied.
+        // SAFETY: the program keeps the message unchanged until the task completes; it is copied here.
         let message =
             unsafe { std::slice::from_raw_parts(body.message.cast::<u8>(), body.len as usize) };
         let frame = body.connection.send(&Frame::Message(message), Vec::new());
@@ -164,14 +164,14 @@ impl ControlPath {
         Ok(())
     }
 
-    /// Queues something for the program, unless it has stopped the context: then it wants no more news.
+    /// Queues an event for the program, unless the program has stopped the context.
     pub(super) fn notify(&self, notice: Notice) {
         if !self.is_stopping() {
             self.notices.borrow_mut().push_back(notice);
         }
     }
 
-    /// As much waits for the program as it has room for.
+    /// Returns `true` if the receive queue is full.
     pub(super) fn is_full(&self) -> bool {
         self.notices.borrow().len() >= self.recv_queue.get() as usize
     }
@@ -182,7 +182,7 @@ impl ControlPath {
             return Some(event);
         }
         loop {
-            // Bound to a name, so that nothing is borrowed while the event is made.
+            // A separate statement, so that nothing is borrowed while the event is created.
             let notice = self.notices.borrow_mut().pop_front()?;
             if let Some(event) = self.events.event_of(ctx, notice) {
                 return Some(event);
@@ -208,14 +208,14 @@ impl ControlPath {
         Some(Event::Task(entry.task, result))
     }
 
-    /// Reads what has arrived on a connection and queues what the program is to learn.
+    /// Reads frames from a connection and queues the resulting events.
     pub(super) fn read(&self, connection: &Arc<Connection>) -> Reading {
         let mut scratch = self.scratch.borrow_mut();
         let mut descriptors = Vec::new();
         let mut resets = 0;
         for _ in 0..MOST_FRAMES {
-            // The receive queue is what the program has set, for consumers that come and go as for messages: the rest waits in the
-            // socket and slows the peer down.
+            // The program's receive queue size limits messages and consumer events alike: further frames stay in the
+            // socket, which slows the peer down.
             if self.is_full() {
                 break;
             }
@@ -224,7 +224,8 @@ impl ControlPath {
                 Ok(Some(len)) => len,
                 Ok(None) => return Reading::Ended,
                 Err(Error::Again) => return Reading::Open,
-                // Said once by a peer that left without reading everything; what it sent before is still there.
+                // Reported once if the peer closed the connection without reading everything; frames that it sent
+                // before can still be received.
                 Err(Error::ConnectionReset) if resets < 8 => {
                     resets += 1;
                     continue;
@@ -243,7 +244,7 @@ impl ControlPath {
         Reading::Open
     }
 
-    /// Takes one frame. An error is what the peer did wrong.
+    /// Processes one frame. An error describes the peer's protocol violation.
     fn take(
         &self,
         connection: &Arc<Connection>,
@@ -283,7 +284,7 @@ impl ControlPath {
                 let [wake] = <[_; 1]>::try_from(descriptors).map_err(|got| {
                     format!("a producer comes with 1 descriptor, got {}", got.len())
                 })?;
-                // The consumer may have stopped while this was on its way.
+                // The consumer may have stopped while the frame was in flight.
                 if let Some(consumer) = connection.local_consumer(consumer_id) {
                     consumer.producer_attached(wake);
                 }
@@ -295,7 +296,7 @@ impl ControlPath {
         Ok(())
     }
 
-    /// A connection has ended by itself: ends it for everybody, and queues what the program is to learn.
+    /// Handles a connection that was closed by the peer: closes it for all threads and queues the resulting events.
     pub(super) fn end(&self, connection: &Arc<Connection>, last: Notice) {
         connection.close();
         for id in connection.expire_all_remote() {
@@ -304,10 +305,10 @@ impl ControlPath {
         self.notify(last);
     }
 
-    /// The context stops: what has been submitted is still delivered, within [`STOP_PATIENCE`].
+    /// Starts the stop of the context: submitted messages are still delivered, within [`STOP_PATIENCE`].
     pub(super) fn begin_stop(&self) {
         self.stopping_since.set(Some(Instant::now()));
-        // What has not been delivered to the program by now comes too late.
+        // Events that were not delivered yet are dropped.
         self.notices.borrow_mut().clear();
     }
 
@@ -315,7 +316,7 @@ impl ControlPath {
         self.stopping_since.get().is_some()
     }
 
-    /// A peer that does not read has had its time.
+    /// Returns `true` if a stopping context has waited long enough for a peer that does not read.
     pub(super) fn is_impatient(&self) -> bool {
         self.stopping_since
             .get()

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Event};
 
-/// Something that the program is to learn of.
+/// A pending event for the program.
 pub(super) enum Notice {
     Connected(Arc<Connection>, bool),
     Disconnected(Arc<Connection>),
@@ -24,7 +24,7 @@ pub(super) enum Notice {
     Broken,
 }
 
-/// The functions that a program has registered with a server or client.
+/// The callbacks that a program has registered with a server or client.
 #[derive(Default)]
 pub(crate) struct Events {
     callbacks: Cell<Callbacks>,
@@ -40,12 +40,12 @@ struct Callbacks {
 }
 
 impl Events {
-    /// Returns `true` if something is called for messages.
+    /// Returns `true` if the callback for messages is set.
     pub(super) fn has_message(&self) -> bool {
         self.callbacks.get().message.is_some()
     }
 
-    /// Returns `true` if something is called for clients that come and go.
+    /// Returns `true` if the callbacks for connections are set.
     pub(super) fn has_connections(&self) -> bool {
         self.callbacks.get().connected.is_some()
     }
@@ -69,7 +69,7 @@ impl Events {
         Ok(())
     }
 
-    /// Sets what is called for each control message.
+    /// Sets the callback for control messages.
     pub(crate) fn on_message(
         &self,
         ctx: &Ctx,
@@ -80,7 +80,7 @@ impl Events {
         })
     }
 
-    /// Sets what is called when consumers of the peer come and go.
+    /// Sets the callbacks for new and expired consumers of the peer.
     pub(crate) fn on_consumers(
         &self,
         ctx: &Ctx,
@@ -98,7 +98,7 @@ impl Events {
         )
     }
 
-    /// Sets what is called when clients come and go.
+    /// Sets the callbacks for connected and disconnected clients.
     pub(crate) fn on_connections(
         &self,
         ctx: &Ctx,
@@ -112,10 +112,10 @@ impl Events {
         })
     }
 
-    /// The event that tells the program of a notice; `None` when it does not want to know.
+    /// Converts a pending event to a call of the program's callback; `None` without a callback.
     pub(super) fn event_of(&self, ctx: &Ctx, notice: Notice) -> Option<Event> {
         let callbacks = self.callbacks.get();
-        // The program has no use for the event objects; it gets a pointer that is not null and means nothing to it.
+        // Programs do not use the event objects: they get a pointer that is not NULL and has no meaning.
         let event = std::ptr::from_ref(ctx).cast_mut();
         let handle = |connection: &Arc<Connection>| {
             Arc::as_ptr(connection)

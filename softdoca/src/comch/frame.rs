@@ -17,9 +17,9 @@
 
 use super::limits::MAX_MESSAGE_SIZE;
 
-/// "SDCC"; a peer that starts otherwise is no Comch client of softdoca.
+/// "SDCC"; other frames do not come from a Comch client of softdoca.
 const MAGIC: u32 = u32::from_be_bytes(*b"SDCC");
-/// Changes with every change of the frames, or of what their descriptors mean.
+/// Must change with every change of the frames or of the meaning of their descriptors.
 pub(super) const VERSION: u32 = 1;
 
 const HELLO: u32 = 1;
@@ -30,28 +30,28 @@ const CONSUMER_ADDED: u32 = 5;
 const CONSUMER_EXPIRED: u32 = 6;
 const PRODUCER_ATTACHED: u32 = 7;
 
-/// Longest reason in a refusal, in bytes.
+/// Maximum length of the reason in a refusal, in bytes.
 const MAX_REASON: usize = 256;
 
-/// Longest frame in bytes; a receive buffer of this size holds every valid one.
+/// Maximum length of a frame in bytes; a receive buffer of this size holds every valid frame.
 pub(super) const MAX_FRAME: usize = MAX_MESSAGE_SIZE as usize + 1024;
 
-/// A decoded frame. Descriptors travel beside it.
+/// A decoded frame. Its descriptors are passed separately.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     /// First frame of a client.
     Hello(Hello<'a>),
-    /// First frame of a server: the connection stands.
+    /// First frame of a server: the connection is established.
     Accept { max_message: u32 },
-    /// First and last frame of a server: there is no connection.
+    /// First and last frame of a server: the connection is refused.
     Refuse { code: u32, reason: &'a str },
     /// A control message.
     Message(&'a [u8]),
-    /// The sender has a new consumer.
+    /// A new consumer of the sender.
     ConsumerAdded { id: u32, max_message: u32 },
-    /// One of the sender's consumers takes no more messages.
+    /// A consumer of the sender accepts no more messages.
     ConsumerExpired { id: u32 },
-    /// The sender has producers that send to one of the receiver's consumers.
+    /// Producers of the sender send to one of the receiver's consumers.
     ProducerAttached { consumer_id: u32 },
 }
 
@@ -59,11 +59,11 @@ pub(super) enum Frame<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello<'a> {
     pub version: u32,
-    /// Largest control message in bytes that the client was set to.
+    /// Maximum size of control messages in bytes, as configured by the client.
     pub max_message: u32,
     /// PCI address of the client's function.
     pub function: &'a str,
-    /// Name of the server that it wants.
+    /// Name of the requested server.
     pub server: &'a str,
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
     frames.map(|frame| frame.encode()).into()
 }
 
-/// The bytes of the frame that were not read yet.
+/// The bytes of the frame that have not been read.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_as_they_went() {
+    fn frames_round_trip() {
         let message = vec![7; MAX_MESSAGE_SIZE as usize];
         let frames = [
             Frame::Hello(Hello {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_frame_is_refused() {
+    fn malformed_frames_are_refused() {
         let word = |value: u32| value.to_le_bytes().to_vec();
         assert_eq!(
             Frame::decode(&[]),

@@ -1,4 +1,4 @@
-//! The first frames of a connection, before there is one.
+//! The first frames of a connection, before it is established.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -6,22 +6,22 @@ use super::frame::{Frame, Hello, VERSION};
 use crate::error::{Error, Result};
 use crate::runtime::{Socket, is_unix_socket, named_socket};
 
-/// Longest frame of a handshake, generously.
+/// Size of the receive buffer in bytes; no frame of a handshake is as long.
 const SCRATCH: usize = 1024;
 
 /// Result of waiting for the peer's first frame.
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
-    /// Nothing yet.
+    /// No frame has arrived.
     Waiting,
-    /// The other side has gone without a word.
+    /// The peer has closed the connection without sending a frame.
     Gone,
     /// The frame received is invalid or not expected here.
     Faulty(String),
     Here(T),
 }
 
-/// A client that wants to be let in.
+/// A client that requests a connection.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub version: u32,
@@ -31,19 +31,19 @@ pub(super) struct Caller {
     pub lifeline: OwnedFd,
 }
 
-/// A server's answer.
+/// The server's reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Accepted { max_message: u32 },
     Refused { code: u32, reason: String },
 }
 
-/// Name of the socket where the server `name` waits for clients on the function at PCI address `function`.
+/// Name of the socket on which the server `name` listens for clients on the function at PCI address `function`.
 pub(super) fn socket_name(function: &str, name: &str) -> String {
     named_socket("comch", &[function, name])
 }
 
-/// Introduces a client. Answers its end of the lifeline.
+/// Sends the client's hello. Returns the client's end of the lifeline.
 pub(super) fn say_hello(
     socket: &Socket,
     function: &str,
@@ -61,7 +61,7 @@ pub(super) fn say_hello(
     Ok(rustix::io::fcntl_dupfd_cloexec(&ours, 3)?)
 }
 
-/// Waits for a client's introduction, without blocking.
+/// Receives a client's hello, without blocking.
 pub(super) fn hear_hello(socket: &Socket) -> Arrival<Caller> {
     receive(socket, |frame, mut descriptors| {
         let Frame::Hello(hello) = frame else {
@@ -82,19 +82,19 @@ pub(super) fn hear_hello(socket: &Socket) -> Arrival<Caller> {
     })
 }
 
-/// Tells a client that it is in.
+/// Accepts a client.
 pub(super) fn accept(socket: &Socket, max_message: u32) -> Result<()> {
     socket.send(&Frame::Accept { max_message }.encode(), &[])
 }
 
-/// Tells a client why it is not let in.
+/// Refuses a client with a reason.
 pub(super) fn refuse(socket: &Socket, error: Error, reason: &str) {
     let code = error.code();
-    // One who has gone in the meantime needs no answer.
+    // Ignored: a client that has disconnected needs no reply.
     let _ = socket.send(&Frame::Refuse { code, reason }.encode(), &[]);
 }
 
-/// Waits for the server's answer, without blocking.
+/// Receives the server's reply, without blocking.
 pub(super) fn hear_answer(socket: &Socket) -> Arrival<Answer> {
     receive(socket, |frame, descriptors| match frame {
         Frame::Accept { max_message } if descriptors.is_empty() => {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_let_in_or_refused() {
+    fn a_client_is_accepted_or_refused() {
         let (client, server) = Socket::pair().unwrap();
         assert!(matches!(hear_hello(&server), Arrival::Waiting));
         let lifeline = say_hello(&client, "0000:3b:00.0", "name", 100).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_faulty() {
+    fn frames_other_than_the_handshakes_are_refused() {
         let (client, server) = Socket::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         let hello = Frame::Hello(Hello {

@@ -2,42 +2,43 @@
 
 use crate::error::{Error, Result};
 
-/// Largest control message in bytes, and what servers and clients are set to at first.
+/// Maximum, and default, size of a control message in bytes.
 pub(crate) const MAX_MESSAGE_SIZE: u32 = 4080;
-/// Longest server name in bytes, without the terminating NUL.
+/// Maximum length of a server name in bytes, without the terminating NUL.
 pub(crate) const MAX_NAME_LEN: usize = 119;
-/// Largest number of received control messages that may wait for the program.
+/// Maximum number of received control messages queued for the program.
 pub(crate) const MAX_RECV_QUEUE: u32 = 8192;
-/// Default of the same.
+/// Default number of received control messages queued for the program.
 pub(super) const DEFAULT_RECV_QUEUE: u32 = 256;
-/// Clients of one server, where the limit of descriptors is high enough: see [`max_clients`].
+/// Maximum number of clients of one server if the descriptor limit is high enough: see [`max_clients`].
 const MAX_CLIENTS: usize = 512;
-/// Connections that have been accepted and have not said hello.
+/// Maximum number of accepted connections that have not sent a hello.
 pub(super) const MAX_STRANGERS: usize = 64;
-/// Tasks of one pool.
+/// Maximum number of tasks of one pool.
 pub(crate) const MAX_TASKS: u32 = 8192;
-/// Consumers of one end of a connection.
+/// Maximum number of consumers of one end of a connection.
 pub(crate) const MAX_CONSUMERS: usize = 512;
-/// Largest message of the fast path in bytes.
+/// Maximum size of a fast-path message in bytes.
 pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;
-/// Largest immediate data of the fast path in bytes.
+/// Maximum size of immediate data of the fast path in bytes.
 pub(crate) const MAX_IMMEDIATE: usize = 32;
-/// Longest list of bufs that a consumer receives into.
+/// Maximum length of a list of bufs that a consumer receives into.
 pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
-/// Longest list of bufs that every producer sends; it takes longer ones too.
+/// Reported maximum length of a list of bufs that a producer sends; longer lists are sent, too.
 pub(crate) const SEND_LIST_LEN: u32 = 64;
-/// Consumers of the peer that one connection may announce: each takes two descriptors of this process, or four when it is sent to, and the
-/// peer is not to have them all.
+/// Maximum number of consumers of the peer on one connection: each takes two descriptors of this process, or four when
+/// it is sent to, and a peer must not exhaust them.
 pub(super) fn max_remote_consumers() -> usize {
     eighth_of(descriptors(), MAX_CONSUMERS)
 }
 
-/// Clients that one server may have: each takes two descriptors of this process, and they are not to have them all.
+/// Maximum number of clients of one server: each takes two descriptors of this process, and clients must not exhaust
+/// them.
 pub(crate) fn max_clients() -> usize {
     eighth_of(descriptors(), MAX_CLIENTS)
 }
 
-/// Descriptors that this process may have, as of the first call: the limits that follow from it do not change while it runs.
+/// Descriptor limit of this process at the first call: the limits derived from it stay constant.
 fn descriptors() -> u64 {
     static LIMIT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -51,7 +52,7 @@ fn eighth_of(descriptors: u64, most: usize) -> usize {
     usize::try_from(descriptors / 8).map_or(most, |eighth| eighth.clamp(1, most))
 }
 
-/// Ids of consumers and producers are 1 to this: programs use 0 and 0xffff for "none".
+/// Maximum id of consumers and producers; the minimum is 1. Programs use 0 and 0xffff for "none".
 pub(crate) const MAX_ID: u32 = 0xfffe;
 
 /// Checks the name of a server.
@@ -64,7 +65,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// Checks a configured number against what the device can do.
+/// Checks that a configured value is in the device's range.
 pub(super) fn check_range(what: &str, value: u32, most: u32) -> Result<()> {
     if (1..=most).contains(&value) {
         return Ok(());

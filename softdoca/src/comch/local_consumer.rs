@@ -1,4 +1,4 @@
-//! A consumer of this process as the connection's thread sees it: a mailbox.
+//! A consumer of this process, as seen by the connection's thread: a mailbox.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ring::EventFd;
 
-/// Carries what the peer says about a consumer from the connection's thread to the consumer's.
+/// Passes the peer's frames about a consumer from the connection's thread to the consumer's.
 #[derive(Debug)]
 pub(super) struct LocalConsumer {
     id: u32,
@@ -31,14 +31,14 @@ impl LocalConsumer {
         self.id
     }
 
-    /// The peer's producers can be woken with `wake` from now on.
+    /// Stores the eventfd that wakes the peer's producers.
     pub(super) fn producer_attached(&self, wake: OwnedFd) {
         *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
         self.has_mail.store(true, Ordering::Release);
         self.wake.ring();
     }
 
-    /// The descriptor of [`Self::producer_attached`], once.
+    /// Takes the descriptor passed to [`Self::producer_attached`]; `None` after the first call.
     pub(super) fn take_producer(&self) -> Option<OwnedFd> {
         if !self.has_mail.load(Ordering::Relaxed) {
             return None;

@@ -1,12 +1,13 @@
 //! Comch: messages between programs on the host and on the DPU.
 //!
-//! * [`server`] and [`client`] are the two ends of the control path; [`control`] is what they share, [`events`] what
-//!   they tell the program, [`handshake`] how they meet, [`frame`] what they say over the socket of a [`connection`].
+//! * [`server`] and [`client`] are the two ends of the control path; [`control`] is their common state, [`events`]
+//!   their callbacks, [`handshake`] establishes a [`connection`], and [`frame`] encodes the messages on its socket.
 //! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory;
-//!   [`remote_consumer`] is the producers' end of it, [`local_consumer`] how the connection's thread reaches the consumer's.
+//!   [`remote_consumer`] is the producers' end of it; [`local_consumer`] passes frames from the connection's thread to
+//!   the consumer's.
 //! * [`payload`] moves bytes between the program's buffers and the rings.
 //! * [`traffic`] counts messages.
-//! * [`limits`] says how much of everything there may be.
+//! * [`limits`] defines the maximum numbers and sizes.
 
 mod client;
 mod connection;

@@ -1,4 +1,4 @@
-//! The program's buffers as the fast path sees them: data to gather a message from, and room to put one into.
+//! The program's buffers on the fast path: data to gather a message from, and space to receive one into.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::buffer::{BufHandle, Segment, Segments};
 use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap};
 
-/// The data of a list of bufs that remains to be sent.
+/// The unsent data of a list of bufs.
 #[derive(Debug)]
 pub(super) struct Gather<'a> {
     source: Source<'a>,
@@ -16,14 +16,14 @@ pub(super) struct Gather<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Nothing,
-    /// Memory of this process in one run.
+    /// Contiguous memory of this process.
     Run(*const u8),
-    /// Memory of this process in several runs.
+    /// Memory of this process in several segments.
     List {
         segments: Segments<'a>,
         current: Option<Segment<'a>>,
     },
-    /// A copy of memory that is not mapped here; how much of it has been taken.
+    /// A copy of memory that is not mapped here, and the number of bytes taken from it.
     Copy {
         bytes: Vec<u8>,
         taken: usize,
@@ -31,7 +31,7 @@ enum Source<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// The data of a list of bufs; no buf has none.
+    /// The data of a list of bufs; empty without a buf.
     pub(super) fn data_of(buf: Option<&'a BufHandle>) -> Result<Self> {
         let Some(buf) = buf else {
             return Ok(Self {
@@ -51,7 +51,7 @@ impl<'a> Gather<'a> {
                 None => Source::copy(buf, len)?,
             },
             (Some(first), Some(_)) => {
-                // Looked at before anything is sent: a message is sent whole or not at all.
+                // All segments are examined before anything is sent: a message is sent whole or not at all.
                 let mut mapped = pointer(&first)?.is_some();
                 for segment in buf.data_segments().skip(1) {
                     mapped &= pointer(&segment)?.is_some();
@@ -68,7 +68,7 @@ impl<'a> Gather<'a> {
         Ok(Self { source, len })
     }
 
-    /// A payload of one run of `len` readable bytes.
+    /// `len` contiguous readable bytes.
     pub(super) fn of_run(run: *const u8, len: usize) -> Self {
         Self {
             source: Source::Run(run),
@@ -76,13 +76,13 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Bytes left.
+    /// Number of bytes left.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Gives `write` the next `len` bytes, in pieces of memory that it may read.
+    /// Passes the next `len` bytes to `write`, in pieces of readable memory.
     pub(super) fn take(&mut self, len: usize, write: &mut dyn FnMut(*const u8, usize)) {
         let mut left = len.min(self.len);
         self.len -= left;
@@ -125,7 +125,7 @@ impl Source<'_> {
     }
 }
 
-/// Start of the data of a single buf with data in memory of this process.
+/// Start of the data of a single buf whose data is in memory of this process; `None` otherwise.
 #[inline(always)]
 pub(super) fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
     if buf.next_in_list().is_some() || buf.data_len() == 0 {
@@ -168,9 +168,9 @@ pub(super) fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Re
     Ok(())
 }
 
-/// Appends `len` bytes to the data of a buf: `read` puts them to memory that it may write.
+/// Appends `len` bytes to the data of a buf: `read` writes them to the memory that it is passed.
 ///
-/// Answers [`Error::TooBig`] when they do not fit; then nothing has been written.
+/// Returns [`Error::TooBig`] if they do not fit; nothing is written then.
 #[inline(always)]
 pub(super) fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
     if len == 0 {

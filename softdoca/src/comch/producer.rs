@@ -19,7 +19,7 @@ use crate::progress::{
     Ctx, Driver, Event, Pe, Started, Task, TaskCallback, TaskOf, TaskPool, Urgency,
 };
 
-/// Token of the connection's lifeline in [`Pe::watch`]; consumers' bells have the consumers' ids, from 1.
+/// Token of the connection's lifeline in [`Pe::watch`]; the doorbell of a consumer has the consumer's id, from 1.
 const LIFELINE: u32 = 0;
 
 /// The driver of a producer's context.
@@ -34,22 +34,22 @@ pub(crate) struct Producer {
 #[derive(Default)]
 struct Run {
     lifeline: Option<OwnedFd>,
-    /// Consumers that this producer has sent to, with the bells that say when they can take more.
+    /// Consumers that this producer has sent to, with the doorbells that signal new credits or space.
     consumers: Vec<(Arc<RemoteConsumer>, OwnedFd)>,
-    /// Ended tasks that the program has not been told of.
+    /// Completed tasks, not yet reaped.
     done: VecDeque<(NonNull<Task>, Result<()>)>,
-    /// Consumers that could not take a message; the program will try again.
+    /// Consumers that could not take a message; the program will retry.
     full: Vec<Arc<RemoteConsumer>>,
-    /// The context has been told that the connection has ended.
+    /// The end of the connection was reported to the context.
     broken: bool,
     stopping: bool,
 }
 
-/// The body of a send task. What every message uses comes first.
+/// The body of a send task. Fields that every message uses come first.
 #[repr(C)]
 pub(crate) struct SendTask {
     buf: Cell<Option<BufHandle>>,
-    /// The consumer of that id, once it has been looked up.
+    /// The consumer with the task's consumer id, once it has been looked up.
     consumer: RefCell<Option<Arc<RemoteConsumer>>>,
     consumer_id: Cell<u32>,
     immediate_len: Cell<u32>,
@@ -75,7 +75,7 @@ impl SendTask {
         self.buf.set(buf);
     }
 
-    /// Immediate data that is sent; null when there is none.
+    /// Immediate data to send; NULL if there is none.
     pub(crate) fn immediate(&self) -> *mut u8 {
         match self.immediate_len.get() {
             0 => std::ptr::null_mut(),
@@ -83,12 +83,12 @@ impl SendTask {
         }
     }
 
-    /// Bytes of immediate data.
+    /// Length of the immediate data in bytes.
     pub(crate) fn immediate_len(&self) -> u32 {
         self.immediate_len.get()
     }
 
-    /// Sends other immediate data from now on.
+    /// Replaces the immediate data.
     pub(crate) fn set_immediate(&self, immediate: &[u8]) -> Result<()> {
         check_immediate(immediate)?;
         let mut bytes = [0; MAX_IMMEDIATE];
@@ -121,7 +121,7 @@ fn check_len(consumer: &RemoteConsumer, len: usize) -> Result<()> {
 }
 
 impl Producer {
-    /// A context of a producer.
+    /// Creates the context of a producer.
     pub(crate) fn create(connection: Arc<Connection>) -> Result<Rc<Ctx>> {
         if connection.is_lost() {
             return Err(Error::BadState.because("the connection is not established any more"));
@@ -151,7 +151,7 @@ impl Producer {
         self.tasks.configure(ctx, on_success, on_error, count)
     }
 
-    /// A task that sends the data of `buf`, and immediate data, to one consumer.
+    /// Allocates a task that sends the data of `buf`, and immediate data, to one consumer.
     pub(crate) fn allocate(
         &self,
         ctx: &Ctx,
@@ -170,14 +170,14 @@ impl Producer {
         self.tasks.allocate(ctx, body, doca_data { u64: 0 })
     }
 
-    /// Looks up the consumer that the task sends to; an error when there is none, or not any more.
+    /// Looks up the consumer that the task sends to.
     fn look_up(&self, ctx: &Ctx, id: u32) -> Result<Arc<RemoteConsumer>> {
         let consumer = self.connection.remote_consumer(id).ok_or(Error::NotFound)?;
         self.attach(ctx, &consumer)?;
         Ok(consumer)
     }
 
-    /// Arranges to be woken by the consumer, once.
+    /// Watches the consumer's doorbell, once per consumer.
     fn attach(&self, ctx: &Ctx, consumer: &Arc<RemoteConsumer>) -> Result<()> {
         let run = &mut *self.run.borrow_mut();
         if run
@@ -188,7 +188,7 @@ impl Producer {
             return Ok(());
         }
         let pe = ctx.pe()?;
-        // An id may come again after its consumer has expired.
+        // An id may be reused after its consumer has expired.
         run.consumers.retain(|(known, bell)| {
             let keep = !known.is_expired();
             if !keep {
@@ -202,7 +202,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends one message. An error other than `Again` and `InvalidValue` is the result of the task.
+    /// Sends one message. Errors other than `Again` and `InvalidValue` become the task's result.
     fn send(&self, ctx: &Ctx, body: &SendTask) -> Result<()> {
         if self.connection.is_lost() {
             return Err(Error::NotConnected);
@@ -273,7 +273,7 @@ impl Driver for Producer {
         if let Err(error @ (Error::Again | Error::InvalidValue)) = result {
             return Err(error);
         }
-        // The program is told in the next progress: never inside submit.
+        // Completed by the next progress call, never inside submit.
         let run = &mut *self.run.borrow_mut();
         run.done.push_back((NonNull::from(task), result));
         Ok(())
@@ -292,7 +292,7 @@ impl Driver for Producer {
             })
         {
             run.full.swap_remove(at);
-            // Worth returning to the program for: what it could not submit, it now can.
+            // Makes the progress call return: the program can now submit what failed with `Again`.
             return Some(Event::Call(Box::new(|| {})));
         }
         if self.connection.is_lost() && !run.stopping && !std::mem::replace(&mut run.broken, true) {
@@ -302,7 +302,7 @@ impl Driver for Producer {
     }
 
     fn flush(&self, _: &Ctx) {
-        // Everything submitted has been sent; the program is told as usual.
+        // All submitted messages have been sent; their completions are reported as usual.
         self.run.borrow_mut().stopping = true;
     }
 
@@ -322,7 +322,7 @@ impl Driver for Producer {
             }
             return;
         }
-        // Nobody writes to the lifeline: it has hung up, and would say so for ever.
+        // The lifeline is never written to, so it has hung up; it would stay readable for ever.
         self.connection.lose();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), run.lifeline.take()) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);

@@ -1,4 +1,4 @@
-//! A consumer of the peer as the producers of this process see it.
+//! A consumer of the peer, as seen by the producers of this process.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use super::payload::Gather;
 use crate::error::{Error, Result};
 use crate::ring::{BiasedLock, EventFd, RingProducer};
 
-/// Bytes in front of the immediate data of a message that say which producer sent it. Left out, together with empty
-/// immediate data, when the producer is that of the message before: then a message of 64 bytes takes one unit.
+/// Size in bytes of the producer's id before the immediate data of a message. The id is omitted, together with empty
+/// immediate data, if the previous message came from the same producer: a message of 64 bytes then takes one unit.
 pub(super) const SENDER_SIZE: usize = 4;
 
 /// The sending end of a consumer's ring, shared by all producers of this end of the connection.
@@ -21,13 +21,13 @@ pub(super) const SENDER_SIZE: usize = 4;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct RemoteConsumer {
-    /// Largest message in bytes that fits any of its buffers.
+    /// Size in bytes of the largest message that fits any of its buffers.
     max_message: usize,
     id: u32,
     expired: AtomicBool,
-    /// Biased to the first producer: there is seldom another one.
+    /// Biased to the first producer: usually it is the only one.
     sender: BiasedLock<Sender>,
-    /// Rung by the consumer when it gives credits or room to producers that wait; made when the first one attaches.
+    /// Rung by the consumer when it grants credits or space to waiting producers; created when the first one attaches.
     credits: Mutex<Option<EventFd>>,
 }
 
@@ -39,11 +39,11 @@ struct Sender {
 }
 
 impl RemoteConsumer {
-    /// Takes the descriptors that the peer sent with the announcement.
+    /// Takes the descriptors sent with the peer's announcement.
     pub(super) fn open(id: u32, max_message: u32, ring: OwnedFd, wake: OwnedFd) -> Result<Self> {
         let ring = RingProducer::open(ring, EventFd::from_peer(wake)?)?;
         let max_message = max_message as usize;
-        // A message that never finds room would be tried for ever.
+        // A message larger than the ring would be retried for ever.
         let stored = max_message.saturating_add(SENDER_SIZE + MAX_IMMEDIATE);
         if stored > ring.capacity() {
             return Err(Error::InvalidValue);
@@ -70,7 +70,7 @@ impl RemoteConsumer {
 
     pub(super) fn expire(&self) {
         self.expired.store(true, Ordering::Release);
-        // Producers of other threads may sleep; the consumer rings only those that it has heard of.
+        // Producers in other threads may sleep; the consumer wakes only those that it knows of.
         if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.ring();
         }
@@ -80,8 +80,8 @@ impl RemoteConsumer {
         self.expired.load(Ordering::Acquire)
     }
 
-    /// A descriptor that becomes readable when the consumer has credits again, for one producer to watch. The first
-    /// call tells the consumer to ring it.
+    /// Returns a descriptor, for one producer to watch, that becomes readable when the consumer has credits again. The
+    /// first call sends it to the consumer.
     pub(super) fn attach(&self, connection: &Connection) -> Result<OwnedFd> {
         let mut credits = self.credits.lock().unwrap_or_else(PoisonError::into_inner);
         let duplicate = |bell: &EventFd| rustix::io::fcntl_dupfd_cloexec(bell, 3);
@@ -105,13 +105,14 @@ impl RemoteConsumer {
         }
     }
 
-    /// Requests a wake-up for `producer`'s engine when the consumer gives credits or room.
+    /// Requests a wake-up for `producer`'s engine when the consumer grants credits or space.
     ///
     /// # Safety
     ///
     /// As [`push`](Self::push).
     pub(super) unsafe fn arm(&self, producer: u32) {
-        // SAFETY: guaranteed by the caller. Without the wake-up the engine looks again after some milliseconds.
+        // SAFETY: guaranteed by the caller. On failure there is no wake-up, and the engine polls again after some
+        // milliseconds.
         let _ = unsafe {
             self.sender
                 .with(producer.into(), |sender| sender.ring.arm())
@@ -124,7 +125,7 @@ impl RemoteConsumer {
     ///
     /// As [`push`](Self::push).
     pub(super) unsafe fn disarm(&self, producer: u32) {
-        // SAFETY: guaranteed by the caller. A wake-up too many does no harm.
+        // SAFETY: guaranteed by the caller. On failure there is a spurious wake-up, which is harmless.
         let _ = unsafe {
             self.sender
                 .with(producer.into(), |sender| sender.ring.disarm())
@@ -146,10 +147,10 @@ impl RemoteConsumer {
         unsafe { self.sender.with(producer.into(), look) }.unwrap_or(true) || self.is_expired()
     }
 
-    /// Puts one whole message into the ring, taking one of the consumer's posted buffers.
+    /// Writes one whole message to the ring, which consumes one posted receive.
     ///
-    /// Returns [`Error::Again`] while none is posted or the ring has no room, and [`Error::NotFound`] when the consumer
-    /// takes no more messages. Then nothing has been written.
+    /// Returns [`Error::Again`] if none is posted or the ring is full, and [`Error::NotFound`] if the consumer accepts
+    /// no more messages; nothing is written then.
     ///
     /// # Safety
     ///
@@ -163,12 +164,12 @@ impl RemoteConsumer {
     ) -> Result<()> {
         let send = |sender: &mut Sender| sender.push(producer, immediate, payload);
         // SAFETY: ids of producers are from 1 to 0xfffe, and those of one connection differ; one thread at a time uses
-        // a producer, as it does all contexts, and hands it over with its engine. An id that is given again was
-        // released under the connection's lock. The ring does not come back here.
+        // a producer, as it does all contexts, and hands it over with its engine. An id is reused only after it was
+        // released under the connection's lock. The ring does not call this lock.
         unsafe { self.sender.with(producer.into(), send) }?
     }
 
-    /// As [`push`](Self::push), for `len` bytes at `run` without immediate data: the most frequent kind of message.
+    /// As [`push`](Self::push), for `len` bytes at `run` without immediate data: the most frequent case.
     ///
     /// # Safety
     ///
@@ -204,7 +205,7 @@ impl Sender {
         unsafe { ring.push_run(run, len) }
     }
 
-    /// Sends every kind of message.
+    /// Sends any kind of message.
     #[inline(never)]
     fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
@@ -229,7 +230,7 @@ impl Sender {
         let most = ring.max_fragment();
         let mut payload = payload;
         let mut first = true;
-        // The room is there for all of it, and no other producer takes any meanwhile.
+        // The ring has space for the whole message, and no other producer uses it meanwhile.
         while first || payload.len() > 0 {
             let header = header.take();
             let len = payload.len().min(most - header.map_or(0, <[u8]>::len));

@@ -1,4 +1,4 @@
-//! The server: waits for clients of one function, by name.
+//! The server: listens for clients of one function, by name.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,9 +18,10 @@ use crate::log;
 use crate::progress::{Ctx, Driver, Event, Pe, Started, Task, Urgency};
 use crate::runtime::{Listener, RuntimeDir, Socket};
 
-/// The listener's token in [`Pe::watch`]; connections count from 1.
+/// The listener's token in [`Pe::watch`]; tokens of connections start at 1.
 const LISTENER: u32 = 0;
-/// Connections that have ended, as the program knows, and are kept a while: it may still hold their handles. Each keeps two descriptors.
+/// Number of closed connections that are kept after their end was reported: the program may still hold their handles.
+/// Each keeps two descriptors open.
 const MEMORIES: usize = 8;
 
 /// The driver of a server's context.
@@ -29,7 +30,7 @@ pub(crate) struct Server {
     name: String,
     /// PCI address of the function whose clients may connect.
     function: String,
-    // What the program opened stays open while the server lives.
+    // Keeps the device open as long as the server exists.
     device: Arc<Device>,
     representor: Arc<Representor>,
     run: RefCell<Run>,
@@ -41,17 +42,17 @@ pub(crate) struct Server {
 struct Run {
     listener: Option<Listener>,
     outbound: Option<Arc<Outbound>>,
-    /// The listener has said that it cannot accept anybody.
+    /// `true` if a failure to accept was logged, until the next success.
     is_deaf: bool,
-    /// Sockets that have not said hello.
+    /// Accepted sockets that have not sent a hello.
     strangers: VecDeque<(u32, Socket)>,
     clients: BTreeMap<u32, Arc<Connection>>,
-    /// Those that have ended and that the program does not know of yet, and the last of the others.
+    /// Closed connections whose end has not been reported to the program, and the last ones for which it has.
     ended: VecDeque<Arc<Connection>>,
 }
 
 impl Server {
-    /// A context of a server called `name` for clients on the represented function.
+    /// Creates the context of a server called `name` for clients on the represented function.
     pub(crate) fn create(
         device: Arc<Device>,
         representor: Arc<Representor>,
@@ -88,19 +89,20 @@ impl Server {
         &self.representor
     }
 
-    /// Takes all connections that wait at the listener.
+    /// Accepts all pending connections.
     fn accept_strangers(&self, ctx: &Ctx, pe: &Pe) {
         let run = &mut *self.run.borrow_mut();
         let Some(listener) = &run.listener else {
             return;
         };
-        // Clients that come and go are not to fill the memory while the program does not look: the rest waits at the listener.
+        // Limited, so that connecting clients cannot fill the memory while the program does not call progress: the rest
+        // stays in the listener's queue.
         while !self.control.is_full() {
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    // It is tried again all the time, and said once.
+                    // Retried in every iteration, but logged once.
                     if !std::mem::replace(&mut run.is_deaf, true) {
                         log::warn!(
                             "Comch server {:?} cannot accept a client: {error}",
@@ -129,7 +131,7 @@ impl Server {
         }
     }
 
-    /// A socket that had not said hello has something to say.
+    /// Handles the first frame of an accepted socket.
     fn hear_stranger(&self, ctx: &Ctx, pe: &Pe, at: usize) {
         let run = &mut *self.run.borrow_mut();
         let Some((_, socket)) = run.strangers.get(at) else {
@@ -144,7 +146,7 @@ impl Server {
         };
         let caller = match arrival {
             Arrival::Here(caller) => caller,
-            // Others look whether this server lives by connecting and leaving.
+            // Other processes probe a server by connecting and closing.
             Arrival::Gone | Arrival::Waiting => {
                 return pe.unwatch(socket.as_fd(), Urgency::Message);
             }
@@ -184,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Why a client cannot be let in, if it cannot.
+    /// Checks that a client can be accepted. An error has the code and the reason to send.
     fn check(&self, caller: &Caller, clients: usize) -> std::result::Result<(), (Error, String)> {
         if caller.version != VERSION {
             let reason = format!(
@@ -248,8 +250,8 @@ impl Server {
     }
 }
 
-/// Stores a closed connection, and drops the oldest. Connections that the program does not know of yet are not stored:
-/// the connection callback looks up the connection's context, and the handle is valid until then.
+/// Stores a closed connection, and drops the oldest. Connections whose end has not been reported to the program are
+/// kept in any case: its callback looks up the connection's context, and the handle is valid until then.
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
     ended.push_back(connection);
     while ended.len() > MEMORIES
@@ -313,7 +315,7 @@ impl Driver for Server {
         self.control.begin_stop();
         let run = &mut *self.run.borrow_mut();
         let Ok(pe) = ctx.pe() else { return };
-        // Nobody new from here on.
+        // No further clients are accepted.
         for (_, socket) in run.strangers.drain(..) {
             pe.unwatch(socket.as_fd(), Urgency::Message);
         }
@@ -336,7 +338,7 @@ impl Driver for Server {
                 connection.expire_all_remote();
                 remember(&mut run.ended, connection);
             }
-            // A program that stops its server is told of none of them.
+            // The end of these connections is not reported to a program that stops its server.
             run.ended
                 .iter()
                 .for_each(|connection| connection.set_told());

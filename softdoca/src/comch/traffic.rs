@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A counter of control messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counter {
-    /// Messages that were submitted.
+    /// Number of submitted messages.
     SentMessages,
-    /// Their bytes.
+    /// Bytes in submitted messages.
     SentBytes,
-    /// Messages that arrived.
+    /// Number of received messages.
     ReceivedMessages,
-    /// Their bytes.
+    /// Bytes in received messages.
     ReceivedBytes,
 }
 
-/// The counters, and their values when the program last asked for an update.
+/// The counters, and their values at the program's last update.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     now: [AtomicU64; 4],
@@ -23,13 +23,13 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// A message was submitted.
+    /// Counts a submitted message.
     pub(super) fn sent(&self, bytes: usize) {
         self.count(Counter::SentMessages, 1);
         self.count(Counter::SentBytes, bytes as u64);
     }
 
-    /// A message arrived.
+    /// Counts a received message.
     pub(super) fn received(&self, bytes: usize) {
         self.count(Counter::ReceivedMessages, 1);
         self.count(Counter::ReceivedBytes, bytes as u64);
@@ -39,7 +39,7 @@ impl Traffic {
         self.now[counter as usize].fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Lets [`Self::seen`] answer what has been counted until now.
+    /// Makes [`Self::seen`] return the current counts.
     pub(super) fn update(&self) {
         for (now, seen) in self.now.iter().zip(&self.seen) {
             seen.store(now.load(Ordering::Relaxed), Ordering::Relaxed);

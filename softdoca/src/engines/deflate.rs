@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_that_of_others() {
+    fn the_format_is_compatible_with_flate2() {
         for data in samples() {
             let (compressed, _) = run(&mut Codec::default(), COMPRESS, &data, usize::MAX).unwrap();
             let mut output = Vec::new();
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_overruns_whatever_comes(
+        fn arbitrary_sources_stay_within_the_limit(
             source in proptest::collection::vec(any::<u8>(), 0..200),
             room in 0usize..500,
         ) {

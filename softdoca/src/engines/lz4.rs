@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_overruns_whatever_comes(
+        fn arbitrary_sources_stay_within_the_limit(
             source in proptest::collection::vec(any::<u8>(), 0..300),
             first in 0u32..300,
             room in 0usize..500,

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_agree_with_coding_anew() {
+    fn updates_agree_with_full_encoding() {
         for matrix_type in [MatrixType::Cauchy, MatrixType::Vandermonde] {
             let matrix = Matrix::coding(matrix_type, 5, 3).unwrap();
             let old = code(&matrix);

@@ -68,8 +68,8 @@ impl Kernel {
     /// If there are no outputs or more than [`MOST_OUTPUTS`], no sources, or not one multiplier for each pair.
     ///
     /// # Safety
-    /// Each source can be read and each output written for `len` bytes, by raw pointers: others may access the bytes at
-    /// the same time, and then find, or leave here, unspecified ones.
+    /// Each source can be read and each output written for `len` bytes, by raw pointers: other threads and processes
+    /// may access them concurrently, and the bytes that either side reads are unspecified then.
     pub unsafe fn products(
         &self,
         outputs: &[*mut u8],

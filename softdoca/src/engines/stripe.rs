@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_done_in_pieces() {
+    fn large_blocks_are_processed_in_pieces() {
         let matrix = Matrix::coding(MatrixType::Vandermonde, 2, 6).unwrap();
         check(&matrix, WORKING_SET + 65, &[], &[]);
     }

@@ -69,7 +69,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[test]
-fn a_full_context_is_waited_for() {
+fn submission_to_a_full_context_is_retried() {
     let pe = Pe::new().expect("an engine");
     let ctx = Ctx::new(Narrow::default());
     let narrow = ctx.driver_as::<Narrow>().expect("its driver");

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn loggers_are_the_parts_of_names() {
+    fn loggers_form_a_tree_of_name_parts() {
         let parser = register("TREE::DPI::Parser").unwrap();
         register("TREE::DPI").unwrap();
         register("TREE::Other").unwrap();

@@ -21,7 +21,7 @@ pub enum ExportKind {
 }
 
 impl ExportKind {
-    /// Permissions of which an export of this kind needs at least one.
+    /// Permissions, at least one of which an export of this kind needs.
     pub const fn permissions(self) -> Permissions {
         match self {
             ExportKind::Pci => Permissions::PCI,

@@ -18,7 +18,7 @@ pub(super) struct Imported {
     pub rights: Rights,
     /// The whole range, ascending and contiguous.
     segments: Box<[Segment]>,
-    /// Validity word of the export; `None` if nothing is mapped, because then the agent reports the end.
+    /// Validity word of the export; `None` if nothing is mapped, in which case the agent reports the withdrawal.
     validity: Option<Validity>,
     region: Region,
 }
@@ -165,8 +165,8 @@ impl Imported {
         })
     }
 
-    /// Returns `true` if the exporter has stopped or destroyed the map. `false` if nothing of it is mapped here: then
-    /// its agent reports that.
+    /// Returns `true` if the exporter has stopped or destroyed the map. `false` if none of it is mapped here, in which
+    /// case its agent reports the withdrawal.
     #[inline]
     pub fn is_withdrawn(&self) -> bool {
         self.validity

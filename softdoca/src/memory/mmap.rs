@@ -33,7 +33,7 @@ pub struct Mmap {
     /// Bufs that point into it.
     bufs: AtomicU32,
     user_data: AtomicU64,
-    /// Of the last device that was asked for: its number and key, as a [`RemoteKey`].
+    /// Number and key of the RDMA device used last, as a [`RemoteKey`] word; 0 if none.
     local_key: AtomicU64,
     imported: Option<Imported>,
     setup: Mutex<Setup>,
@@ -57,13 +57,13 @@ pub(super) struct Setup {
     /// Maximum number of devices.
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
-    /// Of a started map of this process.
+    /// Segments of a started map of this process.
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
     pub rdma: Option<Exported>,
-    /// Registered with RDMA devices for requests of this process.
+    /// Registrations with RDMA devices for requests of this process.
     local: Vec<Region>,
-    /// One of them did not take it.
+    /// `true` if a device has refused a registration.
     local_failed: bool,
     free: Option<FreeCallback>,
     /// `true` if the map has been started since the callback was set.
@@ -493,8 +493,8 @@ impl Mmap {
         }
     }
 
-    /// Key of the memory for requests of this process to `nic`; registered by the first call. `None` if the device does not take it, or it
-    /// does not lie in one run here.
+    /// Key of the memory for requests of this process to `nic`; the first call registers the memory. `None` if the
+    /// device refuses it, or if the memory is not mapped contiguously in this process.
     #[inline]
     pub(crate) fn local_key(&self, nic: &'static Nic) -> Option<u32> {
         match RemoteKey::from_word(self.local_key.load(Ordering::Acquire)) {
@@ -523,7 +523,7 @@ impl Mmap {
                         lkey
                     }
                     Err(_) => {
-                        // Not tried again with every request.
+                        // Not retried with every request.
                         setup.local_failed = true;
                         return None;
                     }

@@ -52,7 +52,6 @@ impl Permissions {
 
     /// Returns `true` if the program's own devices may write. Memory that peers may write is also locally writable:
     /// hardware registers no other combination.
-    /// other combination.
     pub const fn local_write(self) -> bool {
         let any = Permissions::LOCAL_READ_WRITE
             .union(Permissions::PCI_READ_WRITE)

@@ -209,7 +209,7 @@ fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
 /// Pages examined at a time.
 const BATCH: u64 = 16_384;
 
-/// Pages with memory or swap behind them; `None` if the kernel does not tell.
+/// Pages with memory or swap behind them; `None` if the kernel does not report them.
 fn touched(pagemap: &std::fs::File, addr: u64, pages: u64) -> Option<Vec<bool>> {
     use std::os::unix::fs::FileExt;
     const ENTRY: u64 = 8;
@@ -232,7 +232,8 @@ fn copy_run(memfd: &OwnedFd, addr: u64, mut offset: u64, len: u64) -> rustix::io
     while source < end {
         let size = usize::try_from(end - source).map_err(|_| rustix::io::Errno::INVAL)?;
         let at = libc::off_t::try_from(offset).map_err(|_| rustix::io::Errno::INVAL)?;
-        // SAFETY: the kernel reads the memory, checking each page; no Rust reference to what others may write is made.
+        // SAFETY: the kernel reads the memory, checking each page; no Rust reference to memory that others may write is
+        // created.
         let written = unsafe {
             libc::pwrite(
                 memfd.as_raw_fd(),
@@ -360,7 +361,7 @@ fn area(line: &str) -> Option<Area<'_>> {
 mod tests {
     use super::*;
 
-    /// Anonymous pages of our own.
+    /// Anonymous pages of this process.
     struct Pages {
         start: *mut u8,
         len: usize,
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_private_is_left_alone() {
+    fn memory_that_is_not_private_is_not_converted() {
         static CONSTANT: [u8; 9000] = [7; 9000];
         let layout = lay_out((&raw const CONSTANT).addr() as u64, 9000, true).unwrap();
         assert_eq!(kinds(&layout), [(false, 9000)]);

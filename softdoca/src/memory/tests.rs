@@ -11,7 +11,7 @@ use crate::agent::testing::{Answer, ScriptedAgent, segment};
 use crate::device::Device;
 use crate::error::Error;
 
-/// Bytes that a map may be made over.
+/// Backing bytes for a map.
 struct Bytes(Box<[u8]>);
 
 impl Bytes {
@@ -140,7 +140,7 @@ fn read_only_memory_cannot_be_offered_for_writing() {
     mmap.set_memrange(addr, 64).unwrap();
     mmap.set_permissions(Permissions::RDMA_WRITE).unwrap();
     assert_eq!(mmap.start(), Err(Error::InvalidValue));
-    // As a source it is good, with the default permission.
+    // It can be used as a source, with the default permission.
     mmap.set_permissions(Permissions::default()).unwrap();
     mmap.start().unwrap();
     assert!(!mmap.is_writable());
@@ -193,7 +193,7 @@ fn memfd_of_zeros() -> Arc<OwnedFd> {
 
 /// An agent whose export is one segment in a memfd, from `offset` on.
 fn exporter(memfd: Arc<OwnedFd>, addr: u64, len: u64, offset: u64) -> ScriptedAgent {
-    // The word that says that the export stands: 0, as it is.
+    // The validity word: 0 while the export is valid.
     let validity = memfd_of_zeros();
     ScriptedAgent::start(move |asked| match asked.operation {
         1 if asked.addr == 0 => {
@@ -263,7 +263,7 @@ fn an_import_has_limits() {
     assert_eq!(import_of(&many, 1025), Some(Error::TooBig));
     assert_eq!(many.asked(), 1, "the first reply says how many there are");
     assert_eq!(import_of(&describe(100, 100), 100), Some(Error::Unexpected));
-    // More bytes than any machine has are not asked for.
+    // More bytes than any machine has are refused without a request.
     let large = describe(1, 1);
     let refused = import(&large.descriptor(2, RDMA, 0x10_0000, 1 << 41));
     assert_eq!((refused.err(), large.asked()), (Some(Error::TooBig), 0));
@@ -281,7 +281,7 @@ fn threads_sharing_an_import_share_its_timeout() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let result = mmap.load(0x10_0000);
-                // Those that come after the first one has given up find the connection closed.
+                // Accesses after the first timeout find the connection closed.
                 let given_up = [Err(Error::TimeOut), Err(Error::NotFound)];
                 assert!(given_up.contains(&result), "{result:?}");
             });

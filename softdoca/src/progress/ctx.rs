@@ -68,8 +68,8 @@ pub(crate) trait Driver: Any {
     /// The next event, if any. Called often: must be cheap when there is none.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
-    /// Starts a poll iteration. Returns the number of events, from 1 to `most`, to deliver before other contexts are
-    /// polled.
+    /// Called at the start of a poll iteration. Returns the number of events, from 1 to `most`, to deliver before other
+    /// contexts are polled.
     fn begin_turn(&self, most: u32) -> u32 {
         most
     }
@@ -313,7 +313,7 @@ impl Ctx {
     fn deliver(&self, event: Event) {
         match event {
             Event::Task(task, result) => {
-                // Nothing in it is to be dropped, which the compiler does not find out by itself.
+                // The event has nothing to drop, which the compiler does not recognize.
                 std::mem::forget(event);
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
                 // flight is alive, as freeing it takes effect after its completion. The engine keeps the context alive.
@@ -368,7 +368,7 @@ impl Ctx {
     pub(super) fn task_freed(&self) {
         self.allocated.set(self.allocated.get() - 1);
         if self.state.get() == CtxState::Stopping {
-            // The thread may be waiting for this very change.
+            // The thread may be waiting for this change.
             self.stir();
         }
     }

@@ -35,7 +35,7 @@ const ENOUGH_EVENTS: u32 = 24;
 const MOST_EVENTS: u32 = 128;
 /// Empty calls per engine before the thread blocks; those after the spins yield.
 const YIELDS: u32 = 400;
-/// The same under CPU contention, where those after the spins sleep briefly.
+/// Empty calls per engine before the thread blocks under CPU contention; those after the spins sleep briefly.
 const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
@@ -144,7 +144,7 @@ pub(super) fn found_nothing(
             false
         }
         Step::Arm => {
-            // Callbacks may run in here and progress other engines: nothing is borrowed.
+            // Callbacks may run here and progress other engines: no borrow is held.
             match arm() {
                 Arming::Armed => sleep_if_all_armed(hurry()),
                 // The next call polls again soon.

@@ -29,9 +29,9 @@ const OWN_EVENT: u64 = 0;
 /// Polling frequency of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It carries messages.
+    /// The descriptor carries messages.
     Message,
-    /// It only signals the death of a peer.
+    /// The descriptor only signals the death of a peer.
     Liveness,
 }
 
@@ -145,7 +145,7 @@ impl Pe {
         if self.polls.get() == 1 {
             self.has_forgotten.set(false);
             let forgotten = self.forgotten.take();
-            // Outside of the borrow: what a context owns may come back here.
+            // Dropped without the borrow: drop code of a context may access this engine.
             drop(forgotten);
         }
     }
@@ -306,8 +306,8 @@ impl Pe {
     fn poll_context(&self, index: usize) -> Option<u32> {
         let ctx = NonNull::from(&**self.contexts.borrow().get(index)?);
         let outer = self.polled.replace(ctx.as_ptr());
-        // SAFETY: the list has a reference. When a callback destroys the context, `forget` takes it from there and keeps
-        // it until the outermost poll of any context has ended: it is noted as polled, or polls are nested.
+        // SAFETY: the list has a reference. When a callback destroys the context, `forget` takes it from there and
+        // keeps it until the outermost poll of any context has ended: it is recorded as polled, or polls are nested.
         let found = poll(unsafe { ctx.as_ref() });
         self.polled.set(outer);
         if self.has_forgotten.get() {

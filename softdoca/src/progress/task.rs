@@ -304,7 +304,7 @@ impl Task {
     ///
     /// `task` must come from [`TaskPool::allocate`], whose context lives.
     pub(crate) unsafe fn free(task: NonNull<Task>) -> Result<()> {
-        // SAFETY: the caller vouches for the pointer.
+        // SAFETY: guaranteed by the caller.
         let header = unsafe { task.as_ref() };
         match (header.ownership.get(), header.in_flight.get()) {
             (Ownership::Program, true) => {

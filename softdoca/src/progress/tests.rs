@@ -1,4 +1,4 @@
-//! An engine with a driver that does as the test says.
+//! An engine with a scripted driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -468,7 +468,7 @@ fn a_descriptor_without_an_event_for_the_program_is_no_progress() {
     pe.wake_up();
 }
 
-/// Its peer sends a wake-up right after it was armed.
+/// A driver whose peer sends a wake-up right after it was armed.
 struct Hasty;
 
 impl Driver for Hasty {

@@ -46,8 +46,8 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Uses the value. An error, if the kernel has stopped to execute barriers, while another user had the bias; the
-    /// value was not used then.
+    /// Runs `action` on the value. Fails without running it if another user has the bias and the kernel no longer
+    /// executes barriers.
     ///
     /// # Safety
     ///
@@ -73,7 +73,7 @@ impl<T> BiasedLock<T> {
         if self.needs_fence {
             fence(Ordering::SeqCst);
         } else {
-            // Who takes the bias away provides the processor's barrier; the compiler must keep the order.
+            // Taking the bias away executes the processor's barrier; the compiler must keep the order.
             compiler_fence(Ordering::SeqCst);
         }
         let is_owner = self.owner.load(Ordering::Relaxed) == user;
@@ -95,7 +95,7 @@ impl<T> BiasedLock<T> {
             SHARED => {}
             _ => self.take_bias()?,
         }
-        // SAFETY: nobody has the bias, or this user, whose calls do not overlap; everybody else takes the mutex.
+        // SAFETY: either no user has the bias, or this one, whose calls do not overlap; all others take the mutex.
         Ok(unsafe { self.value.with(action) })
     }
 

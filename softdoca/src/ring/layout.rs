@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn laps_differ_from_the_one_before_and_from_fresh_memory_however_long_a_ring_is_used() {
+    fn laps_differ_from_the_previous_lap_and_from_fresh_memory() {
         let geometry = Geometry::from_counts(FEWEST_UNITS, FEWEST_UNITS).expect("a size");
         for lap in [0, 1, (1 << 31) - 1, 1 << 31, u64::from(u32::MAX), 1 << 32] {
             let (this, next) = (lap * FEWEST_UNITS, (lap + 1) * FEWEST_UNITS);

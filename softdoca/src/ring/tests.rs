@@ -45,7 +45,7 @@ fn pop(consumer: &mut RingConsumer) -> Option<(Option<Vec<u8>>, Vec<u8>, bool)> 
 }
 
 #[test]
-fn messages_of_all_lengths_go_around_many_times() {
+fn messages_of_all_lengths_wrap_around_many_times() {
     let (mut producer, mut consumer) = pair(64, 0);
     for round in 0..2000usize {
         let data: Vec<u8> = (0..round % 900).map(|i| (i * 7 + round) as u8).collect();
@@ -64,7 +64,7 @@ fn messages_of_all_lengths_go_around_many_times() {
 }
 
 #[test]
-fn a_full_ring_says_again_and_loses_nothing() {
+fn a_full_ring_returns_again_and_loses_no_message() {
     let (mut producer, mut consumer) = pair(64, 0);
     let mut sent = 0u8;
     while push(&mut producer, None, &[sent; 64], false).is_ok() {
@@ -150,7 +150,7 @@ fn a_fragment_larger_than_a_quarter_is_refused() {
 }
 
 #[test]
-fn either_end_sees_the_other_close() {
+fn either_endpoint_detects_that_the_other_closed() {
     let (producer, consumer) = pair(64, 0);
     assert!(!consumer.is_closed_by_peer());
     drop(producer);
@@ -161,7 +161,7 @@ fn either_end_sees_the_other_close() {
 }
 
 #[test]
-fn a_sleeping_end_is_rung_once_and_an_awake_one_never() {
+fn a_sleeping_endpoint_is_woken_once_and_an_awake_one_never() {
     let consumer = RingConsumer::create(Geometry::for_messages(64, 0)).expect("a ring");
     let wake = EventFd::new().expect("an eventfd");
     let rung = || {

@@ -188,7 +188,7 @@ impl RuntimeDir {
     }
 
     pub(super) fn unlink(&self, name: &str) {
-        // It may be gone already.
+        // Ignored: the file may have been removed already.
         let _ = rustix::fs::unlinkat(&*self.fd, name, AtFlags::empty());
     }
 }

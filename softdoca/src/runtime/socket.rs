@@ -292,7 +292,7 @@ impl Socket {
 
     /// Shuts the connection down for both sides; the descriptor stays valid.
     pub fn shut_down(&self) {
-        // Not connected any more is the desired state.
+        // Ignored: it fails only if the socket is not connected any more.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
@@ -390,7 +390,7 @@ mod tests {
     use crate::runtime::Socket;
 
     #[test]
-    fn messages_keep_their_bounds_and_descriptors() {
+    fn messages_keep_their_boundaries_and_descriptors() {
         let (a, b) = Socket::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         a.send(b"one", &[file.as_fd(), file.as_fd()]).unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_without_a_copy_and_without_a_crash() {
+    fn memory_is_transferred_without_a_copy_and_unmapped_memory_is_an_error() {
         let (a, b) = Socket::pair().unwrap();
         let (source, mut target, mut header) = ([1_u8, 2, 3, 4], [0_u8; 4], [0_u8; 2]);
         a.send_memory(b"hd", source.as_ptr(), 4).unwrap();

@@ -78,7 +78,7 @@ enum Place {
 enum Mode {
     #[default]
     Fresh,
-    /// As a context, from the time that the program asked for it.
+    /// Used as a context, from the first request for its context on.
     Context,
     /// Started without a context.
     Alone,
@@ -509,7 +509,7 @@ pub(super) struct Running {
     pub(super) timer: Option<OwnedFd>,
 }
 
-/// Longest sleep of an engine while a task waits for a value.
+/// Maximum sleep of an engine while a task waits for a value.
 const LOOK_AGAIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000,

@@ -203,7 +203,7 @@ pub struct DeviceModel {
     pub ibdev: String,
     /// Network interface name, unique among devices.
     pub iface: String,
-    /// Its kind of function.
+    /// Kind of PCI function.
     pub function: FunctionType,
     /// Index of a scalable function.
     pub sf_index: Option<u32>,

@@ -1,12 +1,12 @@
-//! The part of `infiniband/verbs.h` (rdma-core) that is used. The functions of the data path are not symbols of the
-//! library: each device's provider has them in a table in the context.
+//! Declarations of the used part of `infiniband/verbs.h` (rdma-core). Functions of the data path are not symbols of the
+//! library: each device's provider exports them in a table in the context.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// The parts of a program's context that are reached from here.
+/// Used fields of `struct ibv_context`.
 #[repr(C)]
 pub(super) struct Context {
     pub device: *mut Device,
@@ -59,13 +59,13 @@ pub(super) struct CompletionChannel {
     refcnt: c_int,
 }
 
-/// Only its first field is used.
+/// `struct ibv_cq`; only its first field is used.
 #[repr(C)]
 pub(super) struct CompletionQueue {
     pub context: *mut Context,
 }
 
-/// Only fields up to its number are used.
+/// `struct ibv_qp`; only fields up to its number are used.
 #[repr(C)]
 pub(super) struct Qp {
     pub context: *mut Context,
@@ -78,7 +78,7 @@ pub(super) struct Qp {
     pub qp_num: u32,
 }
 
-/// A piece of registered memory.
+/// A contiguous piece of registered memory.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Sge {
@@ -132,7 +132,7 @@ pub(super) struct SendRequest {
     pub num_sge: c_int,
     pub opcode: Opcode,
     pub send_flags: c_uint,
-    /// Its bytes as they are sent.
+    /// In network byte order.
     pub imm_data: u32,
     pub remote: Remote,
     /// For shared receive queues, memory windows and TSO.
@@ -293,7 +293,7 @@ pub(super) mod access {
     pub(crate) const REMOTE_ATOMIC: c_int = 1 << 3;
 }
 
-/// The fields that are used, and room for those behind them.
+/// `struct ibv_device_attr`: the used fields, and space for the remaining ones.
 #[repr(C)]
 pub(super) struct DeviceAttr {
     before: [u64; 12],
@@ -341,14 +341,14 @@ pub(super) const ETHERNET: u8 = 2;
 
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The library's functions. It stays loaded.
+        /// Functions of the library, which stays loaded.
         pub(super) struct Verbs {
             $(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
         impl Verbs {
             fn load() -> Result<Verbs, libloading::Error> {
-                // SAFETY: the initialisers of rdma-core's library read its configuration and do nothing else.
+                // SAFETY: the initialisers of rdma-core's library only read its configuration.
                 let library = unsafe { Library::new("libibverbs.so.1") }?;
                 // SAFETY: these are the types of the functions of this soname, whose interface is stable.
                 let verbs = unsafe {
@@ -389,7 +389,7 @@ impl Verbs {
     /// Loads the library, once.
     ///
     /// # Errors
-    /// The reason, as the dynamic linker gives it.
+    /// The dynamic linker's error message.
     pub(super) fn get() -> Result<&'static Verbs, String> {
         static VERBS: OnceLock<Result<Verbs, String>> = OnceLock::new();
         VERBS
@@ -407,7 +407,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines of C expressions and their values here.
+    /// Names of C expressions (sizes and offsets), and their values here.
     fn layout() -> Vec<(String, usize)> {
         let mut lines = Vec::new();
         macro_rules! size {
@@ -464,7 +464,7 @@ mod tests {
                 "_Static_assert({expression} == {value}, \"{expression} is not {value}\");"
             );
         }
-        // The room that is left for structures which the library fills.
+        // Space for structures that the library fills.
         for (name, room) in [
             ("ibv_device_attr", size_of::<DeviceAttr>()),
             ("ibv_port_attr", size_of::<PortAttr>()),

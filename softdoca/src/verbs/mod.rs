@@ -1,11 +1,11 @@
 //! RDMA devices of this machine: rdma-core's libibverbs, loaded when the topology file names a device that exists.
 //!
-//! * [`abi`] has the structures of `infiniband/verbs.h` that are used, and loads the library.
+//! * [`abi`] declares the used structures of `infiniband/verbs.h`, and loads the library.
 //! * [`Nic`] is an open device with its protection domain; [`Region`] is memory registered there.
 //! * [`QueuePair`] is a reliable connection, with its completion queue.
 //!
-//! Nothing has to be installed where no such device is named. Looked at: `rdma-mummy-sys` loads the library at run time,
-//! too, but needs CMake, a C compiler and libclang to build; `sideway` is built on it.
+//! The library is needed only if such a device is named. The crate `rdma-mummy-sys`, and `sideway` on top of it, also
+//! load the library at run time, but need CMake, a C compiler and libclang to build.
 
 mod abi;
 mod nic;
@@ -15,18 +15,18 @@ pub(crate) use abi::{Opcode, Sge};
 pub(crate) use nic::{Buffers, Nic, Region, RemoteRights};
 pub(crate) use queue_pair::{Completion, Endpoint, MOST_PIECES, QueuePair, Received, WorkRequest};
 
-/// Names registered memory to peers that are connected with a device of its process.
+/// Identifies registered memory for peers that are connected through a device of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteKey {
     /// Number of the device within that process.
     pub(crate) nic: u16,
     pub(crate) rkey: u32,
-    /// The device serves atomic operations.
+    /// `true` if the device supports atomic operations.
     pub(crate) has_atomics: bool,
 }
 
 impl RemoteKey {
-    /// In a word that is never 0.
+    /// Encodes the key in one word, which is never 0.
     pub(crate) fn to_word(self) -> u64 {
         let nic = u64::from(self.nic) << 32;
         let flags = VALID | if self.has_atomics { ATOMICS } else { 0 };

@@ -1,4 +1,4 @@
-//! An RDMA device of this machine, and memory that is registered there.
+//! RDMA devices of this machine, and memory registered with them.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use crate::log;
 use crate::topology::{DeviceModel, Topology};
 
-/// Directory of the kernel with an entry for each RDMA device.
+/// sysfs directory with an entry for each RDMA device.
 const DEVICES: &str = "/sys/class/infiniband";
-/// Most reads and atomics that a queue pair has outstanding.
+/// Maximum number of outstanding reads and atomics of a queue pair.
 const MOST_READS: c_int = 16;
 
 /// Rights to registered memory, of the peers of this process's queue pairs on the same device.
@@ -27,7 +27,7 @@ pub(crate) struct RemoteRights {
     pub(crate) atomic: bool,
 }
 
-/// An open device. It stays open until the process ends.
+/// An open device. It stays open until the process exits.
 pub(crate) struct Nic {
     pub(super) verbs: &'static Verbs,
     pub(super) context: NonNull<Context>,
@@ -58,13 +58,13 @@ impl std::fmt::Debug for Nic {
     }
 }
 
-/// Devices by name, with the result of opening them. Few, and asked for when objects are set up.
+/// Devices by name, with the result of opening them. A short list, used only when objects are set up.
 static OPEN: Mutex<Vec<(String, Option<&'static Nic>)>> = Mutex::new(Vec::new());
 
 impl Nic {
     /// The RDMA device that the topology file names for `device`, if it exists on this machine and can be used; opened by the first call.
     pub(crate) fn of(device: &DeviceModel) -> Option<&'static Nic> {
-        // The built-in devices are called as real ones often are, and are none.
+        // Real devices often have the names of the built-in ones, which are emulated.
         if !Topology::is_from_file() || !Path::new(DEVICES).join(&device.ibdev).exists() {
             return None;
         }
@@ -89,7 +89,7 @@ impl Nic {
     fn open(name: &str, number: u16) -> std::result::Result<Nic, String> {
         let verbs = Verbs::get()?;
         let context = open_device(verbs, name)?;
-        // Closed only where opening fails: the process keeps it otherwise.
+        // Closed only if the set-up fails; otherwise the device stays open.
         Nic::set_up(verbs, context, name, number).inspect_err(|_| {
             // SAFETY: nothing else uses the context.
             unsafe { (verbs.ibv_close_device)(context.as_ptr()) };
@@ -155,12 +155,12 @@ impl Nic {
         &self.name
     }
 
-    /// Most pieces of local memory of one request.
+    /// Maximum number of local pieces of one request.
     pub(crate) fn most_pieces(&self) -> usize {
         self.most_pieces
     }
 
-    /// Most bytes of one request.
+    /// Maximum size of one request in bytes.
     pub(crate) fn most_bytes(&self) -> usize {
         self.most_bytes
     }
@@ -170,10 +170,10 @@ impl Nic {
         self.has_atomics
     }
 
-    /// Registers `len` bytes at `start` for peers, who know them by the address `addr`.
+    /// Registers `len` bytes at `start` for peers, which address them from `addr` on.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the device does not take them: too much locked memory (`ulimit -l`), or pages of a file.
+    /// [`Error::Driver`] if the device refuses them: too much locked memory (`ulimit -l`), or pages of a file.
     pub(crate) fn expose(
         &'static self,
         start: *mut u8,
@@ -218,8 +218,8 @@ impl Nic {
         flags: c_int,
     ) -> Result<Region> {
         let (pd, memory) = (self.pd.as_ptr(), start.cast::<c_void>());
-        // SAFETY: the kernel checks the range, and pins its pages; it reads and writes them only as requests say. The address that peers
-        // use is a number.
+        // SAFETY: the kernel checks the range and pins its pages; the device accesses them only as requests say. The
+        // address for peers is only a number.
         let mr = unsafe {
             if addr == start.addr() as u64 {
                 (self.verbs.ibv_reg_mr)(pd, memory, len, flags)
@@ -252,7 +252,7 @@ fn open_device(verbs: &Verbs, name: &str) -> std::result::Result<NonNull<Context
     let mut context = std::ptr::null_mut();
     let mut is_listed = false;
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has so many devices, with names that end with NUL.
+        // SAFETY: the list has `count` devices, whose names are NUL-terminated.
         unsafe {
             let device = *list.add(index);
             let known = CStr::from_ptr((verbs.ibv_get_device_name)(device));
@@ -262,7 +262,7 @@ fn open_device(verbs: &Verbs, name: &str) -> std::result::Result<NonNull<Context
             }
         }
     }
-    // SAFETY: the list of above. The open device keeps what it needs.
+    // SAFETY: the list from above; the open device does not need it.
     unsafe { (verbs.ibv_free_device_list)(list) };
     NonNull::new(context).ok_or_else(|| {
         let reason = if is_listed {
@@ -274,7 +274,8 @@ fn open_device(verbs: &Verbs, name: &str) -> std::result::Result<NonNull<Context
     })
 }
 
-/// Index and GID of the port: with RoCE, of version 2, which is routed; preferably of an IP address that is not link-local.
+/// Index and GID of the port: with RoCE of version 2, which is routable, preferably of an IP address that is not
+/// link-local.
 fn gid(
     verbs: &Verbs,
     context: NonNull<Context>,
@@ -360,7 +361,7 @@ impl Drop for Region {
 
 /// Registered buffers of one size.
 pub(crate) struct Buffers {
-    /// Present until it is dropped, before the memory.
+    /// `Some` until drop, where it is released before the memory.
     region: Option<Region>,
     lkey: u32,
     memory: NonNull<u8>,
@@ -368,7 +369,7 @@ pub(crate) struct Buffers {
     count: usize,
 }
 
-// SAFETY: the owner of its memory.
+// SAFETY: it owns its memory.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
@@ -400,7 +401,7 @@ impl Buffers {
     fn layout(count: usize, size: usize) -> Result<std::alloc::Layout> {
         let len = count.checked_mul(size).filter(|len| *len > 0);
         let len = len.ok_or(Error::InvalidValue)?;
-        // Pages of their own: neighbours may be unmapped, or shared by a fork.
+        // Whole pages: neighbouring memory may be unmapped, or shared by a fork.
         std::alloc::Layout::from_size_align(len.next_multiple_of(PAGE), PAGE)
             .map_err(|_| Error::InvalidValue)
     }
@@ -413,7 +414,7 @@ impl Buffers {
         self.lkey
     }
 
-    /// First byte of a buffer. The device may write there, and no reference is made to it.
+    /// First byte of a buffer. The device may write there, so no reference to it is created.
     pub(crate) fn at(&self, index: usize) -> *mut u8 {
         debug_assert!(index < self.count);
         self.memory.as_ptr().wrapping_add(index * self.size)
@@ -424,10 +425,10 @@ const PAGE: usize = 4096;
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // Withdrawn first.
+        // Deregistered before the memory is freed.
         self.region = None;
         if let Ok(layout) = Self::layout(self.count, self.size) {
-            // SAFETY: allocated with this layout, and nothing else has it any more.
+            // SAFETY: allocated with this layout, and not used by the device any more.
             unsafe { std::alloc::dealloc(self.memory.as_ptr(), layout) };
         }
     }

@@ -1,4 +1,4 @@
-//! A reliable connection: a queue pair, its completion queue, and the descriptor that tells of completions.
+//! A reliable connection: a queue pair, its completion queue, and the descriptor that signals completions.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -13,23 +13,23 @@ use super::abi::{
 use super::nic::{Buffers, Nic};
 use crate::error::{Error, Result};
 
-/// Most pieces of local memory of one request.
+/// Maximum number of local pieces of one request.
 pub(crate) const MOST_PIECES: usize = 16;
-/// Completions that are taken at a time.
+/// Number of completions polled at a time.
 const BATCH: usize = 16;
-/// Longest message that is sent without a buffer: 64 bytes and a header.
+/// Size in bytes of the largest message sent inline, without a registered buffer: 64 bytes and a header.
 pub(crate) const MOST_INLINE: usize = 80;
 
-/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as UCX has them. They are for packets that are lost, of which
-/// receivers report most themselves. Heartbeats notice a peer that is gone.
+/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as UCX has them. They are for lost
+/// packets, most of which receivers report themselves; a dead peer is detected by heartbeats.
 const TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
-/// Without end: messages go to posted buffers only, but the peer may be slow to repost those of its credits.
+/// Unlimited retries: messages are sent only with credits, but the peer may be slow to repost the buffers.
 const NOT_READY_RETRIES: u8 = 7;
-/// Pause after which a sender tries again, 0.64 ms.
+/// Code of the receiver-not-ready timer: senders retry after 0.64 ms.
 const NOT_READY_TIMER: u8 = 12;
 
-/// How a queue pair is reached: what its peer has to know.
+/// Address and parameters of a queue pair for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) gid: [u8; 16],
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
     pub(crate) link_layer: u8,
     /// `enum ibv_mtu`.
     pub(crate) mtu: u8,
-    /// Reads and atomics that it serves at a time.
+    /// Maximum number of reads and atomics served at a time.
     pub(crate) reads: u8,
 }
 
@@ -95,13 +95,13 @@ pub(crate) struct WorkRequest<'a> {
     pub(crate) id: u64,
     pub(crate) opcode: Opcode,
     pub(crate) pieces: &'a [Sge],
-    /// The pieces are addresses of this process that the call reads; they need not be registered.
+    /// `true` if the call copies the pieces, which then need not be registered.
     pub(crate) inline: bool,
-    /// In the byte order of the wire.
+    /// In network byte order.
     pub(crate) immediate: u32,
     /// Address and key of remote memory.
     pub(crate) remote: (u64, u32),
-    /// Of an atomic: what is added or compared, and what is swapped in.
+    /// Operands of an atomic: the value to add or to compare with, and the value to swap in.
     pub(crate) operands: [u64; 2],
 }
 
@@ -119,12 +119,12 @@ impl<'a> WorkRequest<'a> {
     }
 }
 
-/// A message that has arrived in a buffer.
+/// A message received in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Bytes in the buffer; those that were written elsewhere for a write with immediate.
+    /// Bytes in the buffer; for a write with immediate, the bytes written elsewhere.
     pub(crate) len: u32,
-    /// As it was sent.
+    /// With its bytes as sent.
     pub(crate) immediate: Option<u32>,
     pub(crate) by_write: bool,
 }
@@ -133,7 +133,7 @@ pub(crate) struct Received {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub(crate) id: u64,
-    /// Meaningful for receives.
+    /// Valid for receives.
     pub(crate) result: Result<Received>,
 }
 
@@ -150,10 +150,10 @@ pub(crate) struct QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// Creates an end for so many outstanding sends and receives.
+    /// Creates a queue pair for at most `sends` and `receives` outstanding requests.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the device has not enough.
+    /// [`Error::Driver`] if the device's resources are exhausted.
     pub(crate) fn new(nic: &'static Nic, sends: u32, receives: u32) -> Result<QueuePair> {
         let (verbs, context) = (nic.verbs, nic.context.as_ptr());
         let failed = || {
@@ -236,7 +236,7 @@ impl QueuePair {
         self.nic
     }
 
-    /// How this end is reached.
+    /// The endpoint that the peer connects to.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint {
             gid: self.nic.gid,
@@ -250,10 +250,10 @@ impl QueuePair {
         }
     }
 
-    /// Connects it with a peer's end. Receives have been posted.
+    /// Connects to a peer's endpoint. Receives must have been posted.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for a peer on another kind of network, [`Error::Driver`] if there is no way to it.
+    /// [`Error::NotSupported`] for a peer on another kind of network, [`Error::Driver`] if it is unreachable.
     pub(crate) fn connect(&self, peer: &Endpoint) -> Result<()> {
         if peer.link_layer != self.nic.link_layer {
             return Err(Error::NotSupported);
@@ -317,7 +317,7 @@ impl QueuePair {
     }
 
     fn modify(&self, mut attributes: QpAttr, mask: i32) -> Result<()> {
-        // SAFETY: a queue pair of this; the structure is only read.
+        // SAFETY: a queue pair of this object; the structure is only read.
         match unsafe { (self.nic.verbs.ibv_modify_qp)(self.qp.as_ptr(), &mut attributes, mask) } {
             0 => Ok(()),
             code => {
@@ -332,14 +332,15 @@ impl QueuePair {
         }
     }
 
-    /// Posts a request. All of them have completions.
+    /// Posts a request. Every request has a completion.
     ///
     /// # Errors
     /// [`Error::Driver`] if the queue is full, which the caller counts, or broken.
     ///
     /// # Safety
-    /// The pieces are registered memory that stays as it is, and nothing else's to write for a read or atomic, until the request completes
-    /// or this is dropped; or `inline` is set, and they can be read.
+    /// The pieces are registered memory that stays valid and unchanged (and is not accessed otherwise, for a read or
+    /// atomic) until the request completes or this is dropped; or `inline` is set and the pieces are readable during
+    /// the call.
     pub(crate) unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<()> {
         let (remote_addr, rkey) = request.remote;
         let remote = match request.opcode {
@@ -367,7 +368,7 @@ impl QueuePair {
             rest: [0; 7],
         };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: valid until it is dropped; the list of pieces is only read. The memory is the caller's promise.
+        // SAFETY: valid until it is dropped; the list of pieces is only read. The caller guarantees the memory.
         let failed = unsafe {
             let post_send = self
                 .qp
@@ -392,7 +393,7 @@ impl QueuePair {
     /// As [`QueuePair::post`].
     ///
     /// # Safety
-    /// The buffers live until this is dropped, and this one is used for nothing else until its completion.
+    /// The buffers outlive this object, and this one is not used otherwise until its completion.
     pub(crate) unsafe fn post_receive(
         &self,
         buffers: &Buffers,
@@ -411,7 +412,7 @@ impl QueuePair {
             num_sge: 1,
         };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: valid until it is dropped; the caller's promise for the buffer.
+        // SAFETY: valid until it is dropped; the caller guarantees the buffer.
         let failed = unsafe {
             let post_recv = self
                 .qp
@@ -430,13 +431,13 @@ impl QueuePair {
         }
     }
 
-    /// Takes completions, in order, until there are no more or `each` returns `false`.
+    /// Polls completions in order, until there are no more or `each` returns `false`.
     ///
     /// # Errors
     /// [`Error::Driver`] if the completion queue is broken.
     pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<usize> {
         let mut batch = [WorkCompletion::default(); BATCH];
-        // SAFETY: valid until it is dropped, and there is room for so many.
+        // SAFETY: valid until it is dropped, and the array has space for that many completions.
         let count = unsafe {
             let poll_cq = self
                 .cq
@@ -464,7 +465,7 @@ impl QueuePair {
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
     }
 
-    /// Requests an event for the next completion. Those that have come before are polled afterwards.
+    /// Requests an event for the next completion. Completions before it must be polled afterwards.
     pub(crate) fn arm(&self) {
         // SAFETY: valid until it is dropped.
         unsafe {
@@ -474,7 +475,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes the events, so that the descriptor is not readable any more.
+    /// Reads and acknowledges pending events, so that the descriptor is not readable any more.
     pub(crate) fn take_events(&self) {
         let verbs = self.nic.verbs;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -489,8 +490,8 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // Events are acknowledged where they are taken: destroying the queue does not wait for any.
-        // SAFETY: created by `new`, and each destroyed before what it uses.
+        // Events are acknowledged when they are read, so destroying the queue does not wait. SAFETY: created by `new`,
+        // and each object is destroyed before those that it uses.
         unsafe {
             (self.nic.verbs.ibv_destroy_qp)(self.qp.as_ptr());
             (self.nic.verbs.ibv_destroy_cq)(self.cq.as_ptr());
@@ -506,15 +507,15 @@ fn result(completion: &WorkCompletion) -> Result<Received> {
             immediate: (completion.wc_flags & WC_WITH_IMM != 0).then_some(completion.imm_data),
             by_write: completion.opcode == WC_RECV_RDMA_WITH_IMM,
         }),
-        // Ranges and permissions were checked before: the memory has been withdrawn.
+        // Ranges and permissions were checked before: the memory was withdrawn.
         WC_REM_ACCESS_ERR | WC_REM_INV_REQ_ERR | WC_REM_OP_ERR => Err(Error::NotFound),
         WC_LOC_PROT_ERR => Err(Error::InvalidValue),
-        // Not acknowledged, or behind one that has failed.
+        // Not acknowledged, or flushed after a failed request.
         _ => Err(Error::ConnectionReset),
     }
 }
 
-/// A sequence number that old packets do not have.
+/// Random initial packet sequence number, so that packets of earlier connections are not accepted.
 fn random_psn() -> Result<u32> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|error| {

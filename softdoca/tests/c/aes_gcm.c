@@ -80,7 +80,7 @@ TEST(aes_gcm_has_limits, doca_aes_gcm_cap_get_max_num_tasks,
 	world_destroy(&world);
 }
 
-/* Everything that a task is given: first something else, which the setters replace. */
+/* Sets all properties of a task, which was allocated with other values. */
 #define TASK(kind, source, destination)                                                                                \
 	do {                                                                                                           \
 		uint32_t length = 0;                                                                                   \

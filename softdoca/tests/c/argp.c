@@ -102,9 +102,9 @@ TEST(parameters_are_parsed, doca_argp_init, doca_argp_start, doca_argp_destroy, 
 	OK(START("-n", "-42", "-ft", "--text", "some words"));
 	CHECK(config.number == -42 && config.flag && strcmp(config.text, "some words") == 0);
 	OK(doca_argp_destroy());
-	/* There is nothing any more. */
+	/* The parser was destroyed. */
 	CHECK(doca_argp_destroy() != DOCA_SUCCESS);
-	/* A number must be one. */
+	/* A value that is not a number. */
 	OK(doca_argp_init("test", &config));
 	OK(doca_argp_register_param(param("n", "number", DOCA_ARGP_TYPE_INT, take_number)));
 	CHECK(START("-n", "many") != DOCA_SUCCESS);

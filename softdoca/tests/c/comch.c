@@ -64,7 +64,7 @@ TEST(messages_have_a_largest_size, doca_comch_cap_get_max_msg_size, doca_comch_s
 	pair_destroy(pair);
 }
 
-/* A message over the fast path from one end to the other, and what both know of it. */
+/* Sends a message over the fast path and checks the properties of both tasks. */
 static void fast_path(struct pair *pair, struct end *from, struct end *to)
 {
 	struct doca_comch_consumer *consumer = NULL;
@@ -78,7 +78,7 @@ static void fast_path(struct pair *pair, struct end *from, struct end *to)
 	uint8_t immediate[] = {1, 2, 3};
 	union doca_data user_data = {.ptr = &to->world};
 
-	/* The consumer, which the other end hears of. */
+	/* The consumer, which is announced to the other end. */
 	OK(doca_comch_consumer_create(to->connection, to->world.mmap, &consumer));
 	consumer_ctx = doca_comch_consumer_as_ctx(consumer);
 	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,

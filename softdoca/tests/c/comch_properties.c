@@ -196,7 +196,7 @@ TEST(immediate_data_has_a_length, doca_comch_consumer_set_imm_data_len, doca_com
 	CHECK(doca_comch_consumer_task_post_recv_get_imm_data_len(receive) == 3);
 	CHECK(memcmp(doca_comch_consumer_task_post_recv_get_imm_data(receive), bytes, 3) == 0);
 
-	/* One byte more than the consumer is ready for. */
+	/* One byte more than the consumer's limit. */
 	doca_comch_producer_task_send_set_imm_data(send, bytes, 4);
 	OK(doca_task_submit(doca_comch_consumer_task_post_recv_as_task(receive)));
 	OK(doca_task_submit(doca_comch_producer_task_send_as_task(send)));

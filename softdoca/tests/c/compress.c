@@ -1,4 +1,4 @@
-/* Compression: deflate both ways, LZ4 back. */
+/* Deflate compression and decompression, LZ4 decompression. */
 #include "world.h"
 
 #include <doca_compress.h>
@@ -8,7 +8,7 @@ CALLBACKS(doca_compress_task_decompress_deflate)
 CALLBACKS(doca_compress_task_decompress_lz4_stream)
 CALLBACKS(doca_compress_task_decompress_lz4_block)
 
-/* Checksums of the nine bytes that everybody uses. */
+/* Checksums of "123456789", the usual check values. */
 #define NINE "123456789"
 #define NINE_CRC32 0xcbf43926
 #define NINE_ADLER32 0x091e01de

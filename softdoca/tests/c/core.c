@@ -42,7 +42,7 @@ TEST(devices_are_listed_and_opened, doca_devinfo_create_list, doca_devinfo_destr
 	OK(doca_devinfo_destroy_list(list));
 	REFUSED(doca_devinfo_destroy_list(NULL));
 	OK(doca_dev_close(dev));
-	/* Closed and forgotten. */
+	/* Closed, and not reported at exit. */
 	OK(doca_dev_close(NULL));
 }
 

@@ -190,7 +190,7 @@ TEST(redundancy_is_updated, doca_ec_matrix_create_update, doca_ec_task_update_se
 	FIELDS(update, task, update_matrix, original_updated_and_rdnc_blocks, updated_rdnc_blocks, updated_rdnc_blocks,
 	       coding.matrix, update, other, src, other, room);
 	world_run(&coding.world, doca_ec_task_update_as_task(task), true);
-	/* The same as anew. */
+	/* The same as newly created redundancy. */
 	encode(&coding, REDUNDANCY);
 	CHECK(memcmp(memory + RESULT, memory + REDUNDANCY, 2 * BLOCK) == 0);
 	doca_task_free(doca_ec_task_update_as_task(task));

@@ -119,7 +119,7 @@ TEST(a_graph_runs_in_order, doca_graph_create, doca_graph_destroy, doca_graph_se
 	struct doca_task *tasks[2] = {copy(&world, dma, 0, 100), copy(&world, dma, 100, 200)};
 	struct step step = {.memory = world.memory + 200, .expected = 'x', .calls = 0, .answer = DOCA_SUCCESS};
 
-	/* In the order of their creation they would run the wrong way. */
+	/* Created in reverse order of their dependencies. */
 	OK(doca_graph_node_create_from_user(graph, look, &check));
 	OK(doca_graph_node_create_from_ctx(graph, doca_dma_as_ctx(dma), &second));
 	OK(doca_graph_node_create_from_ctx(graph, doca_dma_as_ctx(dma), &first));
@@ -182,7 +182,7 @@ TEST(a_graph_fails_with_its_functions, doca_graph_set_conf, doca_graph_instance_
 	CHECK(step.calls == 0); /* functions run in progress */
 	wait_for(&world, &outcome, 1);
 	CHECK(outcome.failed == 1 && step.calls == 1 && world.memory[100] == 0);
-	/* The same instance, anew. */
+	/* The same instance is submitted again. */
 	step.answer = DOCA_SUCCESS;
 	OK(doca_graph_instance_submit(instance));
 	wait_for(&world, &outcome, 2);

@@ -10,7 +10,7 @@
 
 DOCA_LOG_REGISTER(TEST::LOG)
 
-/* A file, and what has been written to it. Back ends have no end, so it stays to that of the process. */
+/* A file, and what has been written to it. Back ends are never destroyed, so the file stays open until exit. */
 struct sink {
 	struct sink *earlier;
 	FILE *file;
@@ -40,7 +40,7 @@ static bool sink_has(struct sink *sink, const char *text)
 	return strstr(sink->text, text) != NULL;
 }
 
-/* Makes the SDK say something: an error, and at the chattiest level more. */
+/* Makes the SDK log: an error, and further messages at the lowest level. */
 static void provoke(void)
 {
 	struct doca_mmap *mmap;

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A test that takes longer, under valgrind on a busy machine too, waits for something that does not come. */
+/* Time limit of a test: longer than any test takes, also under valgrind on a busy machine. */
 #define SECONDS_PER_TEST 120
 
 static struct {
@@ -57,7 +57,7 @@ static void break_function(const char *name, unsigned int number)
 	__builtin___clear_cache((char *)function, (char *)function + sizeof(code));
 }
 
-/* Runs every test in a child of its own, so that a tool which is slow to start starts once. */
+/* Runs every test in a child of its own, so that a tool with a slow start is started once. */
 static int run_each(void)
 {
 	int result = EXIT_SUCCESS;

@@ -112,7 +112,7 @@ TEST(tasks_are_submitted_and_complete, doca_pe_create, doca_pe_destroy, doca_pe_
 	OK(doca_task_get_status(task));
 	release(memcpy_task);
 
-	/* One that fails says so. */
+	/* A failed task has an error status. */
 	memcpy_task = copy(&world, dma, data);
 	OK(doca_buf_reset_data_len((struct doca_buf *)(uintptr_t)doca_dma_task_memcpy_get_src(memcpy_task)));
 	OK(doca_buf_set_data(doca_dma_task_memcpy_get_dst(memcpy_task), world.memory + 4096, 100));
@@ -121,7 +121,7 @@ TEST(tasks_are_submitted_and_complete, doca_pe_create, doca_pe_destroy, doca_pe_
 	release(memcpy_task);
 	world_stop(&world, ctx);
 
-	/* An engine with a context stays. */
+	/* An engine with a context cannot be destroyed. */
 	CHECK(doca_pe_destroy(world.pe) != DOCA_SUCCESS);
 	REFUSED(doca_pe_destroy(NULL));
 	REFUSED(doca_pe_create(NULL));

@@ -131,7 +131,7 @@ TEST(maps_have_their_range_freed, doca_mmap_set_free_cb)
 	CHECK(freed.calls == 0);
 	OK(doca_mmap_destroy(mmap));
 	CHECK(freed.calls == 1 && freed.address == world.memory && freed.length == 100 && freed.cookie == &cookie);
-	/* One that was not, one whose function was set again since, and one without. */
+	/* One that was not started, one whose function was replaced after the start, and one without a function. */
 	OK(doca_mmap_create(&mmap));
 	OK(doca_mmap_set_memrange(mmap, world.memory, 100));
 	OK(doca_mmap_set_free_cb(mmap, free_range, &cookie));
@@ -176,7 +176,7 @@ TEST(there_are_no_batches_of_tasks, doca_task_batch_submit, doca_task_batch_try_
      doca_task_batch_get_status, doca_task_batch_set_user_data, doca_task_batch_get_user_data, doca_task_batch_get_ctx,
      doca_task_batch_get_ctx_user_data, doca_task_batch_get_tasks_num)
 {
-	/* A program cannot get a batch: what it passes is not looked at. */
+	/* Batches cannot be allocated: the pointers are not dereferenced. */
 	struct doca_task_batch *none = (struct doca_task_batch *)&freed;
 
 	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_task_batch_submit(none));

@@ -10,12 +10,12 @@ CALLBACKS(doca_rdma_task_write_imm)
 CALLBACKS(doca_rdma_task_atomic_cmp_swp)
 CALLBACKS(doca_rdma_task_atomic_fetch_add)
 
-/* Two instances; what one does the other sees. The far one only receives. */
+/* Two connected instances. The far one only receives. */
 struct pair {
 	struct world world;
 	struct doca_rdma *near, *far;
 	struct doca_rdma_connection *near_connection, *far_connection, *spare; /* of near, not connected */
-	struct doca_mmap *remote; /* the world's memory, as a peer sees it */
+	struct doca_mmap *remote; /* the world's memory, imported like a peer's */
 };
 
 static struct doca_rdma *instance(struct world *world)
@@ -73,7 +73,7 @@ static void pair_destroy(struct pair *pair)
 	world_destroy(&pair->world);
 }
 
-/* Memory of the peer, with as much data as it is long. */
+/* A buf over memory of the peer, all of it data. */
 static struct doca_buf *remote_data(struct pair *pair, size_t offset, size_t length)
 {
 	struct doca_buf *buf;
@@ -83,7 +83,7 @@ static struct doca_buf *remote_data(struct pair *pair, size_t offset, size_t len
 	return buf;
 }
 
-/* A receive of the far side at offset that waits already. */
+/* Posts a receive of the far side at offset. */
 static struct doca_rdma_task_receive *post(struct pair *pair, struct doca_buf *room)
 {
 	struct doca_rdma_task_receive *task = NULL;
@@ -93,7 +93,7 @@ static struct doca_rdma_task_receive *post(struct pair *pair, struct doca_buf *r
 	return task;
 }
 
-/* Submits and waits until it and the receive are done. */
+/* Submits, and waits until the task and the receive have completed. */
 static void deliver(struct pair *pair, struct doca_task *task)
 {
 	unsigned int before = pair->world.completed;
@@ -104,7 +104,7 @@ static void deliver(struct pair *pair, struct doca_task *task)
 	CHECK(pair->world.failed == 0);
 }
 
-/* The connection of a task's, set and seen. */
+/* Sets and checks the connection of a task. */
 #define CONNECTION(kind, pair, task)                                                                                   \
 	do {                                                                                                           \
 		CHECK(doca_rdma_task_##kind##_get_rdma_connection(task) == (pair)->near_connection);                   \
@@ -114,7 +114,7 @@ static void deliver(struct pair *pair, struct doca_task *task)
 		CHECK(doca_rdma_task_##kind##_get_rdma_connection(task) == (pair)->near_connection);                   \
 	} while (0)
 
-/* A buf of a task's, seen and replaced. */
+/* Checks and replaces a buf of a task. */
 #define BUF(kind, field, task, old, new)                                                                               \
 	do {                                                                                                           \
 		CHECK(doca_rdma_task_##kind##_get_##field(task) == (old));                                             \

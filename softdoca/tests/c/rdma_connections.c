@@ -1,4 +1,4 @@
-/* RDMA connections by address: a listener and two that connect to it. */
+/* RDMA connections by address: a listener and two clients. */
 #include "rdma.h"
 
 #include <unistd.h>
@@ -48,7 +48,7 @@ static void disconnected(struct doca_rdma_connection *connection, union doca_dat
 
 	(void)data;
 	end->disconnections++;
-	/* The end that did not begin confirms. */
+	/* The other end confirms the disconnection. */
 	(void)doca_rdma_connection_disconnect(connection);
 }
 
@@ -149,7 +149,7 @@ TEST(requests_are_rejected, doca_rdma_connection_reject, doca_rdma_stop_listen_t
 		(void)doca_pe_progress(world.pe);
 	CHECK(listener.requests == 1 && client.established == 0);
 	OK(doca_rdma_stop_listen_to_port(listener.rdma, port()));
-	/* There is no listener any more. */
+	/* There is no listener now. */
 	CHECK(doca_rdma_stop_listen_to_port(listener.rdma, port()) != DOCA_SUCCESS);
 	OK(doca_rdma_addr_destroy(address));
 	end_destroy(&client);

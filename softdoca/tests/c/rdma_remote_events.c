@@ -80,7 +80,7 @@ static uint64_t word(const struct pair *pair, size_t offset)
 	return value;
 }
 
-/* A field of a task's, seen and replaced. */
+/* Checks and replaces a field of a task. */
 #define FIELD(kind, field, task, old, new)                                                                             \
 	do {                                                                                                           \
 		CHECK(doca_rdma_task_remote_net_sync_event_##kind##_get_##field(task) == (old));                       \

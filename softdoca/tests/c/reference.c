@@ -1,6 +1,5 @@
 /*
- * What NVIDIA's reference programs lean on beside the documentation: each test is for one such thing, so that what they need is kept
- * without them.
+ * Undocumented behaviour that NVIDIA's reference programs rely on: one test for each, so that it is verified without these programs.
  */
 #include "comch.h"
 
@@ -148,7 +147,7 @@ TEST(a_message_of_the_default_size_holds_a_blob, doca_comch_server_task_send_all
 	pair_destroy(pair);
 }
 
-/* A consumer and a producer of another thread than the one that progresses the connection. */
+/* A consumer and a producer in a thread that does not progress the connection. */
 struct worker {
 	struct pair *pair;
 	_Atomic bool stopped;
@@ -210,7 +209,7 @@ static void *work(void *argument)
 	RETURNS(DOCA_ERROR_AGAIN, doca_task_submit(doca_comch_producer_task_send_as_task(send)));
 	OK(doca_comch_consumer_task_post_recv_alloc_init(consumer, room, &receive));
 	OK(doca_task_submit(doca_comch_consumer_task_post_recv_as_task(receive)));
-	/* Now it is: at once. */
+	/* A buffer is posted: completes at once. */
 	OK(doca_task_submit(doca_comch_producer_task_send_as_task(send)));
 	while (world->completed < 2)
 		(void)doca_pe_progress(world->pe);
@@ -268,7 +267,7 @@ TEST(imported_maps_need_no_start, doca_mmap_create_from_export, doca_mmap_enable
 	OK(doca_mmap_export_pci(map, host, &blob, &size));
 	OK(doca_mmap_create_from_export(NULL, blob, size, world.dev, &imported));
 	OK(doca_mmap_enable_thread_safety(imported));
-	/* It can be shared once more: zero copy does. */
+	/* It can be exported again, as zero copy does. */
 	OK(doca_mmap_export_rdma(imported, world.dev, &again, &size));
 
 	memcpy(world.memory, "over there", 10);
@@ -339,7 +338,7 @@ TEST(results_are_appended_and_bufs_keep_their_lists, doca_buf_inventory_buf_reus
 	world_stop(&world, doca_dma_as_ctx(dma));
 	OK(doca_dma_destroy(dma));
 
-	/* Longer than it was at first, and its link stays. */
+	/* Longer than initially; its link is unchanged. */
 	head = world_data(&world, 0, 1);
 	tail = world_data(&world, 10, 1);
 	OK(doca_buf_chain_list(head, tail));

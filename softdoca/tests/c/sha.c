@@ -113,7 +113,7 @@ TEST(sha_hashes_part_by_part, doca_sha_task_partial_hash_set_conf, doca_sha_task
 	CHECK(doca_sha_task_partial_hash_get_algorithm(task) == DOCA_SHA_ALGORITHM_SHA256);
 	OK(doca_sha_task_partial_hash_set_dst(task, dst));
 	CHECK(doca_sha_task_partial_hash_get_dst(task) == dst);
-	/* Something else first, which is forgotten. */
+	/* Another part first, which the reset discards. */
 	world_run(&world, doca_sha_task_partial_hash_as_task(task), true);
 	RETURNS(DOCA_ERROR_BAD_STATE, doca_sha_task_partial_hash_set_dst(task, other));
 	RETURNS(DOCA_ERROR_BAD_STATE, doca_sha_task_partial_hash_set_algorithm(task, DOCA_SHA_ALGORITHM_SHA1));

@@ -94,7 +94,7 @@ TEST(events_need_both_roles, doca_sync_event_add_publisher_location_cpu, doca_sy
 	world_destroy(&world);
 }
 
-/* Sets an event a little later, from another thread. */
+/* Sets an event from another thread after a short delay. */
 struct setter {
 	struct doca_sync_event *event;
 	uint64_t value;
@@ -111,7 +111,7 @@ static void *set_later(void *argument)
 	return NULL;
 }
 
-/* A wait that begins in vain, and ends when another thread has set the value. */
+/* A wait whose condition is fulfilled by another thread. */
 #define WAITS(wait, waited, before, operand, mask, after)                                                              \
 	do {                                                                                                           \
 		struct setter setter = {.event = (waited), .value = (after)};                                          \

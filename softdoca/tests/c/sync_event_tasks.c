@@ -44,7 +44,7 @@ static uint64_t value_of(struct doca_sync_event *event)
 	return value;
 }
 
-/* A field of a task's, seen and replaced. */
+/* Checks and replaces a field of a task. */
 #define FIELD(kind, field, task, old, new)                                                                             \
 	do {                                                                                                           \
 		CHECK(doca_sync_event_task_##kind##_get_##field(task) == (old));                                       \
@@ -110,7 +110,7 @@ TEST(tasks_add_to_values, doca_sync_event_task_notify_add_set_conf, doca_sync_ev
 	finish(&world, event);
 }
 
-/* A task that waits does not complete before the value is as it wants. */
+/* A waiting task completes only when its condition holds. */
 #define WAITS(world, event, task, after)                                                                               \
 	do {                                                                                                           \
 		unsigned int before = (world)->completed;                                                              \

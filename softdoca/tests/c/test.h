@@ -1,12 +1,11 @@
 /*
- * A few tests in one program, each run in a process of its own.
+ * The tests of one program, each run in a process of its own.
  *
- *   program --list       prints each test's name and the functions that it is for
- *   program TEST         runs it: 0, or what failed on stderr
+ *   program --list       prints each test's name and the functions that it covers
+ *   program TEST         runs it; exit status 0, or the failure on stderr
  *   program --each       runs all, each in a child
  *
- * SOFTDOCA_BREAK=FUNCTION=NUMBER makes a function of the library do nothing but return the number: whoever runs the tests finds out
- * by that whether a test notices.
+ * SOFTDOCA_BREAK=FUNCTION=NUMBER makes a function of the library only return the number, to verify that a test fails then.
  */
 #ifndef TEST_H
 #define TEST_H

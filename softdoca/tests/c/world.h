@@ -77,7 +77,7 @@ static inline struct world world_create(void)
 	return world;
 }
 
-/* Everything else must have been destroyed. */
+/* All other objects must have been destroyed. */
 static inline void world_destroy(struct world *world)
 {
 	OK(doca_mmap_stop(world->mmap));
@@ -120,7 +120,7 @@ static inline size_t data_length(const struct doca_buf *buf)
 	return length;
 }
 
-/* Makes a context run. */
+/* Starts a context and waits until it runs. */
 static inline void world_start(struct world *world, struct doca_ctx *ctx)
 {
 	union doca_data data = {.ptr = world};
@@ -133,7 +133,7 @@ static inline void world_start(struct world *world, struct doca_ctx *ctx)
 	CHECK(state == DOCA_CTX_STATE_RUNNING);
 }
 
-/* Makes a context idle; its tasks must have been freed. */
+/* Stops a context and waits until it is idle; its tasks must have been freed. */
 static inline void world_stop(struct world *world, struct doca_ctx *ctx)
 {
 	enum doca_ctx_states state = DOCA_CTX_STATE_STOPPING;
@@ -148,7 +148,7 @@ static inline void world_stop(struct world *world, struct doca_ctx *ctx)
 	}
 }
 
-/* Submits a task and waits for its end, which must be the expected one. */
+/* Submits a task and waits for its completion, which must have the expected result. */
 static inline void world_run(struct world *world, struct doca_task *task, bool success)
 {
 	unsigned int before = world->completed + world->failed;

@@ -1,4 +1,4 @@
-//! Several producers of one process send into one ring: the first has the bias, until the second comes.
+//! Several producers of one process send into one ring: the first has the bias until the second sends.
 
 use loom::sync::Arc;
 
@@ -32,14 +32,14 @@ fn two_users() {
 }
 
 #[test]
-fn the_second_user_waits_for_the_one_that_has_the_bias() {
+fn the_second_user_waits_for_the_biased_one() {
     for barriers in [Barriers::None, Barriers::All] {
         check(barriers, two_users);
     }
 }
 
 #[test]
-fn two_users_that_begin_together_take_turns() {
+fn concurrent_first_users_exclude_each_other() {
     check(Barriers::All, || {
         let lock = Arc::new(BiasedLock::new(0));
         let theirs = Arc::clone(&lock);

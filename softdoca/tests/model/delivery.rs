@@ -67,12 +67,12 @@ fn in_order(slots: u64, units: u64, kinds: &'static [Kind], before: usize) {
 }
 
 #[test]
-fn small_messages_go_around() {
+fn small_messages_wrap_around() {
     in_order(2, 4, &[Small, Line, Line, Small], 0);
 }
 
 #[test]
-fn large_messages_go_around() {
+fn large_messages_wrap_around() {
     in_order(2, 4, &[Large, Line, Large, Large], 0);
 }
 
@@ -82,7 +82,7 @@ fn payload_is_used_again_after_it_was_read() {
 }
 
 #[test]
-fn what_was_read_before_a_receive_was_posted_may_be_overwritten() {
+fn data_read_before_a_receive_was_posted_may_be_overwritten() {
     check(Barriers::All, || {
         let (mut producer, mut consumer) = pair(2, 4, &EventFd::new());
         let memory = loom::sync::Arc::new(Cell::new(1));

@@ -149,7 +149,7 @@ pub(crate) fn barrier_in_all_threads() -> bool {
     true
 }
 
-/// `true` if this thread is between arming its endpoints and sleeping.
+/// `true` if this thread has armed its endpoints and does not sleep yet.
 pub(crate) fn falls_asleep() -> bool {
     FALLS_ASLEEP.with(Cell::get)
 }

@@ -61,11 +61,11 @@ fn consumer_sleeps() {
 }
 
 #[test]
-fn a_producer_is_woken_by_room() {
+fn a_producer_is_woken_by_space() {
     all_kinds_of_barriers(|| producer_sleeps_for_room(1));
 }
 
-/// The ring is full, and the given number of pieces has to go through it while it is emptied.
+/// Sends the given number of pieces through a full ring while the consumer empties it.
 fn producer_sleeps_for_room(mut pieces: u32) {
     let wake = EventFd::new();
     let (mut producer, mut consumer) = pair(2, 4, &EventFd::new());
@@ -118,7 +118,7 @@ fn a_producer_is_woken_for_every_piece_of_a_long_message() {
 }
 
 #[test]
-fn two_that_talk_to_each_other_wake_each_other() {
+fn endpoints_of_two_rings_wake_each_other() {
     all_kinds_of_barriers(conversation);
 }
 

@@ -1,4 +1,4 @@
-//! Weakens each memory order: then a model must fail, or the order is unnecessary.
+//! Weakens each memory order and expects a model to fail; an order that no model needs is unnecessary.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -13,22 +13,22 @@ const DEADLOCK: &str = "deadlock";
 const NEEDED: &[(&str, &str, &str)] = &[
     (
         "store of descriptor",
-        "delivery::small_messages_go_around",
+        "delivery::small_messages_wrap_around",
         RACE,
     ),
     (
         "load of descriptor",
-        "delivery::small_messages_go_around",
+        "delivery::small_messages_wrap_around",
         RACE,
     ),
     (
         "store of slots consumed",
-        "delivery::small_messages_go_around",
+        "delivery::small_messages_wrap_around",
         RACE,
     ),
     (
         "load of slots consumed",
-        "delivery::small_messages_go_around",
+        "delivery::small_messages_wrap_around",
         RACE,
     ),
     (
@@ -43,12 +43,12 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     (
         "store of receives posted",
-        "delivery::what_was_read_before_a_receive_was_posted_may_be_overwritten",
+        "delivery::data_read_before_a_receive_was_posted_may_be_overwritten",
         RACE,
     ),
     (
         "load of receives posted",
-        "delivery::what_was_read_before_a_receive_was_posted_may_be_overwritten",
+        "delivery::data_read_before_a_receive_was_posted_may_be_overwritten",
         RACE,
     ),
     (
@@ -108,15 +108,19 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     (
         "fence of the sleeper",
-        "sleeping::a_producer_is_woken_by_room",
+        "sleeping::a_producer_is_woken_by_space",
         DEADLOCK,
     ),
     (
         "fence of the waker",
-        "sleeping::a_producer_is_woken_by_room",
+        "sleeping::a_producer_is_woken_by_space",
         DEADLOCK,
     ),
-    ("barrier", "sleeping::a_producer_is_woken_by_room", DEADLOCK),
+    (
+        "barrier",
+        "sleeping::a_producer_is_woken_by_space",
+        DEADLOCK,
+    ),
     (
         "fence of the sleeper",
         "sleeping::a_producer_is_woken_by_a_receive",
@@ -134,22 +138,22 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     (
         "store of use by the owner",
-        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        "bias::the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (
         "load of use by the owner",
-        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        "bias::the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (
         "fence of the waker",
-        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        "bias::the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (
         "barrier",
-        "bias::the_second_user_waits_for_the_one_that_has_the_bias",
+        "bias::the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (

@@ -25,7 +25,7 @@ pub(crate) fn is_weakened(what: impl FnOnce() -> String) -> bool {
 }
 
 thread_local! {
-    /// Accesses with more than relaxed order, and their words.
+    /// Accesses with an order stronger than relaxed, and their words.
     static ASKED: RefCell<BTreeSet<(&'static str, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
 }
 

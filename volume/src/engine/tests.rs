@@ -1,4 +1,4 @@
-//! Engines that share a storage, in any order of events, against an array of bytes.
+//! Engines that share a storage, with events in random order, compared with an array of bytes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 
 const DEPTH: u32 = 3;
-/// Bytes of a buffer, of which there is one for each I/O.
+/// Size of a buffer in bytes; each I/O has one.
 const BUFFER: u64 = 200;
 
-/// The memory of a queue: buffers, edges, zeros.
+/// Memory of a queue: buffers, edges, zeros.
 struct Bytes(RefCell<Vec<u8>>);
 
 impl Memory for Bytes {
@@ -29,7 +29,7 @@ impl Memory for Bytes {
     }
 }
 
-/// An I/O of a test.
+/// An I/O to submit.
 #[derive(Clone, Debug)]
 struct Plan {
     queue: usize,
@@ -38,21 +38,21 @@ struct Plan {
     len: u32,
 }
 
-/// A request that the storage works on.
+/// A request that the storage is processing.
 struct Work {
     queue: usize,
     number: u32,
     request: Request,
-    /// Bytes that were transferred.
+    /// Bytes transferred so far.
     done: u32,
 }
 
 struct Queue {
     engine: Engine,
     memory: Bytes,
-    /// Buffers that no I/O has, by their offsets.
+    /// Offsets of free buffers.
     buffers: Vec<u64>,
-    /// The buffers of the I/Os in their slots.
+    /// Buffers of I/Os, by slot.
     of_slot: HashMap<usize, u64>,
 }
 
@@ -68,7 +68,7 @@ struct World {
     locks: Arc<RangeLocks>,
     queues: Vec<Queue>,
     storage: Vec<u8>,
-    /// The bytes of the volume as all I/Os with a first request have left them, one after the other.
+    /// Contents of the volume after all I/Os with a first request, one after the other.
     model: Vec<u8>,
     work: Vec<Work>,
     plans: Vec<Plan>,
@@ -90,7 +90,7 @@ fn geometry(blocks: u64, block_size: u32, request_blocks: u32) -> Geometry {
     }
 }
 
-/// The byte at a position of an I/O: no other I/O writes it there.
+/// Byte that an I/O writes at this position; differs from that of every other I/O.
 fn byte(tag: u64, position: u64) -> u8 {
     (tag as u8).wrapping_mul(37).wrapping_add(position as u8) | 1
 }
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Returns `false` when its queue has no room.
+    /// Returns `false` if the queue is full.
     fn submit(&mut self, tag: usize) -> bool {
         let plan = &self.plans[tag];
         let queue = &mut self.queues[plan.queue];
@@ -149,7 +149,7 @@ impl World {
         true
     }
 
-    /// Submits the I/O of this number, if there is one and its queue has room. Returns the number of the next one.
+    /// Submits I/O number `next`, if it exists and its queue is not full. Returns the number of the next one.
     fn submit_next(&mut self, next: usize) -> usize {
         if next == self.plans.len() || !self.submit(next) {
             return next;
@@ -158,7 +158,7 @@ impl World {
         next + 1
     }
 
-    /// Takes a request. The first one of an I/O is when it happens, as the model sees it.
+    /// Takes a request from a queue. The model applies an I/O at its first request.
     fn request(&mut self, index: usize) -> bool {
         let queue = &mut self.queues[index];
         let Some((number, request)) = queue.engine.poll_request() else {
@@ -210,7 +210,7 @@ impl World {
         true
     }
 
-    /// The storage transfers a few bytes of a request, and answers when there are no more.
+    /// Transfers a few bytes of a request, and answers it after the last ones.
     fn transfer(&mut self, index: usize) {
         let Work {
             queue,
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// The session is lost: what the storage works on is never answered, and was done in part.
+    /// Loses the session: requests in progress stay partially done and are never answered.
     fn lose_session(&mut self) {
         self.work.clear();
         for queue in &mut self.queues {
@@ -432,7 +432,7 @@ fn impossible_ios_complete_with_their_error() {
 }
 
 #[test]
-fn no_more_ios_than_slots() {
+fn submissions_beyond_the_depth_are_refused() {
     let mut engine = single(false, true);
     for _ in 0..2 {
         assert!(engine.submit(&submission(Operation::Read, 0, 1)).is_some());
@@ -441,7 +441,7 @@ fn no_more_ios_than_slots() {
 }
 
 #[test]
-fn failed_request_fails_the_io_when_the_others_are_complete() {
+fn io_with_a_failed_request_fails_after_its_other_requests() {
     let mut engine = single(false, true);
     let memory = Bytes(RefCell::new(vec![0; 4096]));
     engine
@@ -464,7 +464,7 @@ fn failed_request_fails_the_io_when_the_others_are_complete() {
 }
 
 #[test]
-fn completions_of_no_request_change_nothing() {
+fn completions_without_a_request_are_ignored() {
     let mut engine = single(false, true);
     let memory = Bytes(RefCell::new(vec![0; 4096]));
     engine
@@ -482,7 +482,7 @@ fn completions_of_no_request_change_nothing() {
 }
 
 #[test]
-fn all_ios_fail_at_once_wherever_they_are() {
+fn fail_all_fails_ios_in_every_state() {
     let mut engine = single(false, true);
     for offset in [0, 1] {
         let write = Operation::Write { fua: false };

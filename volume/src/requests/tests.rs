@@ -1,4 +1,4 @@
-//! Messages, answers, and what is none.
+//! Messages, and valid and invalid answers.
 
 use wire::release::{Release3_0, Release3_1, Release3_2};
 
@@ -11,7 +11,7 @@ const READ: Request = Request {
     size: 1024,
 };
 
-/// Request 1 of two, in flight, and its answer.
+/// Request 1 of 2, in flight, and its answer.
 fn one_read() -> (Requests, Repr) {
     let mut requests = Requests::new(2);
     let message = requests.begin(Release3_2, 1, &READ);
@@ -24,7 +24,7 @@ fn answered(requests: &mut Requests, answer: &Repr) -> Result<Option<Completed>,
 }
 
 #[test]
-fn a_request_is_complete_when_it_was_sent_and_answered_in_any_order() {
+fn request_completes_once_sent_and_answered_in_any_order() {
     let done = |result| Some(Completed { number: 1, result });
     let (mut requests, answer) = one_read();
     assert_eq!(requests.sent(1), None);
@@ -52,7 +52,7 @@ fn a_message_has_the_values_of_its_request_and_zeros() {
 }
 
 #[test]
-fn answers_that_fit_no_request_are_refused_and_change_nothing() {
+fn answers_without_a_matching_request_are_refused() {
     let (mut requests, good) = one_read();
     let bytes = good.to_bytes();
     let malformed = |refused: Result<Option<Completed>, BadAnswer>| {
@@ -125,9 +125,9 @@ fn answers_that_fit_no_request_are_refused_and_change_nothing() {
     );
 }
 
-/// Services of 3.0 and 3.1 need not repeat the user data, and those of 3.0 not the offset in memory.
+/// Services of 3.0 and 3.1 need not repeat the user data, and those of 3.0 need not repeat the memory offset.
 #[test]
-fn answers_of_earlier_releases_are_known_by_their_correlation_ids() {
+fn answers_of_earlier_releases_are_matched_by_correlation_id() {
     fn check<L: IoLayout>(layout: L, request: Request) {
         let mut requests = Requests::new(2);
         let message = requests.begin(layout, 1, &request);

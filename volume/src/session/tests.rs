@@ -1,4 +1,4 @@
-//! Sessions driven by scripts, with a clock of their own.
+//! Scripted sessions with a simulated clock.
 
 use bytes::Bytes;
 use wire::control::ErrorResponse;
@@ -8,7 +8,7 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const HALT: Duration = Duration::from_secs(8);
 
-/// Drives a session with a clock of its own.
+/// Drives a session with a simulated clock.
 struct Script {
     session: Session,
     now: Instant,
@@ -39,7 +39,7 @@ impl Script {
         std::iter::from_fn(|| self.session.poll_action()).collect()
     }
 
-    /// The only action, which must be a message.
+    /// Returns the only action, which must send a message.
     fn sent(&mut self) -> Message {
         match self.actions().as_slice() {
             [Action::Send(message)] => message.clone(),
@@ -198,10 +198,10 @@ fn init(workers: u32) -> InitStorage {
     }
 }
 
-// The regular course, and answers that leave it.
+// Regular sessions, and invalid or refusing answers.
 
 #[test]
-fn a_whole_session() {
+fn complete_session() {
     for workers in 1..=3 {
         let mut script = Script::to_shutting_down(workers);
         script
@@ -213,7 +213,7 @@ fn a_whole_session() {
 }
 
 #[test]
-fn the_init_request_is_what_was_opened() {
+fn init_request_is_that_of_the_opened_storage() {
     let mut script = Script::to_opening(2);
     script.input(Event::Opened(init(2)));
     assert_eq!(script.sent().payload, Payload::InitStorageRequest(init(2)));
@@ -243,7 +243,7 @@ fn consumers_may_come_before_the_init_response_and_after_the_contexts() {
 }
 
 #[test]
-fn own_contexts_go_before_shutdown_is_sent() {
+fn own_contexts_are_destroyed_before_shutdown() {
     let mut script = Script::to_stopping(1);
     script
         .answer(3, Payload::StopStorageResponse)
@@ -254,7 +254,7 @@ fn own_contexts_go_before_shutdown_is_sent() {
 }
 
 #[test]
-fn the_end_waits_for_the_consumers_of_the_service_but_not_forever() {
+fn shutdown_waits_for_consumers_of_the_service_with_a_timeout() {
     let slow = || {
         let mut script = Script::to_stopping(2);
         script
@@ -309,7 +309,7 @@ fn a_refusal_names_the_request_and_the_text() {
     script.refuse(1).expect(&[Action::Finish]);
     assert_eq!(script.error(), refusal(MessageType::InitStorageRequest, 1));
 
-    // From here on the service is led through the rest of the session.
+    // From here on, the remaining requests of the session follow.
     let mut script = Script::to_starting(1);
     script
         .refuse(2)
@@ -332,7 +332,7 @@ fn a_refusal_names_the_request_and_the_text() {
 }
 
 #[test]
-fn an_error_that_answers_nothing_ends_the_run() {
+fn unsolicited_error_ends_the_run() {
     let mut script = Script::to_running(1);
     script
         .refuse(9)
@@ -418,11 +418,11 @@ fn storage_is_initialised_in_the_release_that_was_chosen() {
     }
 }
 
-// The ways out: timeouts, interruptions, lost peers, local failures.
+// Ends of sessions other than the regular one: timeouts, interruptions, disconnections, local failures.
 
 #[test]
 fn every_step_is_bounded() {
-    // (script, what follows the timeout; None for the end)
+    // Script, and the action that follows the timeout; `None` if the session ends.
     let steps: [(Script, Option<Action>); 9] = [
         (Script::to_querying(1), None),
         (Script::to_opening(1), None),
@@ -461,7 +461,7 @@ fn every_step_is_bounded() {
 }
 
 #[test]
-fn an_interruption_before_init_just_ends() {
+fn interruption_before_init_ends_the_session() {
     for mut script in [Script::new(1), Script::to_opening(1)] {
         script.input(Event::Interrupted).expect(&[Action::Finish]);
         assert_eq!(script.error(), SessionError::Interrupted);
@@ -475,7 +475,7 @@ fn an_interruption_before_init_just_ends() {
 }
 
 #[test]
-fn an_interruption_after_init_leads_the_service_to_its_end_without_io() {
+fn interruption_after_init_shuts_down_without_io() {
     let mut script = Script::to_initialising(1);
     script.input(Event::Interrupted).expect(&[]);
     script
@@ -525,7 +525,7 @@ fn an_interrupted_run_is_halted_and_stopped() {
 }
 
 #[test]
-fn a_service_that_goes_away_ends_everything() {
+fn disconnection_of_the_service_ends_the_session() {
     let mut script = Script::to_running(1);
     script
         .input(Event::Disconnected)
@@ -572,7 +572,7 @@ fn a_service_that_goes_away_ends_everything() {
 }
 
 #[test]
-fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
+fn consumer_lost_during_the_run_is_an_error() {
     let mut script = Script::to_running(1);
     script
         .input(Event::ConsumerExpired(10))
@@ -600,7 +600,7 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
 }
 
 #[test]
-fn the_end_of_a_consumer_that_was_never_announced_is_nobodys() {
+fn expiry_of_an_unknown_consumer_is_ignored() {
     let mut script = Script::to_running(1);
     script.input(Event::ConsumerExpired(99)).expect(&[]);
     assert_eq!(script.session.result(), Ok(()));
@@ -620,7 +620,7 @@ fn more_consumers_than_workers_are_refused() {
 }
 
 #[test]
-fn a_local_failure_is_reported_and_winds_down() {
+fn local_failure_is_reported_and_shuts_down() {
     let mut script = Script::to_opening(1);
     let failure = Failure::invalid("--local-io-region-size");
     script
@@ -655,7 +655,7 @@ fn failures_carry_the_code_of_the_service() {
 }
 
 #[test]
-fn nothing_moves_after_the_end() {
+fn ended_session_ignores_events() {
     let mut script = Script::to_querying(1);
     script.refuse(0).expect(&[Action::Finish]);
     let error = script.error();

@@ -11,11 +11,11 @@ use crate::deployment::{BLOCK, Deployment, Plan, pattern};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("futures_read_and_write_at_the_same_time", concurrent),
-    ("future_that_is_dropped_does_no_harm", dropped),
+    ("dropped_future_does_not_affect_others", dropped),
     ("blocking_calls_cover_large_ranges", blocking),
 ];
 
-/// Runs futures beside the queue's driver.
+/// Runs `work` together with the queue's driver.
 fn block_on<T>(queue: &AsyncQueue, work: impl Future<Output = T>) -> T {
     async_io::block_on(async {
         let fd = Async::new_nonblocking(queue.descriptor()).expect("a descriptor");
@@ -29,7 +29,7 @@ fn block_on<T>(queue: &AsyncQueue, work: impl Future<Output = T>) -> T {
     })
 }
 
-/// Waits for all of them.
+/// Waits for all futures.
 async fn all(mut futures: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + '_>>>) {
     std::future::poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
@@ -45,7 +45,7 @@ async fn all(mut futures: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + '_>>>)
 fn concurrent() {
     let deployment = Deployment::new(Plan::default());
     let mut config = deployment.config();
-    // Fewer than there are futures: they wait for buffers and for room.
+    // Fewer than there are futures, so that some wait for buffers or for the queue.
     (config.depth, config.buffers) = (4, 6);
     let (volume, mut queues) = deployment.open_with(config);
     let queue = queues.remove(0).into_async().expect("descriptors");
@@ -91,7 +91,7 @@ fn dropped() {
             buffer.fill(round);
             let write = Operation::Write { fua: false };
             let mut write = Box::pin(queue.run(write, 0, BLOCK as u32, Some(buffer)));
-            // Polled once, so that it is submitted; and dropped.
+            // Polled once, which submits the I/O, and then dropped.
             std::future::poll_fn(|context| {
                 let _ = write.as_mut().poll(context);
                 Poll::Ready(())
@@ -128,7 +128,7 @@ fn blocking() {
         .read_at(&mut beyond, volume.size() - 10_000)
         .expect_err("half of it is outside");
     assert!(matches!(error, IoError::OutOfRange { .. }), "{error:?}");
-    // Nothing of the failed call is left.
+    // The failed call leaves no I/O behind.
     queue.read_at(&mut bytes, 0).expect("read");
     assert!(bytes == expected);
     drop(queue);

@@ -1,4 +1,4 @@
-//! A target and a zero_copy service as processes, and what tests do with a queue.
+//! A target and a zero_copy service as processes, and helpers for queues.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,17 +11,17 @@ use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
 
 use crate::ROLE;
 
-/// Time that anything may take on a loaded machine before a test gives up on it.
+/// Timeout of every operation, for loaded machines.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const BLOCK: usize = 4096;
 
-/// What is deployed.
+/// Parameters of a deployment.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub blocks: usize,
     pub block_size: usize,
-    /// The blocks are in a file, and can be flushed.
+    /// `true` if the target stores blocks in a file, and supports flush.
     pub is_durable: bool,
     pub workers: usize,
 }
@@ -47,7 +47,7 @@ pub struct Deployment {
     directory: TempDir,
 }
 
-/// A directory in memory, where the system has one: disks of busy machines take minutes for a sync.
+/// Creates a directory in memory if there is a tmpfs: a sync to the disk of a busy machine may take minutes.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -81,7 +81,7 @@ impl Deployment {
         self.directory.path().join("blocks")
     }
 
-    /// Starts the target, on the port that it had before.
+    /// Starts the target on the same port as before.
     pub fn start_target(&mut self) {
         let (port, count, size, file) = (
             self.port.to_string(),
@@ -152,7 +152,6 @@ impl Deployment {
         self.service = Some(service);
     }
 
-    /// The port of the target.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -165,7 +164,7 @@ impl Deployment {
         kill(self.target.take());
     }
 
-    /// The next target has half the blocks.
+    /// Halves the storage of the next target.
     pub fn shrink(&mut self) {
         self.plan.blocks /= 2;
     }
@@ -200,7 +199,7 @@ fn kill(process: Option<Process>) {
     assert!(ended.is_some(), "killed");
 }
 
-/// Sleeps until the queue has something to do, as front ends do, for a limited time.
+/// Sleeps until the queue has an event, as front ends do, or for `time`.
 pub fn sleep(queue: &mut Queue, time: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     if queue.arm() {
@@ -214,7 +213,7 @@ pub fn sleep(queue: &mut Queue, time: Duration) {
     }
 }
 
-/// Waits for `count` completions.
+/// Polls until `count` I/Os have completed.
 pub fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
     let start = Instant::now();
     let mut completions = Vec::new();
@@ -227,7 +226,7 @@ pub fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
     completions
 }
 
-/// Does one I/O and waits for it.
+/// Performs one I/O.
 pub fn run(
     queue: &mut Queue,
     operation: Operation,
@@ -266,7 +265,7 @@ pub fn write(queue: &mut Queue, offset: u64, bytes: &[u8]) {
     assert_eq!(buffer.as_deref(), Some(bytes));
 }
 
-/// Bytes that differ at any two places, for any seed.
+/// Pseudorandom bytes.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];

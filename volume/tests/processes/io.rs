@@ -1,4 +1,4 @@
-//! I/O of any range, alone and many at once.
+//! I/O of any range, sequential and concurrent.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 
@@ -14,8 +14,8 @@ pub const TESTS: &[(&str, fn())] = &[
     ("storage_in_memory_has_no_flush", no_flush),
     ("depth_is_a_limit_and_all_ios_complete", depth),
     ("queues_share_a_volume", queues),
-    ("ios_of_whole_blocks_allocate_nothing", allocations),
-    ("other_queues_go_on_when_one_is_dropped", dropped_queue),
+    ("ios_of_whole_blocks_do_not_allocate", allocations),
+    ("other_queues_continue_when_one_is_dropped", dropped_queue),
     ("idle_queue_sleeps_after_a_late_wake_up", late_wake_up),
     ("no_service_is_an_error", no_service),
     ("second_volume_opens_after_the_first_is_closed", reopen),
@@ -175,7 +175,7 @@ fn depth() {
     volume.close().expect("a clean shutdown");
 }
 
-/// Threads with a queue each add to counters that lie across blocks: half of a write, or two at once, would lose additions.
+/// Threads with a queue each increment counters that cross block boundaries: partial or concurrent writes would lose increments.
 fn queues() {
     const THREADS: usize = 3;
     let deployment = Deployment::new(Plan {
@@ -189,7 +189,7 @@ fn queues() {
     std::thread::scope(|scope| {
         for (thread, mut queue) in queues.into_iter().enumerate() {
             scope.spawn(move || {
-                // Writes of one value over ranges that all threads share, and reads that find one value.
+                // Writes of one value to ranges that all threads share, and reads that must return a single value.
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 for round in 0..300_u32 {
                     let value = (round * THREADS as u32 + thread as u32) as u8;
@@ -245,13 +245,13 @@ fn allocations() {
     };
     round(1000);
     let measured = allocation_counter::measure(|| round(5000));
-    // When the machine is busy the progress engine may sleep for a moment, which allocates; I/Os do not.
+    // On a busy machine the progress engine may sleep, which allocates; I/Os do not.
     assert!(measured.count_total < 500, "{measured:?} in 5000 I/Os");
     drop(queues);
     volume.close().expect("a clean shutdown");
 }
 
-/// Before and after the service was lost.
+/// Before and after the loss of the service.
 fn dropped_queue() {
     let mut deployment = Deployment::new(Plan {
         workers: 2,
@@ -269,7 +269,7 @@ fn dropped_queue() {
     volume.close().expect("a clean shutdown");
 }
 
-/// Event descriptors in an epoll descriptor's epoll descriptors.
+/// Event descriptors registered with the epoll descriptors in an epoll descriptor.
 fn nested_events(epoll: RawFd) -> Vec<RawFd> {
     let watched = |fd: RawFd| -> Vec<RawFd> {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).expect("its state");
@@ -350,7 +350,7 @@ fn reopen() {
         }
         assert!(read(&mut queues[0], 0, BLOCK) == bytes);
         if round == 1 {
-            // Its queue lives on, and is polled meanwhile.
+            // The queue still exists, and is polled meanwhile.
             let thread = std::thread::spawn(move || volume.close());
             while !thread.is_finished() {
                 queues[0].poll(&mut |_| {});

@@ -1,6 +1,6 @@
 //! Volumes over real targets and services, each a process.
 //!
-//! The program starts itself as the roles, and before that as the tests, in a runtime directory of its own.
+//! The program starts itself as roles and, before that, as the tests, in a private runtime directory.
 
 mod asynchronous;
 mod deployment;
@@ -13,9 +13,9 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Name of the role that the program is to be.
+/// Environment variable with the name of the role to run.
 const ROLE: &str = "VOLUME_TEST_ROLE";
-/// Set where the runtime directory is.
+/// Environment variable that is set in the private runtime directory.
 const INSIDE: &str = "VOLUME_TEST_INSIDE";
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Starts the program again, in a new runtime directory.
+/// Starts the program again, in a private runtime directory.
 fn in_directory() -> ExitCode {
     let directory = tempfile::Builder::new()
         .prefix("volume")

@@ -1,4 +1,4 @@
-//! Services and targets that are killed and started again.
+//! Services and targets that are killed and restarted.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("ios_wait_for_a_target_that_was_killed", target),
     ("ios_are_sent_again_after_a_service_was_stopped", stopped),
     ("load_survives_restarts_of_the_service", load),
-    ("ios_fail_when_the_service_stays_away", away),
+    ("ios_fail_while_the_service_is_offline", away),
     ("smaller_storage_is_refused", smaller),
     ("volume_opens_when_a_service_is_ready", unready),
 ];
@@ -70,7 +70,7 @@ fn target() {
     volume.close().expect("a clean shutdown");
 }
 
-/// It goes on to be connected, and answers nothing.
+/// The service stays connected without answering.
 fn stopped() {
     let deployment = Deployment::new(Plan::default());
     let mut config = deployment.config();
@@ -105,7 +105,7 @@ fn stopped() {
     volume.close().expect("a clean shutdown");
 }
 
-/// Two threads write and compare while the service is killed again and again.
+/// Two threads write and compare while the service is killed repeatedly.
 fn load() {
     const RESTARTS: usize = 4;
     let mut deployment = Deployment::new(Plan {
@@ -166,7 +166,7 @@ fn away() {
     let again = run(queue, Operation::Flush, 0, 0, None).0;
     assert_eq!(again, Err(IoError::Disconnected), "at once");
     deployment.start_service();
-    // It goes on as soon as there is a session.
+    // I/O continues once there is a session.
     let deadline = Instant::now() + crate::deployment::PATIENCE;
     loop {
         let buffer = queue.buffer(10);
@@ -201,11 +201,11 @@ fn smaller() {
     assert!(volume.close().is_err());
 }
 
-/// A service that closes the connection because its target has gone is there, and is asked again.
+/// A service that closes the connection because it has lost its target can be connected to, and is retried.
 fn unready() {
     let mut deployment = Deployment::new(Plan::default());
     deployment.kill_target();
-    // What the service takes for its target: it answers no request, and goes.
+    // Acts as the service's target: accepts, answers no request, and disconnects.
     let no_target = TcpListener::bind(("127.0.0.1", deployment.port())).expect("the port is free");
     let config = deployment.config();
     let opening = std::thread::spawn(move || Volume::open(config));

@@ -45,7 +45,7 @@ impl Options {
         Ok(Self { set, path })
     }
 
-    /// A number.
+    /// Takes a number; `None` if it is not set.
     pub(crate) fn number(&mut self, name: &str) -> Option<u64> {
         match self.set.remove(name)? {
             Value::U32(number) => Some(u64::from(number)),
@@ -54,13 +54,13 @@ impl Options {
         }
     }
 
-    /// A number that the options file declares with 32 bits.
+    /// Takes a number that the options file declares with 32 bits.
     pub(crate) fn number32(&mut self, name: &str) -> Option<u32> {
         self.number(name)
             .and_then(|number| u32::try_from(number).ok())
     }
 
-    /// A string that is not empty.
+    /// Takes a string; `None` if it is not set or empty.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         match self.set.remove(name)? {
             Value::String(text) => Some(text).filter(|text| !text.is_empty()),
@@ -68,7 +68,7 @@ impl Options {
         }
     }
 
-    /// A value of an enumeration, by number.
+    /// Takes the number of an enumeration value.
     pub(crate) fn choice(&mut self, name: &str) -> Option<i32> {
         match self.set.remove(name)? {
             Value::EnumNumber(number) => Some(number),
@@ -85,7 +85,7 @@ impl Options {
         }
     }
 
-    /// A group of options.
+    /// Takes a group of options.
     pub(crate) fn group(&mut self, name: &str) -> Result<Option<Self>, Problem> {
         match self.set.remove(name) {
             Some(Value::Message(message)) => {
@@ -96,7 +96,7 @@ impl Options {
         }
     }
 
-    /// Repeated groups of options.
+    /// Takes repeated groups of options.
     pub(crate) fn groups(&mut self, name: &str) -> Result<Vec<Self>, Problem> {
         let path = format!("{}{name}.", self.path);
         self.list(name)
@@ -106,7 +106,7 @@ impl Options {
             .collect()
     }
 
-    /// Repeated strings.
+    /// Takes repeated strings.
     pub(crate) fn texts(&mut self, name: &str) -> Vec<String> {
         let list = self.list(name);
         list.iter()

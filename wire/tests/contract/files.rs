@@ -28,7 +28,7 @@ fn sbc_content_after_the_header_is_left_alone() {
 }
 
 #[test]
-fn sbc_header_that_is_cut_off_is_refused() {
+fn truncated_sbc_header_is_refused() {
     let bytes = hex(SBC);
     for (size, field, expected, found) in [
         (0, "magic", 8, 0),

@@ -78,7 +78,7 @@ fn announced() -> (Message, Vec<u8>) {
 }
 
 #[test]
-fn they_are_what_was_agreed() {
+fn identity_messages_match_their_documented_bytes() {
     for (message, bytes) in [query(), answer(), announcement(), announced()] {
         assert_eq!(decode(&bytes), Ok(vec![message.clone()]));
         assert_eq!(message.encode_to_vec(), bytes);
@@ -93,7 +93,7 @@ fn they_are_what_was_agreed() {
 }
 
 #[test]
-fn who_ignores_the_rest_reads_the_shorter_ones() {
+fn longer_forms_cut_short_decode_as_shorter_forms() {
     let shorter = |bytes: &[u8], size: u8| {
         let mut frame = bytes[..usize::from(size) + 4].to_vec();
         frame[3] = size;
@@ -117,7 +117,7 @@ fn who_ignores_the_rest_reads_the_shorter_ones() {
 }
 
 #[test]
-fn other_bytes_behind_a_shorter_one_are_refused() {
+fn incomplete_extensions_are_refused() {
     for (_, bytes) in [query(), answer()] {
         let base = if bytes[7] == 1 { 16 } else { 28 };
         for size in base + 1..bytes.len() {

@@ -29,7 +29,7 @@ fn number(field: &Field, bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn everything_on_the_wire_is_in_the_table_once() {
+fn each_message_is_in_the_table_once() {
     let names: Vec<_> = TABLE.iter().map(|message| message.name).collect();
     let distinct: BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len());

@@ -110,7 +110,7 @@ fn damaged_stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn messages_come_back(messages in vec(message(), 1..4), sizes in vec(1_usize..5000, 1..8)) {
+    fn messages_round_trip(messages in vec(message(), 1..4), sizes in vec(1_usize..5000, 1..8)) {
         let stream: Vec<_> = messages.iter().flat_map(Message::encode_to_vec).collect();
         let mut decoder = FrameDecoder::new();
         let mut found = Vec::new();
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_is_written_the_same_way(stream in damaged_stream()) {
+    fn accepted_frames_reencode_identically(stream in damaged_stream()) {
         let mut decoder = FrameDecoder::new();
         decoder.push(&stream);
         let mut rest = stream.as_slice();
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn io_messages_come_back(values in io_message()) {
+    fn io_messages_round_trip(values in io_message()) {
         let bytes = values.to_bytes();
         let view = IoMessage::new_checked(bytes.as_slice()).expect("64 bytes");
         prop_assert_eq!(Repr::parse(&view), Ok(values));

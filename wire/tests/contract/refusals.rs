@@ -229,7 +229,7 @@ fn length_of_four_gigabytes_is_refused_for_its_length() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_read_with_replacements() {
+fn invalid_utf8_is_replaced() {
     let messages =
         decode(&frame(0, &hex("00000011 00000004 61ff62fe"))).expect("an odd text is no error");
     let expected = Payload::ErrorResponse(ErrorResponse {
@@ -274,7 +274,7 @@ fn blob_over_its_limit_is_refused_by_the_peer() {
 }
 
 #[test]
-fn error_stays() {
+fn errors_are_final() {
     let mut decoder = FrameDecoder::new();
     let (sound, bytes) = vectors().swap_remove(0);
     decoder.push(&bytes);

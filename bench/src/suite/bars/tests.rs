@@ -28,7 +28,7 @@ fn value_of(name: &str, measurements: Vec<Measurement>) -> Option<f64> {
 #[test]
 fn gga_is_compared_with_the_limit_of_the_same_round() {
     let point = Point::ZERO_COPY_READ;
-    // In rounds 2 and 3, another load takes most of the machine.
+    // In rounds 2 and 3, another load uses most of the machine.
     let slower = [1.0, 4.0, 5.0];
     let of_rate = |rate: f64| slower.map(|by| Figures::of_rate(rate / by, 4096));
     let kernels = slower.map(|by| Figures {
@@ -54,7 +54,7 @@ fn gga_is_compared_with_the_limit_of_the_same_round() {
         ]
     };
     let name = "gga recovery read 4 KiB x64: of what";
-    // The service: 2000 of kernels, 500 of copies, 3 hops of (2 us - 250) / 4; the two CPUs together have less to do.
+    // The service: 2000 for kernels, 500 for copies, 3 hops of (2 us - 250) / 4; the two CPUs together have less work.
     let limit = 1e9 / (2000.0 + 500.0 + 3.0 * 437.5);
     let value = value_of(name, measurements(&of_rate(limit / 2.0))).expect("measured");
     assert!((value - 0.5).abs() < 1e-9, "{value}");
@@ -85,7 +85,7 @@ fn wake_up_time_is_allowed_for() {
         }
         value_of("I/Os after 2 s", measurements)
     };
-    // 1000 I/Os in 2 ms instead of one.
+    // 1000 I/Os in 2 ms instead of 1 ms.
     assert_eq!(value(5e5, Some(0.0)), Some(0.5));
     assert_eq!(value(5e5, Some(6e5)), Some(0.8));
     assert_eq!(value(5e5, None), None, "it is not known what to expect");

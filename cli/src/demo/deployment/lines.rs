@@ -14,7 +14,7 @@ use super::Files;
 
 /// Timeout of an I/O: hundreds of MiB may be queued before it, to be compressed by an unoptimised build.
 const IO_TIMEOUT_SECONDS: u32 = 60;
-/// Time that a control operation may take on a loaded machine.
+/// Timeout of a control operation, for a loaded machine.
 const CONTROL_TIMEOUT_SECONDS: u32 = 20;
 
 /// Arguments of `doca-storage` for the roles of one session.
@@ -49,7 +49,7 @@ impl CommandLines<'_> {
             .0
     }
 
-    /// Target number `index`, on this port; 0 lets it choose one.
+    /// Command line of target number `index`; port 0 lets it choose one.
     pub(super) fn target(&self, index: usize, port: u16) -> Vec<OsString> {
         let line = self
             .line("target")
@@ -74,7 +74,7 @@ impl CommandLines<'_> {
         self.cpus(line, first + index)
     }
 
-    /// The service for targets at these addresses.
+    /// Command line of the service for targets at these addresses.
     pub(super) fn service(&self, storages: &[String]) -> Vec<OsString> {
         let line = self
             .line(self.run.layout.service())
@@ -97,7 +97,7 @@ impl CommandLines<'_> {
         self.cpus(line, service)
     }
 
-    /// Initiator.
+    /// Command line of the initiator.
     pub(super) fn initiator(&self) -> Vec<OsString> {
         let plan = self.plan;
         let mut line = self

@@ -44,7 +44,7 @@ pub struct Deployment<'a> {
     plan: &'a Plan,
     files: Files,
     runtime: PathBuf,
-    /// Machines, if there are several.
+    /// Network, with several machines.
     network: Option<Network>,
     cpus: Cpus,
     shutdown: Shutdown,
@@ -164,7 +164,7 @@ impl<'a> Deployment<'a> {
         for runtime in runtimes {
             match ::deployment::sandbox::entries(&runtime) {
                 Ok(entries) => left.extend(entries),
-                // No program has made it.
+                // Nothing has created it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::io(runtime.display().to_string())(error)),
             }
@@ -172,7 +172,7 @@ impl<'a> Deployment<'a> {
         Ok(left)
     }
 
-    /// Roles and addresses of the machines, if there are several.
+    /// Description of the roles and addresses of the machines, if there are several.
     pub fn describe_machines(&self) -> Option<String> {
         let network = self.network.as_ref()?;
         let targets: Vec<String> = (1..network.machines())
@@ -186,13 +186,13 @@ impl<'a> Deployment<'a> {
         ))
     }
 
-    /// The machine of target number `index`, if there are several.
+    /// Machine of target number `index`, if there are several.
     fn machine_of_target(&self, index: usize) -> Option<(&Network, usize)> {
         let network = self.network.as_ref()?;
         Some((network, 1 + index % (network.machines() - 1)))
     }
 
-    /// The address of target number `index` that listens on `port`, for the service.
+    /// Address for the service of target number `index`, which listens on `port`.
     pub(super) fn storage(&self, index: usize, port: u16) -> String {
         match self.machine_of_target(index) {
             Some((network, machine)) => format!("{}:{port}", network.address(machine)),
@@ -210,12 +210,12 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// A CPU for role number `role` of a session with three roles.
+    /// CPU for role number `role` of a session with three roles.
     pub(super) fn cpu(&self, role: usize) -> usize {
         self.cpus.of(role, 3, 1).next().unwrap_or_default()
     }
 
-    /// The command of a role on the machine of service and initiator.
+    /// Command of a role on the machine of service and initiator.
     pub(super) fn command(&self, arguments: &[OsString]) -> Command {
         let command = self.plain_command(arguments);
         match &self.network {
@@ -224,7 +224,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// The command of target number `index` on its machine.
+    /// Command of target number `index` on its machine.
     pub(super) fn target_command(&self, index: usize, arguments: &[OsString]) -> Command {
         let command = self.plain_command(arguments);
         match self.machine_of_target(index) {
@@ -380,7 +380,7 @@ impl Deployment<'_> {
         for (name, line) in &started {
             processes.push(self.spawn_detached(name, line, directory)?.to_string());
         }
-        // The service is stopped first: when a target exits, it exits with an error.
+        // The service is stopped first: it would report an error if a target exited before it.
         processes.reverse();
         let running: Vec<String> = started
             .iter()

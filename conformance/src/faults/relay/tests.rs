@@ -6,7 +6,7 @@ use wire::control::{Message, MessageType, Payload};
 
 use super::*;
 
-/// A client and a server with a line between them.
+/// A client and a server with a relay between them.
 struct Connected {
     line: FaultyLine,
     client: TcpStream,
@@ -83,7 +83,7 @@ fn frame_is_held_until_released_and_earlier_ones_pass() {
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("a socket");
     it.server_reads(&[query(2), start].concat());
-    // The other direction has been open all the time.
+    // The other direction was not blocked meanwhile.
     it.server.write_all(b"answer").expect("sent");
     drop(it.server);
     let mut answer = Vec::new();
@@ -134,7 +134,7 @@ fn cuts_sends_and_delays_take_effect_at_once() {
     it.client.write_all(&query(1)).expect("sent");
     it.server_reads(&query(1));
     assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
-    // Not even a frame that is held keeps it.
+    // A held frame does not delay a cut.
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(2)).expect("sent");
     let held = trap.wait(soon(), || false).expect("a frame");
@@ -161,7 +161,7 @@ fn dropped_relay_releases_held_frames() {
     assert!(never.wait(soon(), || false).is_none());
     drop(held);
     let mut rest = Vec::new();
-    // With a reset or in order.
+    // The connection may be closed or reset.
     let _ = it.client.read_to_end(&mut rest);
     assert!(rest.is_empty());
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A ledger of four blocks, and one session.
+/// A ledger of four blocks with one session.
 struct Book(Ledger, u64);
 
 impl Book {
@@ -109,7 +109,7 @@ fn read_concurrent_with_a_write_returns_either_version() {
     let mut book = Book::new();
     book.write(1).written(1).begin(1).begin(2).write(2);
     assert_eq!(book.end(1, Seen::Version(2)), Ok(()));
-    // Once read, the version is current for reads that start now, but not for earlier ones.
+    // Once read, the version is the current one for reads that start now, but not for earlier ones.
     assert_eq!(book.find(1), Err(Kind::Lost));
     assert_eq!(book.end(2, Seen::Version(1)), Ok(()));
     book.begin(3).written(2);
@@ -117,7 +117,7 @@ fn read_concurrent_with_a_write_returns_either_version() {
 }
 
 #[test]
-fn read_that_started_before_the_write_ended_decides_nothing() {
+fn concurrent_read_does_not_settle_a_write() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).begin(1).failed(2);
     assert_eq!(book.end(1, Seen::Version(1)), Ok(()));
@@ -143,7 +143,7 @@ fn torn_blocks_are_allowed_after_a_kill_until_rewritten() {
     book.write(4);
     let under_way = || Seen::Torn(vec![3, 4]);
     assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Wrong));
-    // But never of acknowledged writes, nor of those that started later.
+    // Acknowledged writes may not be torn, nor may those that started later.
     book.written(4).session(true);
     book.write(5);
     let afterwards = Seen::Torn(vec![4, 5]);

@@ -1,4 +1,4 @@
-//! I/Os in flight: each completes once, and the content of reads is reported to the verifier.
+//! I/Os in flight: each completes once, and the contents of reads are reported to the verifier.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::hammer::verifier::{Account, Entry, Reading, Version};
 use crate::matrix::Layout;
 use crate::role::{ControlPeer as _, Wrong};
 
-/// Sleep between two polls without event.
+/// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Poll iterations between polls of the control channel while results arrive.
 const TURNS: u32 = 64;
@@ -25,17 +25,17 @@ pub(super) struct Traffic {
     pattern: Pattern,
     block_size: usize,
     patience: Duration,
-    /// Number of the next write, and of the next I/O.
+    /// Version of the next write, and number of the next I/O.
     next_version: u64,
     next_io: u64,
     under_way: HashMap<u64, UnderWay>,
     free: Vec<usize>,
     busy: Vec<Busy>,
-    /// Faults are being injected, so that I/Os may fail.
+    /// `true` while faults are being injected, so that I/Os may fail.
     excused: bool,
     /// Blocks that could not be read.
     unreadable: BTreeSet<u64>,
-    /// A malformed message was sent on the control channel, which may be answered.
+    /// `true` if a malformed message was sent on the control channel, which may be answered.
     provoked: bool,
     buffer: Vec<u8>,
 }
@@ -79,7 +79,7 @@ impl Traffic {
         }
     }
 
-    /// Does all I/Os of `source`, and waits for their results.
+    /// Executes all I/Os of `source`, and waits for their results.
     pub(super) fn run(&mut self, link: &mut Link, mut source: Source<'_>) -> Result<(), Wrong> {
         let mut turns = 0;
         loop {
@@ -114,7 +114,7 @@ impl Traffic {
         Ok(self.account.hand_over()?)
     }
 
-    /// Submits as many I/Os as the depth allows. Returns `true` once there are no more.
+    /// Submits I/Os up to the depth. Returns `true` once there are no more.
     fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Wrong> {
         let mut messages = Vec::new();
         let mut is_over = false;
@@ -140,7 +140,7 @@ impl Traffic {
             self.free.push(slot);
             break;
         }
-        // The verifier is told of a write before it is submitted.
+        // The verifier is informed of a write before it is submitted.
         self.account.hand_over()?;
         for message in messages {
             link.io()?.send_bytes(&message, self.patience)?;
@@ -165,7 +165,7 @@ impl Traffic {
             match kind {
                 Kind::Read => {
                     busy.readers += 1;
-                    // So that a read that transfers nothing does not find the data of the one before it.
+                    // So that a read that transfers nothing does not return the data of the previous one.
                     memory.fill(place, self.block_size, 0xa5)?;
                     self.account.note(&Entry::Read(Reading { block, io }));
                 }
@@ -210,7 +210,7 @@ impl Traffic {
 
     fn number(&mut self) -> u64 {
         self.next_io += 1;
-        // User data may be any number; one that uses all bytes shows that none is truncated.
+        // User data may be any number; one with all bytes set shows that none is truncated.
         self.next_io << 24 | 0x00a5_a5a5
     }
 
@@ -219,7 +219,7 @@ impl Traffic {
         self.under_way.insert(io, UnderWay { slot, since, what });
     }
 
-    /// Takes one result, which must be that of an I/O in flight, and completes the I/O.
+    /// Handles one result, which must be that of an I/O in flight.
     fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Wrong> {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
@@ -311,7 +311,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// A message that was sent only in part, and that its result need not name.
+    /// Returns a message that was truncated, so that its result need not contain its user data.
     fn unnamed(&self) -> Option<u64> {
         let cut = self.under_way.iter().filter(|(_, under_way)| {
             matches!(&under_way.what, What::Improper { message } if !message.is_whole())
@@ -363,32 +363,32 @@ fn parse(bytes: &[u8]) -> Option<Repr> {
     (answer.message_type == IoMessageType::Result).then_some(answer)
 }
 
-// The I/Os of a load: each block once, or a random sequence.
+// Sequences of I/Os: each block once, or random ones.
 
 /// Maximum number of blocks of one I/O.
 pub(super) const MOST_BLOCKS: usize = 4;
-/// Attempts to find a place for an I/O that no pending I/O overlaps.
+/// Attempts to find blocks for an I/O that no pending I/O overlaps.
 const ATTEMPTS: usize = 8;
 
-/// Reads or writes.
+/// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// The next action of a load.
+/// Next action of a load.
 #[derive(Debug, Clone)]
 pub(super) enum Next {
-    /// An I/O of this many blocks from this one on.
+    /// An I/O of `count` blocks from block `first` on.
     Io { kind: Kind, first: u64, count: u64 },
     /// Send a malformed message.
     Improper(Improper),
-    /// Something on the control channel.
+    /// Send these bytes on the control channel.
     Control(Vec<u8>),
-    /// Nothing at the moment.
+    /// Wait for a completion.
     Wait,
-    /// Nothing any more.
+    /// The sequence is complete.
     End,
 }
 
@@ -406,17 +406,17 @@ pub(super) struct Source<'a> {
 }
 
 enum Choice<'a> {
-    /// These blocks, each by itself.
+    /// One I/O for each of these blocks.
     These { kind: Kind, left: VecDeque<u64> },
     Random {
         rng: Rng,
         layout: Layout,
         malformed: Malformed,
-        /// I/Os until the next malformed control message.
+        /// Number of I/Os until the next malformed control message.
         until_control: u64,
         stop: &'a dyn Fn() -> bool,
     },
-    /// None.
+    /// No I/Os until the function returns `true`.
     Idle(&'a dyn Fn() -> bool),
 }
 
@@ -439,7 +439,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Does nothing until `stop` returns `true`.
+    /// No I/Os until `stop` returns `true`.
     pub(super) fn idle(stop: &'a dyn Fn() -> bool) -> Self {
         Self {
             choice: Choice::Idle(stop),
@@ -511,7 +511,7 @@ fn random(rng: &mut Rng, layout: Layout, blocks: u64, busy: &[Busy]) -> Next {
         let first = rng.u64(..=blocks - count);
         let place = first as usize..(first + count) as usize;
         let is_free = |busy: &Busy| match kind {
-            // A service that orders the I/Os on a block gives a read the block before a write, or after it.
+            // A service that serialises I/Os on a block returns the block before or after a concurrent write.
             Kind::Read => busy.writers == 0 || layout == Layout::Gga,
             Kind::Write => busy.writers == 0 && (busy.readers == 0 || layout == Layout::Gga),
         };

@@ -75,7 +75,7 @@ fn gga_must_survive_the_loss_of_one_target() {
 }
 
 #[test]
-fn links_are_hurt_only_between_machines() {
+fn link_faults_are_planned_for_several_machines_only() {
     let is_of_link = |injection: &Injection| injection.fault.conditions().is_some();
     for layout in Layout::ALL {
         assert!(!Injection::all(layout).iter().any(is_of_link));

@@ -1,4 +1,4 @@
-//! The data side of the scripted service: it holds the storage itself, and checks every request.
+//! Data path of the scripted service: it holds the storage itself, and checks every request.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::target::{IoOfRelease, Messages};
 pub(super) struct Io {
     pub(super) worker: usize,
     pub(super) request: Repr,
-    /// The number that it has beside its user data, in releases before 3.2.
+    /// Correlation id in addition to the user data, in releases before 3.2.
     correlation_id: u32,
     messages: Messages,
-    /// `true` if bytes that belong to no field were not zero.
+    /// `true` if bytes outside of fields were not zero.
     pub(super) has_rubbish: bool,
 }
 
@@ -32,7 +32,7 @@ impl Io {
         !self.is_write()
     }
 
-    /// Offsets of the bytes of an I/O message that belong to no field.
+    /// Offsets of the bytes of an I/O message that are outside of fields.
     pub(super) fn reserved(&self) -> impl Iterator<Item = usize> + use<> {
         reserved(self.messages.release)
     }
@@ -45,7 +45,7 @@ impl Io {
         })
     }
 
-    /// The bytes of the result of this request, but of another transaction.
+    /// Bytes of the result of this request, with the number of another transaction.
     pub(super) fn result_of(&self, transaction: u32) -> [u8; SIZE] {
         let mut values = self.request.answer(0);
         let mut correlation_id = self.correlation_id;
@@ -60,7 +60,7 @@ impl Io {
         })
     }
 
-    /// The value by which the initiator identifies the transaction.
+    /// Value by which the initiator identifies the transaction.
     fn transaction(&self) -> u64 {
         match self.messages.release {
             Release::V3_2 => self.request.user_data,
@@ -75,7 +75,7 @@ impl Io {
     }
 }
 
-/// Positions of the bytes of an I/O message that belong to no field. 3.0 and 3.1 have a correlation id behind the type.
+/// Offsets of the bytes of an I/O message that are outside of fields. 3.0 and 3.1 have a correlation id after the type.
 fn reserved(release: Release) -> impl Iterator<Item = usize> {
     let first = match release {
         Release::V3_2 => 4..8,
@@ -87,15 +87,15 @@ fn reserved(release: Release) -> impl Iterator<Item = usize> {
 /// Constraints on the requests.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    /// Storage details, as they were reported to the initiator.
+    /// Storage details, as reported to the initiator.
     pub(super) storage: StorageDetails,
-    /// Transactions of a worker, as the initiator requested them.
+    /// Transactions of a worker, as requested by the initiator.
     pub(super) transactions: u32,
-    /// The largest size that its flags allow.
+    /// Maximum size of an I/O according to the flags, in bytes.
     pub(super) io_size: u32,
 }
 
-/// The workers' channels, the initiator's memory, and the storage.
+/// Channels of the workers, the initiator's memory, and the storage.
 #[derive(Debug)]
 pub(super) struct DataPath {
     channels: Vec<IoChannel>,
@@ -104,9 +104,9 @@ pub(super) struct DataPath {
     bounds: Bounds,
     messages: Messages,
     patience: Duration,
-    /// The content. May be shorter than the storage where no data is transferred.
+    /// Contents. May be shorter than the storage if no data is transferred.
     pub(super) storage: Vec<u8>,
-    /// All requests, in the order of their arrival.
+    /// All requests in the order of their arrival.
     pub(super) seen: Vec<Io>,
 }
 
@@ -135,11 +135,12 @@ impl DataPath {
         }
     }
 
-    /// The next request, if there is one: it keeps to what is in flight, to the storage and to the initiator's memory.
+    /// Returns the next request, if there is one, after checking it against the requests in flight, the storage and
+    /// the initiator's memory.
     ///
     /// # Errors
     ///
-    /// It does not.
+    /// The request is invalid.
     pub(super) fn next(&mut self) -> Result<Option<Io>, Wrong> {
         for (worker, channel) in self.channels.iter_mut().enumerate() {
             let Some(bytes) = channel.poll()? else {
@@ -238,16 +239,16 @@ impl DataPath {
         )
     }
 
-    /// Requests that have no answer yet.
+    /// Requests without an answer.
     pub(super) fn in_flight(&self) -> &[Io] {
         &self.in_flight
     }
 
-    /// Moves the data of a request.
+    /// Transfers the data of a request.
     ///
     /// # Errors
     ///
-    /// The initiator's memory is out of reach.
+    /// The initiator's memory cannot be accessed.
     pub(super) fn transfer(&mut self, io: &Io) -> Result<(), Wrong> {
         let bytes = &mut self.storage[io.range()];
         if io.is_write() {
@@ -257,7 +258,7 @@ impl DataPath {
         }
     }
 
-    /// Gives these bytes to a read, whatever the storage holds.
+    /// Transfers these bytes for a read, whatever the storage contains.
     ///
     /// # Errors
     ///
@@ -266,7 +267,7 @@ impl DataPath {
         self.host.write(io.request.requester_offset, bytes)
     }
 
-    /// Content of the storage `further` bytes behind the offset of the request; it wraps at the end.
+    /// Contents of the storage at the request's offset plus `further` bytes, modulo the size of the storage.
     pub(super) fn stored(&self, io: &Io, further: u32) -> Vec<u8> {
         let len = self.storage.len();
         let begin = io.range().start + further as usize;
@@ -279,13 +280,13 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// The initiator does not take it.
+    /// The initiator does not receive it.
     pub(super) fn answer(&mut self, io: &Io, result: u32) -> Result<(), Wrong> {
         self.forget(io);
         self.send_bytes(io.worker, &io.bytes_of(io.request.answer(result)))
     }
 
-    /// Carries out a request and sends its result.
+    /// Executes a request and sends its result.
     ///
     /// # Errors
     ///
@@ -295,21 +296,21 @@ impl DataPath {
         self.answer(io, 0)
     }
 
-    /// The request is as good as answered.
+    /// Removes a request from those in flight without an answer.
     pub(super) fn forget(&mut self, io: &Io) {
         self.in_flight.retain(|other| other != io);
     }
 
-    /// Sends any bytes to a worker.
+    /// Sends arbitrary bytes to a worker.
     ///
     /// # Errors
     ///
-    /// The initiator does not take them.
+    /// The initiator does not receive them.
     pub(super) fn send_bytes(&mut self, worker: usize, bytes: &[u8]) -> Result<(), Wrong> {
         self.channels[worker].send_bytes(bytes, self.patience)
     }
 
-    /// Sends to these consumers of the initiator, the n-th for the n-th worker.
+    /// Selects these consumers of the initiator, the n-th for the n-th worker.
     ///
     /// # Errors
     ///
@@ -329,7 +330,7 @@ impl DataPath {
     }
 }
 
-// Malformed results and error results. The initiator may end the session in any way after one, as long as it exits, and with a failure.
+// Malformed results and error results. After one, the initiator must exit with a failure; how it ends the session is not checked.
 
 pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
@@ -498,7 +499,7 @@ const IO_FAILED: u32 = 17;
 const READ_ONLY: &str = "read_only_data_validity_test";
 const READ_WRITE: &str = "read_write_data_validity_test";
 
-/// The first `is` request is done, and answered with `result`.
+/// Answers the first request for which `is` returns `true` with `result`, after executing it.
 fn failing(
     fixture: &Fixture<'_>,
     strategy: &'static str,
@@ -516,7 +517,7 @@ fn failing(
     service.expect_failure()
 }
 
-/// Sends another message before the result of the last request: an initiator that takes it for the result succeeds.
+/// Sends another message before the result of the last request: an initiator that takes it for the result would succeed.
 fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
@@ -529,7 +530,7 @@ fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result
     service.expect_failure()
 }
 
-/// Sends a result in the middle of the run twice.
+/// Sends one result during the run twice.
 fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
@@ -548,7 +549,7 @@ fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Wro
     })
 }
 
-/// Requests with these numbers get no result.
+/// Sends no results for requests whose numbers `is` selects.
 fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Wrong> {
     let plan = Plan::new("read_throughput_test").flags(&["--io-timeout", "1"]);
     let mut service = Service::begin(fixture, plan)?;
@@ -569,12 +570,12 @@ enum Corruption {
     LastByte,
     /// The initiator's memory is left unchanged.
     Nothing,
-    /// The content of the next block.
+    /// The contents of the next block.
     AnotherBlock,
 }
 
-/// Answers one read with success, but not with its data: the first one, or for missing data, the first of the second round, when the memory
-/// holds the right data from the first.
+/// Answers one read with success, but with wrong data: the first one or, for missing data, the first of the second
+/// round, when the memory contains the right data from the first.
 fn corrupt(
     fixture: &Fixture<'_>,
     strategy: &'static str,
@@ -616,7 +617,7 @@ fn corrupt(
     service.expect_failure()
 }
 
-/// Answers the writes when all blocks are written.
+/// Answers the writes once all blocks are written.
 fn write_all_before_reads(data: &mut DataPath, io: &Io) -> Result<(), Wrong> {
     data.transfer(io)?;
     let written = data.in_flight().to_vec();

@@ -1,4 +1,4 @@
-//! The scripted service: an honest one, every step of which a check may replace.
+//! The scripted service: correct by default; a check may replace any step.
 
 use std::time::{Duration, Instant};
 
@@ -12,33 +12,33 @@ use crate::role::{
     ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Wrong,
 };
 
-/// A service, and the initiator that it serves.
+/// A service and its initiator.
 pub(super) struct Service {
     plan: Plan,
     device: Device,
-    /// Consumers and producers go before their connection.
+    /// Consumers and producers are dropped before their connection.
     pub(super) data: Option<DataPath>,
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
     patience: Duration,
-    /// The release of the protocol that the initiator speaks.
+    /// Release of the initiator's protocol.
     release: Release,
     /// Received requests.
     pub(super) requests: Vec<Message>,
-    /// Answers are sent in pieces of this many bytes.
+    /// Size of the segments of answers in bytes.
     pub(super) piece: usize,
-    /// Time that answers take.
+    /// Delay of answers.
     pub(super) delay: Duration,
 }
 
-/// An init_storage_request of any release, and the batch size of that of 3.0.
+/// Contents of an init_storage_request of any release, and the batch size of one of 3.0.
 fn init_of(request: &Payload) -> Result<(InitStorage, Option<u32>), Wrong> {
     let init = request.as_init_storage();
     init.ok_or_else(|| Wrong::expected("memory", request.message_type()))
 }
 
 impl Service {
-    /// Waits for an initiator that is started with this plan.
+    /// Starts an initiator with this plan, and waits for its connection.
     pub(super) fn begin(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
         let device = Device::open(&fixture.subject().devices.dpu)?;
         let representor = device.open_representor(&fixture.subject().devices.representor)?;
@@ -62,33 +62,31 @@ impl Service {
         })
     }
 
-    /// Starts the initiator of a plan, whether there is a service or not.
+    /// Starts the initiator of a plan, whether or not there is a service.
     pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Wrong> {
         let arguments = plan.arguments(&fixture.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
         fixture.start_initiator(plan.strategy, &flags)
     }
 
-    /// The control channel.
     pub(super) fn control(&mut self) -> Result<&mut ComchPeer, Wrong> {
         self.control
             .as_mut()
             .ok_or_else(|| Wrong::new("the check has closed the channel"))
     }
 
-    /// The data path.
     pub(super) fn data(&mut self) -> Result<&mut DataPath, Wrong> {
         self.data
             .as_mut()
             .ok_or_else(|| Wrong::new("the check has not come to a data path"))
     }
 
-    /// Acts as an honest service until the request of `step` is received, and returns it.
+    /// Acts as a correct service until the request of `step` is received, and returns that.
     pub(super) fn until(&mut self, step: Step) -> Result<Message, Wrong> {
         self.until_with(step, |data, io| data.serve(&io))
     }
 
-    /// As [`Service::until`], with `each` in place of the honest data path.
+    /// As [`Service::until`], with `each` instead of the correct data path.
     pub(super) fn until_with(
         &mut self,
         step: Step,
@@ -146,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Serves `count` requests of the data path and lets those after them wait, until it is `enough`.
+    /// Serves `count` requests of the data path, and then only receives requests until `enough` returns `true`.
     pub(super) fn serve_until(
         &mut self,
         enough: impl Fn(&DataPath) -> bool,
@@ -169,13 +167,13 @@ impl Service {
         Ok(())
     }
 
-    /// Carries out a request and answers it.
+    /// Executes a request and answers it.
     pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
         let payload = self.perform(&request.payload)?;
         self.reply(&request.response(payload))
     }
 
-    /// Sends an answer, with the delay and the segments that the check wants.
+    /// Sends an answer with the delay and segmentation of the check.
     pub(super) fn reply(&mut self, message: &Message) -> Result<(), Wrong> {
         std::thread::sleep(self.delay);
         let bytes = message.encode_to_vec();
@@ -186,24 +184,23 @@ impl Service {
             .try_for_each(|piece| control.send_bytes(piece))
     }
 
-    /// Sends any bytes.
+    /// Sends arbitrary bytes.
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
         self.control()?.send_bytes(bytes)
     }
 
-    /// Disconnects from the initiator.
     pub(super) fn hang_up(&mut self) {
         self.data = None;
         self.control = None;
     }
 
-    /// Plays an honest service to the end of the session.
+    /// Acts as a correct service until the session has ended.
     pub(super) fn finish(&mut self) -> Result<(), Wrong> {
         let request = self.until(Step::Shutdown)?;
         self.answer(&request)
     }
 
-    /// As [`Service::finish`], with `each` in place of the honest data path.
+    /// As [`Service::finish`], with `each` instead of the correct data path.
     pub(super) fn finish_with(
         &mut self,
         each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
@@ -212,29 +209,29 @@ impl Service {
         self.answer(&request)
     }
 
-    /// As [`Service::finish_with`], as far as possible: the initiator may exit at any time.
+    /// As [`Service::finish_with`], as long as possible: the initiator may exit at any time.
     pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>) {
-        // An error of the initiator shows in its exit.
+        // The initiator's exit status shows whether it detected the error.
         let _ = self.finish_with(each);
     }
 
-    /// As [`Service::finish`], and the initiator exits with success.
+    /// As [`Service::finish`]; the initiator must exit with success.
     pub(super) fn succeed(&mut self) -> Result<(), Wrong> {
         self.finish()?;
         self.expect_success()
     }
 
-    /// The initiator ends by itself, and well.
+    /// Waits for the initiator to exit by itself with success.
     pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
         self.initiator.expect_success(self.patience)
     }
 
-    /// The initiator exits by itself, with a failure.
+    /// Waits for the initiator to exit by itself with a failure.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
         self.initiator.expect_failure(self.patience)
     }
 
-    /// The initiator ends by itself.
+    /// Waits for the initiator to exit by itself with any status.
     pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
         self.initiator.expect_end(self.patience)
     }
@@ -245,10 +242,10 @@ impl Service {
     }
 }
 
-// Responses of an honest service, and its checks of the requests.
+// Responses of a correct service, and its checks of the requests.
 
 impl Service {
-    /// Carries out a request and returns the answer.
+    /// Executes a request and returns the answer.
     pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
         Ok(match request {
             Payload::QueryStorageRequest => {
@@ -276,7 +273,7 @@ impl Service {
                 Payload::StopStorageResponse
             }
             Payload::ShutdownRequest => {
-                // Exports of the workers' connections, whose peer is about to disconnect.
+                // A correct initiator has destroyed its consumers by now, because the service is about to disconnect.
                 Wrong::unless(
                     self.control()?.consumers().is_empty(),
                     "an initiator that has destroyed its consumers before shutdown_request",
@@ -295,12 +292,12 @@ impl Service {
         let blob = memory
             .export_rdma(&self.device)
             .during("exporting the initiator's memory for RDMA")?;
-        // Targets reach it the same way.
+        // Targets access it in the same way.
         let len = Mmap::import(&self.device, &blob)?.len();
         Wrong::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
     }
 
-    /// Fails if a request for I/O arrives within a while: it has to follow `what`.
+    /// Fails if an I/O request arrives for a while before the event `what`.
     pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Wrong> {
         let deadline = Instant::now() + Duration::from_millis(150);
         while Instant::now() < deadline {
@@ -314,7 +311,7 @@ impl Service {
         Ok(())
     }
 
-    /// Checks init_storage_request, and creates this side of the data path.
+    /// Checks init_storage_request, and creates the service's side of the data path.
     fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
         let plan = &self.plan;
         Wrong::unless(
@@ -334,7 +331,7 @@ impl Service {
         Ok(())
     }
 
-    /// Consumers and producers of this side, one pair for a worker.
+    /// Consumers and producers of the service, one pair per worker.
     pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
         let Some(control) = &self.control else {
             return Err(Wrong::new("the check has closed the channel"));
@@ -376,18 +373,18 @@ impl Service {
     }
 }
 
-// The initiator's memory, as the DPU reaches it: across PCIe, by DMA.
+// The initiator's memory, as accessed by the DPU: across PCIe, by DMA.
 
-/// Bytes that are copied at a time.
+/// Size of a copy in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Time that one copy may take.
+/// Timeout of one copy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A memory map that an initiator has exported.
+/// A memory map exported by an initiator.
 #[derive(Debug)]
 pub(super) struct HostMemory {
-    // Dropped in this order: tasks before their context, that before its engine.
+    // Dropped in this order: tasks before their context, and that before its engine.
     from_host: Task,
     to_host: Task,
     host: Buf,
@@ -403,7 +400,7 @@ impl HostMemory {
     ///
     /// # Errors
     ///
-    /// The blob is none.
+    /// The blob is invalid.
     pub(super) fn import(device: &Device, blob: &[u8]) -> Result<Self, Wrong> {
         let pe = Pe::new()?;
         let memory = Mmap::import(device, blob)?;
@@ -426,21 +423,21 @@ impl HostMemory {
         })
     }
 
-    /// The address at which it begins, in the initiator's address space.
+    /// Start address in the initiator's address space.
     pub(super) fn base_address(&self) -> u64 {
         self.base_address
     }
 
-    /// Length of the memory in bytes.
+    /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Copies bytes at `offset` out of it.
+    /// Copies bytes at `offset` to `into`.
     ///
     /// # Errors
     ///
-    /// They are not inside of it, or the copy fails.
+    /// The range exceeds the memory, or the copy fails.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Wrong> {
         let mut offset = offset;
         for piece in into.chunks_mut(PIECE) {
@@ -453,7 +450,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes to the memory at `offset`.
     ///
     /// # Errors
     ///

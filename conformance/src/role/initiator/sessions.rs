@@ -1,4 +1,4 @@
-//! Sessions that go well, with a service that does it in its own way.
+//! Successful sessions with services that behave correctly but unusually.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ fn plan() -> Plan {
     Plan::new("read_write_data_validity_test")
 }
 
-/// A session with a service of this manner.
+/// A session with a service that `manner` configures.
 fn with(fixture: &Fixture<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Wrong> {
     let plan = plan().flags(&["--control-timeout", "2"]);
     let mut service = Service::begin(fixture, plan)?;
@@ -119,7 +119,7 @@ fn results_out_of_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         if waiting.len() < 4 {
             return Ok(());
         }
-        // The last first.
+        // Newest first.
         waiting.iter().rev().try_for_each(|io| data.serve(io))
     })?;
     service.expect_success()
@@ -406,7 +406,7 @@ fn error() -> ErrorResponse {
     }
 }
 
-/// An honest service to a request, which is answered otherwise, and then an honest one again: the initiator has to fail.
+/// A correct service, except for one request that is answered in another way. The initiator must fail.
 fn otherwise(
     fixture: &Fixture<'_>,
     step: Step,
@@ -445,7 +445,7 @@ fn misnumber(fixture: &Fixture<'_>, change: impl FnOnce(&mut Message)) -> Result
     })
 }
 
-/// The answer to query_storage_request is these bytes.
+/// Sends these bytes as the answer to query_storage_request.
 fn answer_bytes(
     fixture: &Fixture<'_>,
     bytes: impl FnOnce(&Message) -> Vec<u8>,
@@ -455,7 +455,7 @@ fn answer_bytes(
     })
 }
 
-/// Sends a message during I/O that is no response to a request. The service stays honest.
+/// Sends a message during I/O that is not a response to a request. Otherwise the service is correct.
 fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(Step::Start)?;
@@ -469,7 +469,7 @@ fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Wrong> {
     service.expect_end()
 }
 
-/// A frame by hand, with the ids of `request`.
+/// Builds a frame with the ids of `request`.
 fn frame(message_type: u32, request: &Message, payload: &[u8]) -> Vec<u8> {
     let len = 12 + payload.len() as u32;
     let header = [
@@ -487,7 +487,7 @@ fn query_payload() -> [u8; 12] {
     [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x10, 0]
 }
 
-// Services that disconnect, lack a feature or are not running, and a user who interrupts.
+// Services that disconnect, lack a feature or are not running, and interruptions by the user.
 
 pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     Check {
@@ -633,7 +633,7 @@ fn consumer_gone(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_failure()
 }
 
-/// For two workers.
+/// Answers init with `count` consumers for two workers; the initiator must fail.
 fn consumers(fixture: &Fixture<'_>, count: u32) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, departure_plan().workers(2).impatient())?;
     let request = service.until(Step::Init)?;

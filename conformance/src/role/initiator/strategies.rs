@@ -1,4 +1,4 @@
-//! Requests of the strategies, and their treatment of the data.
+//! Requests of the strategies, and their handling of data.
 
 use super::data_path::{DataPath, Io};
 use super::service::Service;
@@ -77,7 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Runs a session with success, and counts reads and writes. Each write of a block precedes its read.
+/// Runs a successful session, and checks the numbers of reads and writes. Each write of a block precedes its read.
 fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Wrong> {
     let mut service = Service::begin(fixture, plan)?;
     service.succeed()?;
@@ -91,7 +91,7 @@ fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Serv
     Ok(service)
 }
 
-/// As [`session`], with requests for each block once in each direction.
+/// As [`session`], with one request per block and direction.
 fn play(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Wrong> {
     let service = session(fixture, plan, counts)?;
     each_once(&service, Io::is_read, counts.0)?;
@@ -159,7 +159,7 @@ fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let count = 8;
     let plan = Plan::new("read_throughput_test").transactions(count);
     let mut service = Service::begin(fixture, plan)?;
-    // Answered when all are there. The data path itself sees to it that there are never more.
+    // Answers once all have arrived. The data path itself checks that there are never more.
     service.finish_with(|data, _| {
         if data.in_flight().len() == count as usize {
             answer_all(data)?;
@@ -221,7 +221,7 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     }
 }
 
-// Storages of unusual size.
+// Storages of unusual sizes.
 
 pub(super) const GEOMETRY_CHECKS: &[Check] = &[
     Check {
@@ -322,10 +322,10 @@ pub(super) const GEOMETRY_CHECKS: &[Check] = &[
     },
 ];
 
-/// The initiator fails sooner or later: at once, or when it checks the sizes.
+/// Checks that the initiator fails, at once or during the run.
 fn refused(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, plan.impatient())?;
-    // An initiator that continues is served until it notices.
+    // An initiator that continues is served until it fails.
     service.play_on(|data, io| data.answer(&io, 0));
     service.expect_failure()
 }

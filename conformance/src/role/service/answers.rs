@@ -1,4 +1,4 @@
-//! Targets that answer with errors, with something else, late, or not at all.
+//! Targets that answer with errors, incorrectly, late, or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use wire::control::{
 use super::peers::{Peers, Reply, describe};
 use crate::role::{Check, Fixture, Step, Wrong};
 
-// Where in a session a target can go wrong.
+// Requests during which a target may fail.
 
 /// A request to a target, and the initiator's step that causes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Point {
     pub(super) step: Step,
     pub(super) request: MessageType,
-    /// Index of the target of three that fails there.
+    /// Index of the faulty one of three targets.
     target: usize,
 }
 
@@ -42,7 +42,7 @@ const fn point(step: Step, request: MessageType, target: usize) -> Point {
 }
 
 impl Point {
-    /// Makes one of the targets answer differently at this point; all others are honest.
+    /// Makes one of the targets answer with `reply` at this point; the others are correct.
     pub(super) fn wrong(
         self,
         targets: usize,
@@ -84,14 +84,14 @@ pub(super) use at_each_point;
 
 // The checks.
 
-/// Makes the service wait a second for its peers.
+/// Flags for a timeout of one second.
 const SHORT: [&str; 2] = ["--control-timeout", "1"];
-/// As above, with time for the steps before it on a loaded machine.
+/// Flags for a timeout that allows for the earlier steps on a loaded machine.
 const STEADY: [&str; 2] = ["--control-timeout", "3"];
-/// Time in which a service with a timeout of one second has to report it, on a loaded machine.
+/// Time in which a service with a timeout of one second must report it, on a loaded machine.
 const SOON: Duration = Duration::from_millis(3500);
 
-/// A code that no service makes up itself.
+/// An error code that services do not generate themselves.
 const CODE: u32 = ErrorCode::NOT_PERMITTED.0;
 
 const ERRORS: [Check; 6] = at_each_point!(
@@ -274,7 +274,7 @@ fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// The answer to init when the first target answers with other connection details than it should.
+/// Answer to init if the first target answers with other connection details.
 fn init_with(
     fixture: &Fixture<'_>,
     wrong: &dyn Fn(&mut RdmaConnectionDetails),

@@ -1,4 +1,4 @@
-//! Regular sessions: their order, their ids, the requests to the targets.
+//! Regular sessions: order, ids, and requests to the targets.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ fn storage_details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.finish_from(Step::Init)
 }
 
-/// The ids of a whole session: [`Peers`] has checked those of the answers.
+/// Checks the ids of a whole session; [`Peers`] has checked those of the answers.
 fn check_ids(peers: &mut Peers<'_>) -> Result<(), Wrong> {
     let mut used = HashSet::new();
     for step in Step::ALL {
@@ -147,7 +147,7 @@ fn unusual_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
     peers.workers = 2;
-    // An honest target imports the memory.
+    // A correct target imports the memory.
     peers.take_until(Step::Start)?;
     let mut inits = 0;
     for (target, asked) in &peers.asked {
@@ -175,7 +175,7 @@ fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.workers = 2;
     peers.take_until(Step::Start)?;
     let targets = peers.targets.len();
-    // Concurrent requests to all targets arrive in any order.
+    // Concurrent requests to all targets may arrive in any order.
     let mut waves: Vec<Vec<String>> = Vec::new();
     for (target, asked) in &peers.asked {
         let what = match &asked.payload {
@@ -238,7 +238,7 @@ fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         let payload = peers.payload(step)?;
         let request = peers.request(payload);
         peers.say(&request)?;
-        // All but the last target answer their first request.
+        // All targets but the last answer their first request.
         let mut held = None;
         for _ in 0..peers.targets.len() {
             match peers.listen(fixture.patience())? {
@@ -322,7 +322,7 @@ fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.workers = 2;
     peers.take_until(Step::Stop)?;
     peers.take(Step::Stop)?;
-    // Events are in order: an expiry after the answer has not been seen yet.
+    // Events are in order: an expiry after the answer was not handled yet.
     let left = peers
         .initiator
         .as_ref()
@@ -363,7 +363,7 @@ fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-// Peers that leave in the middle of a session.
+// Peers that disconnect during a session.
 
 const CLOSES: [Check; 6] = at_each_point!(
     "target-closes-on",
@@ -466,7 +466,7 @@ fn initiator_leaves_early(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// A request for replies that do not depend on it.
+/// Placeholder for replies that do not depend on the request.
 fn ignored() -> wire::control::Message {
     wire::control::Message {
         message_id: 0,

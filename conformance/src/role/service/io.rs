@@ -31,8 +31,8 @@ pub(super) fn checks(role: Role) -> Vec<Check> {
 
 // A running session, its blocks, and I/Os on them.
 
-/// Content of a block: another for each block and each `version`. It compresses to three quarters, so that both halves of a
-/// stored block have something of it.
+/// Contents of a block: different for each block and each `version`. They compress to three quarters, so that both halves of a
+/// stored block contain data.
 fn content(block: usize, version: u8) -> Vec<u8> {
     let mut noise = (block as u64) << 8 | u64::from(version);
     (0..BLOCK)
@@ -56,7 +56,7 @@ fn contents(version: u8) -> Vec<Vec<u8>> {
     (0..BLOCKS).map(|block| content(block, version)).collect()
 }
 
-/// Targets that hold these blocks, in the way of the service: with a checksum, where it may have one.
+/// Scripts of targets that hold these blocks in the service's format, with a checksum if it supports one.
 fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script> {
     let mut scripts = scripts(fixture);
     if scripts.len() == 3 {
@@ -74,7 +74,7 @@ fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Scr
     scripts
 }
 
-/// A session in which I/O is possible. It behaves like its [`Peers`].
+/// A session that is ready for I/O. Derefs to its [`Peers`].
 struct Volume<'a> {
     peers: Peers<'a>,
 }
@@ -94,12 +94,12 @@ impl DerefMut for Volume<'_> {
 }
 
 impl<'a> Volume<'a> {
-    /// Targets that hold version 1 of every block, and one worker.
+    /// Opens a volume with one worker and targets that hold version 1 of every block.
     fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
         Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
     }
 
-    /// As above, with this fault of a target: of the given one, or of the only one.
+    /// As [`open`](Self::open), with this fault of a target: the given one, or the only one.
     fn faulty(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -112,7 +112,7 @@ impl<'a> Volume<'a> {
         Self::with(fixture, flags, &scripts, 1)
     }
 
-    /// Opens a volume with these targets and this many workers, each with a CPU but the first.
+    /// Opens a volume with these targets and this many workers; each but the first has a further CPU.
     fn with(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -122,7 +122,7 @@ impl<'a> Volume<'a> {
         Self::announcing(fixture, flags, scripts, workers, 0)
     }
 
-    /// As above, with an initiator that announces these extensions of the data path.
+    /// As [`with`](Self::with), with an initiator that announces these extensions of the data path.
     fn announcing(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -142,7 +142,8 @@ impl<'a> Volume<'a> {
         Ok(Self { peers })
     }
 
-    /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the order of their arrival.
+    /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the
+    /// order of their arrival.
     fn exchange(&mut self, worker: usize, messages: &[Vec<u8>]) -> Result<Vec<[u8; SIZE]>, Wrong> {
         let patience = self.patience();
         for message in messages {
@@ -157,7 +158,7 @@ impl<'a> Volume<'a> {
             .ok_or_else(|| Wrong::expected("the result of an I/O", "none in time"))
     }
 
-    /// Looks for an answer for some time.
+    /// Polls for an answer for this time.
     fn poll_result(&mut self, worker: usize, time: Duration) -> Result<Option<[u8; SIZE]>, Wrong> {
         let deadline = Instant::now() + time;
         loop {
@@ -189,7 +190,7 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Does one I/O, and returns its result's code. The other fields must be those of the request.
+    /// Performs one I/O, and returns the code of its result. The other fields must repeat the request.
     fn io_at(
         &mut self,
         message_type: IoMessageType,
@@ -209,7 +210,7 @@ impl<'a> Volume<'a> {
         answered(request, &answers[0])
     }
 
-    /// Submits one I/O of one or more blocks; block `n` is at offset `n` of the memory.
+    /// Performs one I/O of one or more blocks; block `n` is at block `n` of the memory.
     fn io(
         &mut self,
         message_type: IoMessageType,
@@ -220,7 +221,7 @@ impl<'a> Volume<'a> {
         self.io_at(message_type, (count * BLOCK) as u32, offset, offset)
     }
 
-    /// As [`Volume::io`], which has to succeed.
+    /// As [`Volume::io`], which must succeed.
     fn done(
         &mut self,
         message_type: IoMessageType,
@@ -236,7 +237,7 @@ impl<'a> Volume<'a> {
         )
     }
 
-    /// Reads this block and checks its content, and that the memory around it is unchanged.
+    /// Reads this block and checks its contents, and that the memory around it is unchanged.
     fn expect_block(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         self.memory.fill(0, self.memory.len(), 0xa5)?;
         self.done(IoMessageType::Read, block, 1)?;
@@ -261,7 +262,7 @@ impl<'a> Volume<'a> {
         )
     }
 
-    /// Checks the content that was read into the memory of this block.
+    /// Checks the contents that were read into the memory of this block.
     fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         let mut read = vec![0; BLOCK];
         self.memory.read(block * BLOCK, &mut read)?;
@@ -272,13 +273,13 @@ impl<'a> Volume<'a> {
         )
     }
 
-    /// Writes this content to a block.
+    /// Writes these contents to a block.
     fn write(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         self.memory.write(block * BLOCK, content)?;
         self.done(IoMessageType::Write, block, 1)
     }
 
-    /// Content of all blocks on the targets, as the initiator wrote it.
+    /// Contents of all blocks on the targets, decoded as the initiator wrote them.
     fn held(&self) -> Result<Vec<Vec<u8>>, Wrong> {
         let held = self
             .targets
@@ -303,7 +304,7 @@ impl<'a> Volume<'a> {
     }
 }
 
-/// The code of an answer, which must repeat its request.
+/// Code of an answer, which must repeat its request.
 fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Wrong> {
     let answer = Repr::parse(&IoMessage::new_unchecked_len(answer))?;
     let code = answer.result;
@@ -468,7 +469,7 @@ fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Wrong> {
 fn writes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
-    // In descending order, for services that sum up offsets.
+    // In descending order, to detect services that accumulate offsets.
     for block in (0..BLOCKS).rev() {
         expected[block] = content(block, 2);
         volume.write(block, &expected[block])?;
@@ -581,7 +582,7 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// Sends a request for each of these blocks at once; each is answered once, with success.
+/// Sends a request for each of these blocks at once; each must be answered once, with success.
 fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Result<(), Wrong> {
     let requests: Vec<_> = blocks
         .iter()

@@ -1,4 +1,4 @@
-//! The service under test between an initiator and targets, all of them scripted in one thread.
+//! The service under test between an initiator and targets, all scripted in one thread.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::role::{
 };
 use crate::target::{Script, Session};
 
-/// Blocks of the initiator's memory.
+/// Size of the initiator's memory in blocks.
 pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
-/// I/Os that the initiator keeps in flight on each worker.
+/// Number of I/Os in flight of the initiator per worker.
 pub(super) const TRANSACTIONS: u32 = 8;
 
-/// Access that an initiator grants to its memory: a service may export it again for RDMA.
+/// Access flags of an initiator's memory: a service may export it again for RDMA.
 const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
 /// All peers of the service under test. Fields are in drop order: users of a connection before it.
@@ -30,28 +30,28 @@ pub(super) struct Peers<'a> {
     pub(super) initiator: Option<ComchPeer>,
     pub(super) targets: Vec<Target>,
     pub(super) service: Running,
-    /// The initiator's memory, which the I/Os read and write.
+    /// The initiator's memory for I/Os.
     pub(super) memory: Arc<MemoryRegion>,
     memory_map: Mmap,
     host: Device,
     pub(super) fixture: &'a Fixture<'a>,
-    /// Workers that the initiator requests. Extensions of the data path that the initiator announces.
+    /// Extensions of the data path that the initiator announces, and the number of workers that it requests.
     pub(super) features: u32,
     pub(super) workers: u32,
-    /// Message ids and correlation ids of the next requests, the last pair first; without any, they are generated.
+    /// Message ids and correlation ids of the next requests, the last pair first; generated if empty.
     pub(super) ids: Vec<(u32, u32)>,
     requests: u32,
-    /// Requests to the targets, in the order of their arrival.
+    /// Requests to the targets in the order of their arrival.
     pub(super) asked: Vec<(usize, Message)>,
 }
 
 impl<'a> Peers<'a> {
-    /// Starts a service with these flags, and connects to it from both sides.
+    /// Starts a service with these flags, and connects both sides to it.
     pub(super) fn start(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
         Self::with(fixture, flags, &scripts(fixture))
     }
 
-    /// As [`Peers::start`], with targets with this content.
+    /// As [`Peers::start`], with these scripts of the targets.
     pub(super) fn with(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -105,7 +105,7 @@ impl<'a> Peers<'a> {
         self.fixture.patience()
     }
 
-    /// The next request of the initiator.
+    /// Next request of the initiator.
     pub(super) fn request(&mut self, payload: Payload) -> Message {
         self.requests += 1;
         let made_up = (0x100 + self.requests, 0xc0de_0000 + self.requests);
@@ -117,7 +117,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// The initiator's request of this step.
+    /// Payload of the initiator's request of this step.
     pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
         Ok(match step {
             Step::Query if self.features != 0 => Payload::AnnounceStorageRequest(FeatureQuery {
@@ -131,7 +131,7 @@ impl<'a> Peers<'a> {
         })
     }
 
-    /// The initiator's init.
+    /// Payload of the initiator's init request.
     pub(super) fn init(&self) -> Result<InitStorage, Wrong> {
         Ok(InitStorage {
             transaction_count: TRANSACTIONS,
@@ -140,12 +140,12 @@ impl<'a> Peers<'a> {
         })
     }
 
-    /// Has the initiator say this.
+    /// Sends a message of the initiator.
     pub(super) fn say(&mut self, message: &Message) -> Result<(), Wrong> {
         self.say_bytes(&message.encode_to_vec())
     }
 
-    /// Has the initiator say these bytes, in one Comch message.
+    /// Sends bytes of the initiator, in one Comch message.
     pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
         match &mut self.initiator {
             Some(initiator) => initiator.send_bytes(bytes),
@@ -153,7 +153,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Looks around once. The targets serve their I/Os meanwhile.
+    /// Polls all peers once. The targets serve their I/Os meanwhile.
     pub(super) fn look(&mut self) -> Result<Heard, Wrong> {
         for (index, target) in self.targets.iter_mut().enumerate() {
             match target.poll().during(format_args!("target {index}"))? {
@@ -178,7 +178,7 @@ impl<'a> Peers<'a> {
         })
     }
 
-    /// Polls all peers until an event occurs; [`Heard::Nothing`] if none does in this time.
+    /// Polls all peers until an event occurs; [`Heard::Nothing`] after `time`.
     pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Wrong> {
         let deadline = Instant::now() + time;
         loop {
@@ -197,7 +197,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Sends a request of the initiator, answers the requests to the targets, and returns the response, whose ids have to match.
+    /// Sends a request of the initiator, answers the requests to the targets, and returns the response, whose ids must match.
     pub(super) fn exchange(
         &mut self,
         request: &Message,
@@ -232,7 +232,7 @@ impl<'a> Peers<'a> {
                         .during(format_args!("answer to {what}"))?;
                     return Ok(answer.payload);
                 }
-                // The response may follow it.
+                // The response may follow.
                 Heard::TargetLeft(_) => {}
                 heard @ Heard::InitiatorLeft => {
                     return Err(Wrong::expected(
@@ -254,12 +254,12 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Takes this step with honest targets, and checks the answer.
+    /// Executes this step with correct targets, and checks the answer.
     pub(super) fn take(&mut self, step: Step) -> Result<(), Wrong> {
         self.take_with(step, &mut |_, _| Reply::Honest)
     }
 
-    /// Takes this step with targets that reply so; the answer may be anything.
+    /// Executes this step with targets that use these replies; the answer is not checked.
     pub(super) fn step(
         &mut self,
         step: Step,
@@ -271,7 +271,7 @@ impl<'a> Peers<'a> {
         self.exchange(&request, reply)
     }
 
-    /// Prepares what the initiator's request of this step needs.
+    /// Prepares the initiator for its request of this step.
     pub(super) fn prepare(&mut self, step: Step) -> Result<(), Wrong> {
         match step {
             Step::Start => self.open_io(),
@@ -280,7 +280,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Takes all steps before this one.
+    /// Executes all steps before this one.
     pub(super) fn take_until(&mut self, end: Step) -> Result<(), Wrong> {
         Step::ALL
             .into_iter()
@@ -288,7 +288,7 @@ impl<'a> Peers<'a> {
             .try_for_each(|step| self.take(step))
     }
 
-    /// Takes this step and all after it, to the end of the service.
+    /// Executes this step and all later ones, until the service exits.
     pub(super) fn finish_from(&mut self, begin: Step) -> Result<(), Wrong> {
         Step::ALL
             .into_iter()
@@ -297,7 +297,7 @@ impl<'a> Peers<'a> {
         self.expect_success()
     }
 
-    /// Opens the initiator's fast paths, unless they are.
+    /// Opens the initiator's fast paths, unless they are open.
     fn open_io(&mut self) -> Result<(), Wrong> {
         if !self.io.is_empty() {
             return Ok(());
@@ -318,12 +318,12 @@ impl<'a> Peers<'a> {
         Ok(())
     }
 
-    /// Closes them.
+    /// Closes the initiator's fast paths.
     pub(super) fn close_io(&mut self) -> Result<(), Wrong> {
         self.io.drain(..).try_for_each(IoChannel::stop)
     }
 
-    /// Takes this step with targets that reply so, and checks the answer.
+    /// Executes this step with targets that use these replies, and checks the answer.
     pub(super) fn take_with(
         &mut self,
         step: Step,
@@ -332,23 +332,23 @@ impl<'a> Peers<'a> {
         expect_answer(step, &self.step(step, reply)?)
     }
 
-    /// The service exits with success.
+    /// Waits for the service to exit with success.
     pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
         self.service.expect_success(self.fixture.patience())
     }
 
-    /// The service ends, well or not.
+    /// Waits for the service to exit with any status.
     pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
         self.service.expect_end(self.fixture.patience())
     }
 
-    /// The initiator disconnects without a request.
+    /// Disconnects the initiator without a request.
     pub(super) fn leave(&mut self) {
         self.io.clear();
         self.initiator = None;
     }
 
-    /// The initiator disconnects, and another one connects.
+    /// Disconnects the initiator, and connects another one.
     pub(super) fn replace_initiator(&mut self) -> Result<(), Wrong> {
         self.leave();
         let channel = self.fixture.sandbox().channel();
@@ -356,7 +356,7 @@ impl<'a> Peers<'a> {
         Ok(())
     }
 
-    /// The initiator gets an error, or the service exits with one. No target gets a request.
+    /// Checks that the initiator gets an error, or the service exits with one, and that no target gets a request.
     pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Wrong> {
         match self.listen(self.patience())? {
             Heard::Initiator(message) => {
@@ -379,15 +379,15 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// The service exits with a failure by itself, whatever its peers receive.
+    /// Waits for the service to exit by itself with a failure; messages to its peers are ignored.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
         self.service.expect_failure(self.fixture.patience())
     }
 }
 
-// Events from the service under test, on any of its channels.
+// Events of all channels of the service under test.
 
-/// An event, by its channel.
+/// An event and its channel.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// A request to this target.
@@ -403,7 +403,7 @@ pub(super) enum Heard {
 }
 
 impl Heard {
-    /// In words.
+    /// Description for error messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Target(index, message) => {
@@ -417,7 +417,7 @@ impl Heard {
     }
 }
 
-/// Expects the answer to this step, and no error.
+/// Expects the answer to this step, and not an error.
 pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
     Wrong::unless(
         answer.message_type() == step.answer(),
@@ -426,7 +426,7 @@ pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
     )
 }
 
-/// A payload in words: no blobs.
+/// Description of a payload, without blobs.
 pub(super) fn describe(payload: &Payload) -> String {
     match payload {
         Payload::ErrorResponse(error) => {
@@ -436,18 +436,16 @@ pub(super) fn describe(payload: &Payload) -> String {
     }
 }
 
-// A scripted target.
-
 /// A target's answer to a request.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// The right answer.
+    /// The correct answer.
     Honest,
-    /// The right answer, after this delay.
+    /// The correct answer, after this delay.
     Late(Duration),
-    /// The right answer, each byte in a segment of its own.
+    /// The correct answer, with one byte per segment.
     Bytewise,
-    /// The right answer in two segments, the first of this many bytes.
+    /// The correct answer in two segments, the first with this many bytes.
     Split(usize),
     /// This response.
     Say(Payload),
@@ -455,19 +453,19 @@ pub(super) enum Reply {
     Bytes(Vec<u8>),
     /// No response.
     Silence,
-    /// Closes the connection.
+    /// Close the connection.
     Close,
-    /// Resets the connection.
+    /// Reset the connection.
     Reset,
 }
 
-/// Time between two segments, so that each is read alone.
+/// Time between two segments, so that each is read separately.
 const GAP: Duration = Duration::from_micros(300);
 
-/// Time between the halves of a frame.
+/// Time between the two segments of a frame.
 pub(super) const SPLIT: Duration = Duration::from_millis(1);
 
-/// Between what a service does when it ends.
+/// Maximum time between the events of a service's exit.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// A scripted target: its control connection and its storage.
@@ -475,7 +473,7 @@ pub(super) struct Target {
     /// `None` once it has disconnected.
     pub(super) peer: Option<TcpPeer>,
     pub(super) session: Session,
-    /// It does not serve I/Os.
+    /// `true` while it does not serve I/Os.
     pub(super) is_paused: bool,
 }
 
@@ -510,7 +508,7 @@ impl Target {
             Reply::Honest => {
                 let answer = match self.session.answer(&request.payload) {
                     Ok(answer) => answer,
-                    // Another target made the service exit, which unmapped its memory.
+                    // Another target has made the service exit, which unmapped its memory.
                     Err(_) if self.is_left() => return Ok(()),
                     Err(error) => return Err(error.into()),
                 };

@@ -1,4 +1,4 @@
-//! Requests of the initiator that are out of order, or ask for what cannot be.
+//! Requests of the initiator that are out of order, or have invalid values.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(super) const CHECKS: [Check; 6] = [
     },
 ];
 
-/// A request of each step, whether it is due or not.
+/// A request of each step, whether or not it is allowed in the current state.
 fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
     Step::ALL
         .into_iter()
@@ -59,7 +59,7 @@ fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
         .collect()
 }
 
-/// Sends a request that has to be refused and not forwarded to the targets.
+/// Sends a request that must be refused and not forwarded to the targets.
 fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Wrong> {
     let what = payload.message_type();
     let request = peers.request(payload);
@@ -92,7 +92,7 @@ fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Wrong> {
                 refused(&mut peers, payload)?;
             }
         }
-        // Preparing a step twice is an error.
+        // A step can be prepared only once.
         let payload = peers.payload(step)?;
         let request = peers.request(payload);
         let answer = peers.exchange(&request, &mut |_, _| Reply::Honest)?;
@@ -186,7 +186,7 @@ fn init_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-// Frames in pieces, several at once, and bytes that are no frames.
+// Split and merged frames, and bytes that are not frames.
 
 pub(super) const FRAME_CHECKS: [Check; 7] = [
     Check {
@@ -252,7 +252,7 @@ fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-/// A session's first request and the answers to it, with one split after the other.
+/// A session's first request and the answers to it, split at each offset in turn.
 fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let answer = Payload::QueryStorageResponse(presented(&scripts(fixture)));
     let longest = plain(answer).encode_to_vec().len();
@@ -286,7 +286,7 @@ fn several(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Bytes that are no frame, made from one, and what is wrong with them.
+/// Invalid variants of a frame, with descriptions.
 fn garbage(message: &Message) -> Vec<(&'static str, Vec<u8>)> {
     let bytes = message.encode_to_vec();
     let with = |offset: usize, word: u32| {
@@ -319,7 +319,7 @@ fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         peers.say_bytes(&bytes)?;
         peers.expect_refusal(what)?;
     }
-    // With a payload, which has length fields too.
+    // With a payload, which also has length fields.
     for (what, offset, word) in [
         ("a blob of 4 GiB", 24, u32::MAX),
         ("a blob that is longer than the frame", 24, 5000),
@@ -384,7 +384,7 @@ fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// A message for its form.
+/// A message with default ids.
 fn plain(payload: Payload) -> Message {
     Message {
         message_id: 1,

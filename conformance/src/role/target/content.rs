@@ -1,4 +1,4 @@
-//! Initial content of a target: a file, or zeros.
+//! Initial contents of a target: a file, or zeros.
 
 use doca::MemoryRegion;
 use wire::io_message::{IoMessageType, Repr};
@@ -157,7 +157,7 @@ fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
     [&header.emit()[..], content].concat()
 }
 
-/// Starts a target with this file, which has to report `content` as its storage and serve it.
+/// Starts a target with this file, which must report and serve a storage with `content`.
 fn begins_with(
     fixture: &Fixture<'_>,
     file: Option<&[u8]>,
@@ -196,7 +196,7 @@ fn begins_with(
     service.finish(&mut running)
 }
 
-/// A target with this file ends without success.
+/// Checks that a target with this file exits with a failure.
 fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Wrong> {
     let path = fixture
         .sandbox()
@@ -223,15 +223,15 @@ fn port_in_use(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-// The expected content of the storage and of the client's memory.
+// Expected contents of the storage and of the client's memory.
 
-/// Bytes of a block, and their number.
+/// Size of a block in bytes, and number of blocks.
 pub(super) const BLOCK: usize = 512;
 pub(super) const BLOCKS: usize = 16;
-/// Bytes of the storage, and of the memory: all of it fits into one I/O.
+/// Size of the storage and of the memory in bytes: the whole storage fits in one I/O.
 pub(super) const CAPACITY: usize = BLOCK * BLOCKS;
 
-/// Bytes of which no two blocks, and no two halves of blocks, are the same.
+/// Bytes of which no two blocks, and no two halves of blocks, are equal.
 pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length.div_ceil(8) as u64)
         .flat_map(|index| {
@@ -244,7 +244,7 @@ pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A running session with a storage of known content, and what the two memories must contain.
+/// A running session with a storage of known contents, and the expected contents of storage and memory.
 pub(super) struct Store {
     pub(super) running: Running,
     pub(super) service: Service,
@@ -253,7 +253,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// A store with a worker for each core of the plan, and a memory as large as the storage.
+    /// Opens a session with one worker per core of the plan, and a memory as large as the storage.
     pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
         let storage = pattern(CAPACITY, 1);
         let file = fixture.sandbox().file("content", &storage)?;
@@ -279,7 +279,7 @@ impl Store {
         })
     }
 
-    /// An I/O that must succeed, and leave exactly the right bytes in the memory.
+    /// Performs an I/O that must succeed, and leave exactly the expected bytes in the memory.
     pub(super) fn good(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
         self.note(request);
         let code = self.service.io(worker, request)?;
@@ -288,7 +288,7 @@ impl Store {
             .during(format!("{request:?}"))
     }
 
-    /// Submits an I/O that must fail without changing the memory.
+    /// Performs an I/O that must fail without changing the memory.
     pub(super) fn bad(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
         let code = self.service.io(worker, request)?;
         Wrong::unless(code != 0, "a result other than 0", code)
@@ -296,7 +296,7 @@ impl Store {
             .during(format!("{request:?}"))
     }
 
-    /// Updates the expected content for a request that succeeds.
+    /// Updates the expected contents for a successful request.
     pub(super) fn note(&mut self, request: &Repr) {
         if request.message_type == IoMessageType::Flush {
             return;
@@ -315,12 +315,12 @@ impl Store {
         }
     }
 
-    /// Compares the memory.
+    /// Compares the memory with its expected contents.
     pub(super) fn memory_is_right(&self) -> Result<(), Wrong> {
         compare("memory", &self.service.memory, &self.memory)
     }
 
-    /// Reads the whole storage and compares it. The memory contains it afterwards.
+    /// Reads the whole storage and compares it. Changes the memory accordingly.
     pub(super) fn storage_is_right(&mut self) -> Result<(), Wrong> {
         // So that a read without effect is detected.
         self.memory.fill(0xee);
@@ -330,7 +330,7 @@ impl Store {
             .during("the whole storage at the end")
     }
 
-    /// Compares the storage, and ends the session well.
+    /// Compares the storage, and ends the session cleanly.
     pub(super) fn close(mut self) -> Result<(), Wrong> {
         self.storage_is_right()?;
         self.service.finish(&mut self.running)

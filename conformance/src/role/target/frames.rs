@@ -1,4 +1,4 @@
-//! Frames in pieces, several at once, and bytes that form no frame.
+//! Split and merged frames, and bytes that are not frames.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, Running
 
 /// Time for a target to read one segment before the next.
 const APART: Duration = Duration::from_micros(200);
-/// The same for few pieces, with a safe margin.
+/// The same for a few segments, with a safety margin.
 const FAR_APART: Duration = Duration::from_millis(20);
-/// Bytes of length, type and ids.
+/// Size of length, type and ids in bytes.
 const HEADER: usize = 16;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -84,7 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// A whole session whose frames are sent in this way.
+/// A complete session whose frames `deliver` sends.
 fn session(
     fixture: &Fixture<'_>,
     deliver: fn(&mut TcpPeer, &[u8], usize) -> Result<(), Wrong>,
@@ -107,7 +107,7 @@ fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong>
     })
 }
 
-/// Splits each frame at another offset: within the length, behind it, within the ids, before the last byte.
+/// Splits each frame at another offset: within the length, after it, within the ids, before the last byte.
 fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
     let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
     let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));
@@ -169,7 +169,7 @@ fn together(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-/// Sends these as one segment; their answers.
+/// Sends requests as one segment, and returns their answers.
 fn all_at_once(service: &mut Service, payloads: Vec<Payload>) -> Result<Vec<Payload>, Wrong> {
     let requests: Vec<Message> = payloads
         .into_iter()
@@ -213,7 +213,7 @@ fn one_and_a_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-/// Header of a frame: this length and type, and ids.
+/// Header of a frame with this length and type, and default ids.
 fn header(length: u32, message_type: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     for (place, value) in bytes.chunks_exact_mut(4).zip([length, message_type, 1, 1]) {
@@ -222,19 +222,19 @@ fn header(length: u32, message_type: u32) -> [u8; HEADER] {
     bytes
 }
 
-/// Targets that get these bytes at their beginning, one each.
+/// Sends each of these byte strings as the first bytes to a target of its own.
 fn broken(fixture: &Fixture<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
     all.iter()
         .try_for_each(|bytes| broken_at(fixture, Step::Query, bytes))
 }
 
-/// Sends these bytes where `step` is due. The target has to refuse them.
+/// Sends these bytes instead of the request of `step`. The target must refuse them.
 fn broken_at(fixture: &Fixture<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
     refuses(fixture, &mut running, &mut service, bytes)
 }
 
-/// Sends bytes that must be refused, or end the target without success.
+/// Sends bytes that must be refused, or make the target exit with a failure.
 fn refuses(
     fixture: &Fixture<'_>,
     running: &mut Running,
@@ -256,7 +256,7 @@ fn refuses(
     ))
 }
 
-/// The target has closed the connection. It exits with a failure, or serves another service if no session had begun.
+/// Checks that the target has closed the connection, and exits with a failure, or serves another service if no session had begun.
 fn closed(fixture: &Fixture<'_>, running: &mut Running, service: &Service) -> Result<(), Wrong> {
     if service.due == Step::Query
         && let Ok(another) = Service::connect(fixture, service.port, Plan::SMALL)
@@ -267,7 +267,7 @@ fn closed(fixture: &Fixture<'_>, running: &mut Running, service: &Service) -> Re
     running.expect_failure(fixture.patience())
 }
 
-/// The frame of a request without its last bytes, and with the corrected length.
+/// Sends requests without their last bytes, and with the corrected length.
 fn payload_cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for rest in [0, 3, 9, 11] {
         let mut frame = header(12 + rest, 3).to_vec();
@@ -293,7 +293,7 @@ fn blob_beyond_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 
 fn trailing_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
-    // The rest of it would be another query.
+    // The remaining bytes would be another query.
     let longer = [header(12 + 16, 1), header(12, 1)].concat();
     service.control.send_bytes(&longer)?;
     match service.control.next(fixture.patience() / 4)? {
@@ -320,14 +320,14 @@ fn unknown_role(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut frame = service
         .request(Payload::CreateRdmaConnectionRequest(details))
         .encode_to_vec();
-    // Behind the context index.
+    // After the context index.
     frame[HEADER + 4..HEADER + 8].copy_from_slice(&7u32.to_be_bytes());
     refuses(fixture, &mut running, &mut service, &frame)
 }
 
-// Requests that are not due, or ask for what cannot be had.
+// Requests that are out of order, or have invalid values.
 
-/// Bytes that are no export.
+/// Bytes that are not an export.
 const GARBAGE: Bytes = Bytes::from_static(&[0xa5; 300]);
 
 pub(super) const REFUSAL_CHECKS: &[Check] = &[
@@ -466,7 +466,7 @@ fn responses(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             .into_iter()
             .find(|payload| payload.message_type() == message_type)
     });
-    // The two steps that need no RDMA: a target may take a refusal for a step that was taken.
+    // The two steps that need no RDMA: a target may consider a refused step as executed.
     let (_running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     error
         .into_iter()

@@ -1,4 +1,4 @@
-//! Reads and writes that must work.
+//! Reads and writes that must succeed.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// A read: storage to memory.
+/// A read, from storage to memory.
 pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Read,
@@ -88,7 +88,7 @@ pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> R
     }
 }
 
-/// A write: memory to storage.
+/// A write, from memory to storage.
 pub(super) fn write(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Write,
@@ -96,7 +96,7 @@ pub(super) fn write(requester_offset: u64, storage_offset: u64, size: usize) -> 
     }
 }
 
-/// The offset of a block.
+/// Offset of a block in bytes.
 pub(super) fn at(block: usize) -> u64 {
     (block % BLOCKS * BLOCK) as u64
 }
@@ -104,7 +104,7 @@ pub(super) fn at(block: usize) -> u64 {
 fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
-        // Every block of the memory too, in another order.
+        // Every block of the memory, too, in another order.
         store.good(0, &read(at(block * 5 + 3), at(block), BLOCK))?;
     }
     store.close()
@@ -162,7 +162,7 @@ fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
                 result: u32::MAX,
                 ..base
             };
-            // Reserved bytes are all ones.
+            // All reserved bits are set.
             let mut message = IoMessage::new_unchecked_len([0xff; wire::io_message::SIZE]);
             request.emit(&mut message);
             let mut bytes = message.into_inner();
@@ -182,12 +182,12 @@ fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-/// Rounds of requests to all workers, as many in flight as the plan says.
+/// Rounds of requests to all workers, with as many in flight as the plan says.
 fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     const ROUNDS: usize = 8;
     let mut store = Store::open(fixture, plan)?;
     let workers = plan.cores as usize;
-    // Each I/O of a round has its own range, so that their order does not matter.
+    // Each I/O of a round has its own range, so their order does not matter.
     let piece = CAPACITY / (workers * plan.depth);
     for round in 0..ROUNDS {
         let mut waiting = vec![BTreeSet::new(); workers];
@@ -234,7 +234,7 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     store.close()
 }
 
-// Requests for I/O that must fail without side effects.
+// I/O requests that must fail without side effects.
 
 pub(super) const REFUSAL_CHECKS: &[Check] = &[
     Check {
@@ -281,7 +281,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
 ];
 
-/// Places and sizes that are not in the storage, nor in the memory, which is as large.
+/// Ranges that exceed the storage or the memory, which have the same size.
 fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wrong> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     let (end, block) = (CAPACITY as u64, BLOCK as u32);
@@ -300,7 +300,7 @@ fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(),
     .into_iter()
     .enumerate()
     {
-        // The good one before is where a bad one must not go.
+        // A valid I/O before, so that effects of the invalid one on its range are detected.
         store.good(0, &write(at(nth), at(nth + 3), BLOCK))?;
         for base in [
             read(at(nth + 5), at(nth + 6), BLOCK),
@@ -326,7 +326,7 @@ fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-/// Sends a request of this type. Everything else about it is right.
+/// Sends a request of this type that is otherwise valid.
 fn of_type(store: &mut Store, number: u32) -> Result<(), Wrong> {
     let base = read(at(4), at(5), BLOCK);
     let mut bytes = base.to_bytes();
@@ -363,7 +363,7 @@ fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for length in [63, 40, 24, 1] {
-        // The rest would be right, if a target took it from what was there before.
+        // The rest would be valid if a target took it from the previous message.
         for nth in 0..Plan::SMALL.transactions as usize {
             store.good(0, &write(at(nth), at(nth + 1), BLOCK))?;
         }
@@ -380,7 +380,7 @@ fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 
 // Flushes and durable writes, an extension of the data path that both sides announce.
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 const FLUSH_BLOCK: usize = 4096;
 
 pub(super) const FLUSH_CHECKS: &[Check] = &[
@@ -413,7 +413,7 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
     },
 ];
 
-/// A target with its blocks in a file, if it supports that: only then a flush has an effect.
+/// A target with its blocks in a file, if it supports that: otherwise a flush has no effect.
 fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Wrong> {
     let file = fixture.sandbox().path("blocks").display().to_string();
     Service::at(

@@ -1,4 +1,4 @@
-//! A service, as far as a target sees it: takes the steps of a session one by one.
+//! Scripted service for a target: executes the steps of a session one by one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,32 +21,31 @@ use crate::role::{
 /// Sends bytes to the target.
 pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Wrong>>;
 
-/// Fields are in the order in which they are dropped: workers before the memory that their peers reach.
+/// Fields are in drop order: workers before the memory that their peers access.
 pub(super) struct Service {
     pub(super) workers: Vec<Worker>,
     pub(super) memory: Arc<MemoryRegion>,
     map: Mmap,
     device: Device,
     pub(super) control: TcpPeer,
-    /// Segmentation of frames: one piece unless a check changes it.
+    /// Segmentation of frames: one segment unless a check changes it.
     pub(super) deliver: Deliver,
     /// Message id and correlation id of the next request.
     pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
     plan: Plan,
-    /// TCP port of the target.
     pub(super) port: u16,
     pub(super) due: Step,
     patience: Duration,
 }
 
 impl Service {
-    /// A service that has connected to the target on `port`.
+    /// Connects a service to the target on `port`.
     pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
         let device = Device::open(&fixture.subject().devices.dpu)?;
         Self::new(device, port, plan, fixture.patience())
     }
 
-    /// As above, on this device.
+    /// As [`connect`](Self::connect), on this device.
     pub(super) fn new(
         device: Device,
         port: u16,
@@ -74,7 +73,7 @@ impl Service {
         })
     }
 
-    /// A target with these flags, and a service for which `step` is due.
+    /// Starts a target with these flags, and a service that has executed all steps before `step`.
     pub(super) fn at(
         fixture: &Fixture<'_>,
         flags: &[&str],
@@ -87,7 +86,7 @@ impl Service {
         Ok((running, service))
     }
 
-    /// Takes all steps before this one.
+    /// Executes all steps before this one.
     pub(super) fn go_to(&mut self, step: Step) -> Result<(), Wrong> {
         while self.due < step {
             match self.due {
@@ -112,7 +111,7 @@ impl Service {
         Ok(())
     }
 
-    /// Runs the rest of the session, after which the target has to exit with success.
+    /// Executes the rest of the session, after which the target must exit with success.
     pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Wrong> {
         self.go_to(Step::End)?;
         running
@@ -120,12 +119,12 @@ impl Service {
             .during("after its last answer")
     }
 
-    /// Says that a step was taken, by other means than [`Service::go_to`].
+    /// Records that a step was executed, other than by [`Service::go_to`].
     pub(super) fn taken(&mut self, step: Step) {
         self.due = step.next();
     }
 
-    /// A request with the next ids.
+    /// Creates a request with the next ids.
     pub(super) fn request(&mut self, payload: Payload) -> Message {
         let (message_id, correlation_id) = (self.ids)();
         Message {
@@ -164,7 +163,7 @@ impl Service {
         )
     }
 
-    /// Sends a request that must be refused, or end the target without success.
+    /// Sends a request that must be refused, or make the target exit with a failure.
     pub(super) fn refused_or_over(
         &mut self,
         request: Payload,
@@ -187,7 +186,8 @@ impl Service {
         }
     }
 
-    /// Announces extensions of the data path instead of the plain query, and returns those of the target: 0 for one of the reference.
+    /// Announces extensions of the data path instead of sending the plain query, and returns those of the target: 0
+    /// for one of the reference.
     pub(super) fn announce(&mut self, features: u32) -> Result<u32, Wrong> {
         let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
         let announced = match self.ask(query)? {
@@ -206,7 +206,7 @@ impl Service {
         Ok(announced)
     }
 
-    /// Storage details, as the target reports them.
+    /// Storage details reported by the target.
     pub(super) fn query(&mut self) -> Result<StorageDetails, Wrong> {
         match self.ask(Payload::QueryStorageRequest)? {
             Payload::QueryStorageResponse(details) => Ok(details),
@@ -214,7 +214,7 @@ impl Service {
         }
     }
 
-    /// The init request for this service's plan.
+    /// Init request for this service's plan.
     pub(super) fn init_request(&self) -> Result<InitStorage, Wrong> {
         Ok(InitStorage {
             transaction_count: self.plan.transactions,
@@ -231,7 +231,7 @@ impl Service {
         )
     }
 
-    /// Makes this side of all workers.
+    /// Creates the service's side of all workers.
     pub(super) fn make_workers(&mut self) -> Result<(), Wrong> {
         self.workers = (0..self.plan.cores)
             .map(|_| Worker::new(&self.device, self.plan.depth))
@@ -248,7 +248,7 @@ impl Service {
         self.workers.iter_mut().try_for_each(Worker::prepare)
     }
 
-    /// The request for a connection of a worker.
+    /// Request for a connection of a worker.
     pub(super) fn connection_request(
         &mut self,
         index: u32,
@@ -261,7 +261,7 @@ impl Service {
         })
     }
 
-    /// Makes one connection.
+    /// Creates one connection.
     pub(super) fn connect_one(
         &mut self,
         index: u32,
@@ -272,7 +272,7 @@ impl Service {
         self.connected(index, role, answer)
     }
 
-    /// Takes the answer to a [`Service::connection_request`].
+    /// Handles the answer to a [`Service::connection_request`].
     pub(super) fn connected(
         &mut self,
         index: u32,
@@ -292,7 +292,7 @@ impl Service {
         }
     }
 
-    /// Has one worker do an I/O; the error code of its result, which repeats everything else.
+    /// Performs an I/O with one worker; returns the error code of its result, whose other fields must repeat the request.
     pub(super) fn io(&mut self, worker: usize, request: &Repr) -> Result<u32, Wrong> {
         self.workers[worker].send(&request.to_bytes())?;
         let result = self.result(worker)?;
@@ -304,7 +304,7 @@ impl Service {
         Ok(result.result)
     }
 
-    /// Has the first worker read a block, which must succeed.
+    /// Reads a block with the first worker, which must succeed.
     pub(super) fn works(&mut self) -> Result<(), Wrong> {
         let code = self.io(0, &super::io::read(0, 0, 512))?;
         Wrong::unless(code == 0, "a read to succeed", format!("result {code}"))
@@ -333,7 +333,7 @@ impl Service {
 
 // The service's end of one worker: two RDMA contexts, requests out, results in.
 
-/// Set in the token of a receive; the rest is its number.
+/// Bit in the token of a receive task; the other bits are its number.
 const RECEIVE: u64 = 1 << 32;
 
 /// One of the two contexts.
@@ -342,13 +342,13 @@ struct Endpoint {
     connection: RdmaConnection,
 }
 
-/// A place for a message, and the task that moves it.
+/// A message buffer with the task that transfers it.
 struct Slot {
     task: Task,
     message: Buf,
 }
 
-/// Fields are in the order in which they are dropped: tasks before contexts, those before the engine.
+/// Fields are in drop order: tasks before contexts, and those before the engine.
 pub(super) struct Worker {
     requests: Vec<Slot>,
     results: Vec<Slot>,
@@ -361,7 +361,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker with `depth` requests in flight.
+    /// Creates a worker with `depth` requests in flight.
     pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Wrong> {
         let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, REMOTE)?;
         Ok(Self {
@@ -376,7 +376,7 @@ impl Worker {
         })
     }
 
-    /// Makes the context of this role, and exports its connection for the target.
+    /// Creates the context of this role, and exports its connection for the target.
     pub(super) fn export(&mut self, role: RdmaConnectionRole) -> Result<Vec<u8>, Wrong> {
         let builder = Rdma::builder(&self.device).permissions(REMOTE);
         let count = u32::try_from(self.depth).unwrap_or(u32::MAX);
@@ -405,7 +405,7 @@ impl Worker {
         Ok(rdma.connect(connection, export)?)
     }
 
-    /// Allocates all tasks and posts the receives. Both connections are there.
+    /// Allocates all tasks and submits the receives. Both connections must be established.
     pub(super) fn prepare(&mut self) -> Result<(), Wrong> {
         let Endpoint { rdma, connection } = self
             .control
@@ -443,7 +443,7 @@ impl Worker {
         Ok(slot.task.submit()?)
     }
 
-    /// Waits for a result; its bytes.
+    /// Waits for a result, and returns its bytes.
     pub(super) fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
         let deadline = Instant::now() + patience;
         loop {
@@ -459,7 +459,7 @@ impl Worker {
         }
     }
 
-    /// Looks for a result.
+    /// Polls for a result.
     pub(super) fn poll(&mut self) -> Result<Option<[u8; SIZE]>, Wrong> {
         let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Whole sessions.
+//! Complete sessions.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{Plan, Step};
 use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Wrong};
 use deployment::process::Signal;
 
-/// Time in which a target would have served a second client, were it to.
+/// Time in which an incorrect target would serve a second client.
 const GLANCE: Duration = Duration::from_millis(150);
 /// Delay of a slow service before each step.
 const SLOW: Duration = Duration::from_millis(150);
@@ -118,7 +118,7 @@ fn one(fixture: &Fixture<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-/// Each worker writes a block, which the next one reads.
+/// Writes a block with each worker, and reads it with the next one.
 fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
     const BLOCK: usize = 4096;
     let count = service.workers.len();
@@ -193,7 +193,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.go_to(Step::Init)?;
     let mut second = TcpPeer::connect(port)?;
     let query = service.request(Payload::QueryStorageRequest);
-    // A client that is rejected at once cannot send any more.
+    // A client that is rejected at once may be unable to send.
     let sent = second.send(&query);
     if sent.is_ok()
         && let Ok(Polled::Message(message)) = second.next(GLANCE)
@@ -213,7 +213,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Wrong> {
-    // The whole storage every time, so that the stop precedes the end.
+    // Each I/O is the whole storage, so that the stop request arrives before they have completed.
     const STORAGE: usize = 128 * 4096;
     let plan = Plan {
         transactions: 16,
@@ -244,7 +244,7 @@ fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut next = unusual.into_iter().cycle();
     service.ids = Box::new(move || next.next().unwrap_or_default());
     service.go_to(Step::Stop)?;
-    // A refusal has the ids of the refused request too.
+    // A refusal repeats the ids of the refused request, too.
     service.ids = Box::new(|| (0, u32::MAX));
     service.finish(&mut running)
 }
@@ -283,12 +283,12 @@ fn details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-// Services that go away, with and without a word.
+// Services that disconnect, with or without a shutdown.
 
-/// Time in which a closed RDMA connection is noticed, where it is.
+/// Time for a target to detect a closed RDMA connection, if it does.
 const NOTICE: Duration = Duration::from_millis(100);
 
-/// A check in which the control connection is closed where a step is due.
+/// Check in which the control connection is closed before this step.
 macro_rules! gone {
     ($name:literal, $when:literal, $step:ident, $reset:literal) => {
         Check {
@@ -441,7 +441,7 @@ fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
     with_io_under_way(&mut service)?;
     service.workers.clear();
-    // Time for the target to notice, which it need not do.
+    // Time for the target to detect it, which it need not do.
     std::thread::sleep(NOTICE);
     for payload in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
         let request = service.request(payload);

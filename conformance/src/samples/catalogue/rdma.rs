@@ -7,19 +7,19 @@ const LIBRARY: &str = "doca_rdma";
 
 /// Behaviour of a pair of samples once they are connected.
 struct Pair {
-    /// The side that waits, and its sample.
+    /// Waiting side, and its sample.
     passive: (&'static str, &'static str),
-    /// The side that acts, and its sample.
+    /// Acting side, and its sample.
     active: (&'static str, &'static str),
     /// The transferred text, and the side that has a flag for it.
     text: Option<(Flag, &'static str)>,
-    /// The passive side's log text that the other side has to wait for.
+    /// Log text of the passive side that the active side must wait for.
     ready: &'static str,
-    /// `true` if memory or an event of the passive side is handed over, too.
+    /// `true` if memory or an event of the passive side is exported, too.
     resource: bool,
-    /// The passive side exits when Enter confirms that the other has finished.
+    /// `true` if the passive side exits when Enter confirms that the other has finished.
     told: bool,
-    /// Text in the output of both sides.
+    /// Expected text in the output of each side.
     passive_says: &'static str,
     active_says: &'static str,
 }
@@ -33,9 +33,9 @@ enum Flag {
 const TEXT: &str = "what goes over the wire";
 /// Text of the active side when its task has completed.
 const DONE: &str = "task was done";
-/// The passive side is connected.
+/// Text of the passive side once it is connected.
 const CONNECTED: &str = "finished initialization";
-/// ... and ready to receive.
+/// Text of the passive side once it is ready to receive.
 const RECEIVING: &str = "Submitting RDMA receive task";
 
 const PAIRS: [Pair; 6] = [
@@ -98,7 +98,7 @@ const PAIRS: [Pair; 6] = [
         resource: true,
         told: false,
         passive_says: "to be notified for completion",
-        // One more than the 0xD0CA that the requester had set.
+        // The requester's value 0xD0CA plus one.
         active_says: "sync event value 0xD0CB",
     },
 ];
@@ -142,7 +142,8 @@ impl Pair {
         }
     }
 
-    /// Descriptors in files, which the user copies between the sides. With dynamic connections the passive side does not need the other's.
+    /// Descriptors in files, which the user copies between the sides. With dynamic connections the passive side does
+    /// not need the other's.
     fn by_descriptors(&self, dynamic: bool) -> Scenario {
         let transport = if dynamic { "DC" } else { "RC" };
         let flags = [
@@ -186,7 +187,7 @@ impl Pair {
             .party(active.reply(connect))
     }
 
-    /// The passive side listens on a port, the active one connects to it.
+    /// The passive side listens on a port, and the active one connects to it.
     fn by_address(&self, way: &str, address: &str, kind: &str) -> Scenario {
         let listens = Event::says(self.passive.0, "started connection");
         self.scenario(way)
@@ -222,7 +223,7 @@ impl Pair {
         self.told(passive)
     }
 
-    /// Without files, senders ask whether the other is ready.
+    /// Without files, senders ask whether the other side is ready.
     fn sending(&self, active: Party) -> Party {
         if self.resource {
             return active;
@@ -238,11 +239,11 @@ impl Pair {
     }
 }
 
-// `doca_rdma`, several connections: of one context to one other, and of one to a process each.
+// `doca_rdma` with several connections: from one context to another, and from one context to a process each.
 
 const SEND: &str = "rdma_multi_conn_send";
 const RECEIVE: &str = "rdma_multi_conn_receive";
-/// Up to the most that the samples take.
+/// Numbers of connections, up to the samples' maximum.
 const COUNTS: [usize; 4] = [1, 2, 5, 8];
 const MULTI_CONNECTION_RECEIVING: &str = "All RDMA receive tasks";
 
@@ -256,7 +257,7 @@ pub(super) fn multi_connection_scenarios() -> Vec<Scenario> {
     scenarios
 }
 
-/// All connections between two processes, sequentially; each has its own pair of files.
+/// All connections between two processes, made sequentially; each has its own pair of files.
 fn by_descriptors(count: usize) -> Scenario {
     let flags = ["-ld", "{dir}/local", "-re", "{dir}/remote", "-nc"];
     let connections = count.to_string();

@@ -109,7 +109,7 @@ fn other_files_are_refused() {
     };
     let mut bytes = [&MAGIC[..], &header.encode_length_delimited_to_vec()].concat();
     assert!(matches!(refused(&bytes), Error::Version(2)));
-    // A length that no file justifies is refused before anything is read.
+    // A length that exceeds the file is refused before anything is read.
     bytes.truncate(MAGIC.len());
     bytes.extend([0xff; 9]);
     let text = refused(&bytes).to_string();
@@ -147,7 +147,7 @@ fn changed_bytes_cause_errors_at_most() {
     );
 }
 
-/// The recordings of this crate are replayed by tests of the command: a change of the schema that breaks them fails here.
+/// The recordings of this crate are replayed by tests of the command: an incompatible change of the schema fails here.
 #[test]
 fn recordings_of_this_crate_are_complete() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts");

@@ -70,7 +70,7 @@ fn bytes_are_forwarded_unchanged_and_each_side_closes_alone() {
                 let mut came = Vec::new();
                 stream.read_to_end(&mut came).expect("the client's bytes");
                 assert!(came == sent, "{} bytes came", came.len());
-                // The client has closed its side and still listens.
+                // The client has closed its sending direction and still receives.
                 stream.write_all(&answer).expect("the client listens");
             });
             let mut client = TcpStream::connect(relay).expect("the relay");
@@ -110,7 +110,7 @@ fn incomplete_frame_is_recorded_as_raw_bytes() {
         let mut client = TcpStream::connect(relay).expect("the relay");
         client.write_all(&half).expect("the server listens");
         let (mut stream, _) = listener.accept().expect("a client");
-        // It is forwarded before it is complete.
+        // It is forwarded although it is incomplete.
         let mut came = [0; 7];
         stream.read_exact(&mut came).expect("the client's bytes");
         drop(client);
@@ -164,7 +164,7 @@ fn missing_server_causes_a_reset_and_an_entry() {
 
 #[test]
 fn failed_recording_does_not_affect_the_deployment() {
-    /// Takes the header.
+    /// Accepts only the header.
     struct Full(Mutex<bool>);
     impl Write for Full {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! Goes through a script: sends what one side sent, and expects what the other did.
+//! Executes a script: sends the messages of one side, and expects the events of the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,20 +19,20 @@ use crate::role::REMOTE;
 use crate::target::{Fault, Session};
 use crate::transcript::{Event, Piece, Splitter};
 
-/// Live resources of the side that is replayed.
+/// Live resources of the replayed side.
 pub(super) trait Part {
-    /// The message to send instead of a recorded one, which `is_refused` where an error answered it.
+    /// Message to send instead of a recorded one; `is_refused` if that was answered with an error.
     ///
     /// # Errors
     ///
     /// A description of the resource that cannot be created.
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String>;
 
-    /// Uses the received message instead of the recorded one. Returns an error for a wrong one.
+    /// Uses the contents of a received message instead of the recorded one.
     ///
     /// # Errors
     ///
-    /// It cannot be used.
+    /// They cannot be used.
     fn receive(
         &mut self,
         recorded: &Message,
@@ -40,21 +40,21 @@ pub(super) trait Part {
         is_refused: bool,
     ) -> Result<(), String>;
 
-    /// Does what there is to do; answers whether there was anything to do at all.
+    /// Makes progress; returns `true` if there was any.
     ///
     /// # Errors
     ///
-    /// Its data path fails.
+    /// Its data path has failed.
     fn progress(&mut self) -> Result<bool, String>;
 
-    /// Returns `true` if the next event is up to a peer without time limit.
+    /// Returns `true` if the time of the next event depends on an initiator, so that there is no timeout.
     fn is_patient(&self) -> bool;
 
-    /// Returns `true` if received ids are those of requests that this side has sent.
+    /// Returns `true` if received ids must be those of requests that this side has sent.
     fn ids_are_ours(&self) -> bool;
 }
 
-/// A script, and the resources to replay it.
+/// A script and the resources to replay it.
 pub(super) struct Player<'a> {
     script: &'a Script,
     us: Side,
@@ -62,7 +62,7 @@ pub(super) struct Player<'a> {
     part: &'a mut dyn Part,
     settings: &'a Settings,
     stop: &'a dyn Fn() -> bool,
-    /// End of the wait for events that are up to an initiator.
+    /// Deadline of events that depend on an initiator.
     deadline: Option<Instant>,
 }
 
@@ -86,18 +86,18 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Limits the waits for events that are up to an initiator.
+    /// Sets a deadline for events that depend on an initiator.
     pub(super) fn until(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Replays until the end, or until a failure makes that impossible.
+    /// Replays the script, until a failure makes it impossible to continue.
     pub(super) fn play(mut self, journal: &mut Journal) {
         for (index, step) in self.script.steps.iter().enumerate() {
             let done = if step.side == self.us {
                 self.send(step)
             } else {
-                // The order in which the sides close is not determined.
+                // The order in which the sides close the connection is not determined.
                 let only_closing = |step: &Step| step.event == Event::Closed;
                 if self.script.steps[index..].iter().all(only_closing) {
                     self.peer.close();
@@ -172,7 +172,7 @@ impl<'a> Player<'a> {
             Event::Opened | Event::Ended => return Ok(()),
         }
         match fatal {
-            // The journal makes the case of it.
+            // The journal creates the case for it.
             Some(why) => Err(why),
             None => {
                 journal.add(step, &differences, &notes, started.elapsed());
@@ -239,13 +239,13 @@ fn told(piece: &Piece) -> String {
     }
 }
 
-// The control connection with the program under test.
+// Control connection with the program under test.
 
-/// Polling interval while no event can occur.
+/// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);
 const CHUNK: usize = 4096;
 
-/// An event from the program under test.
+/// An event of the program under test.
 #[derive(Debug)]
 pub(super) enum Came {
     Piece(Piece),
@@ -257,7 +257,7 @@ pub(super) enum Came {
     Nothing,
 }
 
-/// A connection that never blocks.
+/// A non-blocking connection.
 pub(super) struct Peer {
     stream: TcpStream,
     splitter: Splitter,
@@ -277,7 +277,7 @@ impl Peer {
         })
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event.
     pub(super) fn receive(&mut self) -> Came {
         if let Some(piece) = self.pieces.pop_front() {
             return Came::Piece(piece);
@@ -310,7 +310,7 @@ impl Peer {
         }
     }
 
-    /// Puts back a piece that was received too early.
+    /// Returns a piece to the queue that was received too early.
     pub(super) fn put_back(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
@@ -319,7 +319,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// The connection fails, or the program does not take them until `deadline`.
+    /// The connection has failed, or the program has not received them by `deadline`.
     pub(super) fn send(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -337,18 +337,18 @@ impl Peer {
         Ok(())
     }
 
-    /// Closes the sending direction. The program may have disconnected already.
+    /// Closes the sending direction. Has no effect if the program has disconnected.
     pub(super) fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Lets time pass.
+    /// Sleeps between two polls.
     pub(super) fn pause() {
         std::thread::sleep(PAUSE);
     }
 }
 
-/// A program that listens at `HOST:PORT`.
+/// Connects to a program that listens at `HOST:PORT`.
 pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
     let mut result = Err(io::Error::other("the name has no address"));
     for address in address.to_socket_addrs()? {
@@ -360,7 +360,7 @@ pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
     result
 }
 
-/// The next program that connects; after `deadline`, an error of kind `TimedOut`.
+/// Waits for the next program to connect; after `deadline`, the error is of kind `TimedOut`.
 pub(super) fn accept(
     listener: &TcpListener,
     deadline: Option<Instant>,
@@ -389,21 +389,21 @@ pub(super) fn accept(
     }
 }
 
-// The service's side: requests with live memory and connections.
+// Service side: requests with live memory and connections.
 
-/// Most bytes of memory for a target to move blocks to and from.
+/// Maximum size in bytes of the memory for a target's transfers.
 const MOST_MEMORY: usize = 64 << 20;
-/// Most workers; each is two RDMA contexts.
+/// Maximum number of workers; each has two RDMA contexts.
 const MOST_WORKERS: u32 = 256;
-/// Block size until a target has reported its own, in bytes.
+/// Block size in bytes, until a target has reported its own.
 const BLOCK_SIZE: u32 = 4096;
 /// Tokens of the probe's tasks.
 const ANSWER: u64 = 1;
 const QUESTION: u64 = 2;
-/// The probe's user data, which its answer repeats.
+/// User data of the probe, which its answer must repeat.
 const USER_DATA: u64 = 0x5245_504c_4159;
 
-/// A service, as far as a target can tell.
+/// Replayed service with its live resources.
 pub(super) struct Service {
     device: String,
     timeout: Duration,
@@ -429,7 +429,7 @@ impl Service {
         }
     }
 
-    /// Memory and workers for a session, and the blob of the memory.
+    /// Creates memory and workers for a session, and returns the blob of the memory.
     fn init(&mut self, init: &InitStorage) -> Result<Bytes, String> {
         if init.core_count > MOST_WORKERS {
             return Err(format!(
@@ -472,7 +472,7 @@ impl Service {
 impl Part for Service {
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String> {
         let payload = match &recorded.payload {
-            // A malformed request is replayed as it is.
+            // A malformed request is replayed unchanged.
             payload if is_refused => payload.clone(),
             Payload::InitStorageRequest(init) => Payload::InitStorageRequest(InitStorage {
                 mmap_export_blob: self.init(init)?,
@@ -537,7 +537,7 @@ impl Part for Service {
     }
 }
 
-/// A worker's ends of two connections. Fields drop in this order: tasks before contexts, those before the engine.
+/// A worker's ends of two connections. Fields are in drop order: tasks before contexts, those before the engine.
 struct Worker {
     probe: Option<Probe>,
     control: Rdma,
@@ -588,7 +588,7 @@ impl Worker {
         self.rdma(role).connect(connection, blob).map_err(text)
     }
 
-    /// Reads the first block of the storage: the request and its answer need one connection, the block the other, and the
+    /// Reads the first block of the storage: request and answer use one connection, the block uses the other one and the
     /// memory.
     fn probe(&mut self, block_size: u32, timeout: Duration) -> Result<(), String> {
         let connection = self.connections[RdmaConnectionRole::IoControl as usize]
@@ -657,19 +657,19 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-// The target's side: recorded responses with live connections, and a storage.
+// Target side: recorded responses with live connections, and a storage.
 
-/// Largest storage that is replayed, in bytes.
+/// Maximum size of a replayed storage in bytes.
 const MOST_CAPACITY: u64 = 1 << 30;
 
-/// A target, as far as a service can tell.
+/// Replayed target with its live resources.
 pub(super) struct Target {
     device: String,
     content: Vec<u8>,
     session: Option<Session>,
     /// Live counterparts of recorded requests, by their recorded id: the received request, and its answer.
     pending: HashMap<u32, (Message, Option<Payload>)>,
-    /// The service has connected.
+    /// `true` once the service has connected.
     has_begun: bool,
 }
 
@@ -684,7 +684,7 @@ impl Target {
         }
     }
 
-    /// Opens the storage that the recorded target reported.
+    /// Creates the storage that the recorded target reported.
     fn open(&mut self, total_size: u64, block_size: u32) -> Result<(), String> {
         if total_size > MOST_CAPACITY {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! The NBD server and its clients: one test binary, because each has to be linked.
+//! The NBD server and its clients. One test binary, to link it once.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,7 +12,7 @@ struct Handshake {
     next: Next,
 }
 
-/// Replies to an option and what comes next.
+/// Replies to an option, and the next step.
 type Answer = (Vec<OptionReply>, Next);
 
 impl Handshake {
@@ -39,7 +39,7 @@ impl Handshake {
         let message = option(number, data);
         let mut out = Vec::new();
         for end in [0, 15, message.len() - 1] {
-            // As long as the message is not complete, nothing happens.
+            // An incomplete message has no effect.
             if end < message.len() && data.len() < 30_000 {
                 let result = self.negotiation.advance(&message[..end], &mut out);
                 assert_eq!(result, Ok((0, Next::Message)));
@@ -183,7 +183,7 @@ fn malformed_options_are_refused() {
         &[0, 0, 0],
         &[0, 0, 0, 9, b'a', 0, 0],
         &[0xff, 0xff, 0xff, 0xff],
-        // A request more than there is, and one less.
+        // One request more than the count says, and one less.
         &[0, 0, 0, 0, 0, 1],
         &[0, 0, 0, 0, 0, 0, 0, 1],
         &[0, 0, 0, 1, 0xff, 0, 0],
@@ -214,7 +214,7 @@ fn malformed_options_are_refused() {
 fn allocation_context_is_listed_and_selected() {
     let mut handshake = Handshake::plain();
     let wanted = meta_data("disk", &["base:allocation"]);
-    // Not before structured replies.
+    // Refused before structured replies are negotiated.
     assert_eq!(handshake.refusal(SET_META_CONTEXT, &wanted), ERR_INVALID);
     assert_eq!(handshake.refusal(LIST_META_CONTEXT, &wanted), ERR_INVALID);
     handshake.accepted(STRUCTURED_REPLY, &[]);
@@ -229,7 +229,7 @@ fn allocation_context_is_listed_and_selected() {
         assert_eq!(handshake.accepted(LIST_META_CONTEXT, &data), []);
         assert_eq!(handshake.accepted(SET_META_CONTEXT, &data), []);
     }
-    // A wildcard is for the list only.
+    // Wildcards are for the list only.
     assert_eq!(
         handshake.accepted(SET_META_CONTEXT, &meta_data("", &["base:"])),
         []
@@ -248,7 +248,7 @@ fn allocation_context_is_listed_and_selected() {
 }
 
 #[test]
-fn failed_selection_deselects_what_was_selected() {
+fn failed_selection_deselects_contexts() {
     let mut handshake = Handshake::plain();
     handshake.accepted(STRUCTURED_REPLY, &[]);
     let wanted = meta_data("", &["base:allocation"]);
@@ -265,7 +265,7 @@ fn failed_selection_deselects_what_was_selected() {
 }
 
 #[test]
-fn everything_but_starttls_and_abort_waits_for_tls() {
+fn options_other_than_starttls_and_abort_require_tls() {
     let mut handshake = Handshake::new(Security::TlsRequired, 3);
     for number in [
         LIST,

@@ -1,4 +1,4 @@
-//! The server with real sockets, and clients that behave badly.
+//! The server with real sockets, and misbehaving clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use nbd_frontend::memory::Settings;
 use nbd_frontend::transmission::Limits;
 use role_common::address::HostPort;
 
-/// Time for anything on a loaded machine.
+/// Timeout of every operation, for loaded machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
@@ -28,7 +28,7 @@ fn writes_are_read_back_by_simple_and_structured_replies() {
     let bench = Bench::new();
     let mut simple = bench.client(false);
     let mut structured = bench.client(true);
-    // In one part, in several, unaligned.
+    // In one part, in several, and unaligned.
     for (offset, len) in [
         (0, 4096),
         (1 << 20, 3 << 20),
@@ -58,7 +58,7 @@ fn largest_payload_is_written_and_read() {
     assert_eq!(client.write(1, &data), 0);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
     assert!(bench.client(false).read_simple(1, MAX_PAYLOAD) == Ok(data.clone()));
-    // One byte more is refused, and the connection goes on.
+    // One more byte is refused, and the connection stays usable.
     assert_eq!(client.write(0, &pattern(data.len() + 1, 3)), EINVAL);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
 }
@@ -98,7 +98,7 @@ fn errors_of_the_device_are_io_errors() {
 
 #[test]
 fn pipelined_requests_of_many_clients_are_all_replied_to() {
-    // Hardly any memory, and a queue that is full most of the time.
+    // Little memory, and a queue that is full most of the time.
     let bench = Bench::with(Options {
         settings: Settings {
             depth: 3,
@@ -145,7 +145,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
 }
 
 #[test]
-fn client_that_does_not_read_is_held_back_and_then_disconnected() {
+fn client_that_does_not_read_is_throttled_and_disconnected() {
     let bench = Bench::with(Options {
         client_timeout: Duration::from_millis(600),
         queues: 1,
@@ -160,18 +160,18 @@ fn client_that_does_not_read_is_held_back_and_then_disconnected() {
         .stream
         .set_write_timeout(Some(Duration::from_millis(100)))
         .expect("a time-out");
-    // As many requests as the socket takes; each wants 256 KiB.
+    // As many requests as the socket accepts; each needs 256 KiB.
     let read = request(0, READ, 1, 0, 256 * 1024);
     let mut sent = 0;
     while sent < 1_000_000 && greedy.stream.write(&read).is_ok() {
         sent += 1;
     }
     assert!(sent < 1_000_000, "the server leaves requests in the socket");
-    // Another client gets memory when the first one has lost it.
+    // Another client gets the memory that the first one has lost.
     let mut other = bench.client(true);
     assert_eq!(other.write(0, &vec![1; 256 * 1024]), 0);
     let mut rest = Vec::new();
-    // The first one has been disconnected.
+    // The first client was disconnected.
     let _ = greedy.stream.read_to_end(&mut rest);
     assert!(rest.len() < sent * 256 * 1024);
 }
@@ -186,7 +186,7 @@ fn client_that_stops_inside_a_payload_is_disconnected() {
     client.send(0, WRITE, 0, 100_000);
     client.stream.write_all(&[1; 50_000]).expect("sent");
     assert!(client.is_closed());
-    // An idle one is not.
+    // An idle client is not disconnected.
     let mut idle = bench.client(false);
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(idle.write(0, b"still there"), 0);
@@ -220,7 +220,7 @@ fn connections_are_limited() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing_behind() {
+fn lost_clients_leave_no_resources() {
     let bench = Bench::with(Options {
         max_connections: 4,
         settings: Settings {
@@ -324,7 +324,7 @@ fn shutdown_completes_requests_and_removes_the_socket() {
 fn unix_socket_is_private_and_a_stale_one_is_replaced() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("socket");
-    // Left by a server that was killed.
+    // Stale socket of a killed server.
     drop(UnixListener::bind(&path).expect("bound"));
     let listener = Listener::unix(&path).expect("replaced");
     let mode = std::fs::metadata(&path)

@@ -1,4 +1,4 @@
-//! TLS over TCP, with certificates of the server and of clients.
+//! TLS over TCP, with server and client certificates.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-/// An authority, and what it has signed, as files.
+/// An authority and certificates signed by it, as files.
 struct Certificates {
     directory: TempDir,
 }
@@ -93,7 +93,7 @@ fn serve(certificates: &Certificates, client_ca: bool) -> (Bench, String) {
     (Bench::on(directory, listeners, options), address)
 }
 
-/// Connects and upgrades.
+/// Connects, and starts TLS.
 fn connect(
     address: &str,
     config: Arc<ClientConfig>,
@@ -128,10 +128,10 @@ fn client_without_a_demanded_certificate_is_refused() {
     let mut welcome = connect(&address, certificates.client(true));
     assert_eq!(welcome.option(GO, &info_data("", &[])).len(), 2);
     let mut refused = connect(&address, certificates.client(false));
-    // With TLS 1.3 the client learns of it when it reads.
+    // With TLS 1.3, the client detects it at its next read.
     let _ = refused.stream.write_all(&option(LIST, &[]));
     assert!(refused.stream.read(&mut [0]).is_err());
-    // A certificate of another authority does not help.
+    // A certificate of another authority is refused.
     let foreign = Certificates::new();
     std::fs::copy(certificates.path("ca.pem"), foreign.path("ca.pem")).expect("copied");
     let mut refused = connect(&address, foreign.client(true));
@@ -145,7 +145,7 @@ fn plain_bytes_after_starttls_are_not_options() {
     let (_bench, address) = serve(&certificates, false);
     let stream = TcpStream::connect(address).expect("connected");
     let mut client = Client::begin(stream).expect("a greeting");
-    // Injected before the handshake, in the same segment: it must not count as said inside of TLS.
+    // Injected before the handshake, in the same segment: must not be treated as received over TLS.
     let injected = [option(STARTTLS, &[]), option(GO, &info_data("", &[]))].concat();
     client.stream.write_all(&injected).expect("sent");
     assert_eq!(

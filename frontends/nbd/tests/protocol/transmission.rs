@@ -1,4 +1,4 @@
-//! The transmission phase, without a socket and a device: validation of requests, and any order of completions.
+//! The transmission phase, without a socket and a device: validation of requests, and completions in any order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits {
 struct Simulated {
     transmission: Transmission,
     disk: Vec<u8>,
-    /// I/Os that touch it fail.
+    /// Offset of a byte on which I/Os fail.
     bad: u64,
     issued: Vec<(u32, Part, Vec<u8>)>,
     sent: Vec<u8>,
@@ -48,7 +48,7 @@ impl Simulated {
         Self::new(structured, export(SIZE), true)
     }
 
-    /// Takes what it can of the input; returns the number of bytes.
+    /// Consumes as much of the input as possible; returns the number of bytes.
     fn receive(&mut self, input: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -93,7 +93,7 @@ impl Simulated {
         self.issued.push((number, part, payload));
     }
 
-    /// Completes the I/O at this place.
+    /// Completes the I/O at index `at`.
     fn complete(&mut self, at: usize) {
         let (number, part, mut data) = self.issued.remove(at);
         let range = part.offset as usize..part.offset as usize + part.len as usize;
@@ -119,7 +119,7 @@ impl Simulated {
         }
     }
 
-    /// Handles a request to its end; returns what was sent.
+    /// Executes a request, and returns the bytes sent.
     fn run(&mut self, flags: u16, command: u16, offset: u64, len: u32, payload: &[u8]) -> Vec<u8> {
         let mut input = request(flags, command, 7, offset, len);
         input.extend(payload);
@@ -133,7 +133,7 @@ impl Simulated {
         std::mem::take(&mut self.sent)
     }
 
-    /// The error of a request that is replied to without data.
+    /// Error of a request whose reply has no data; 0 for success.
     fn error(&mut self, flags: u16, command: u16, offset: u64, len: u32, payload: &[u8]) -> u32 {
         let sent = self.run(flags, command, offset, len, payload);
         let mut rest = &sent[..];
@@ -184,7 +184,7 @@ fn requests_outside_of_the_export_fail_and_change_nothing() {
             assert_eq!(it.error(0, CACHE, offset, len, &[]), EINVAL);
             assert_eq!(it.error(0, BLOCK_STATUS, offset, len, &[]), EINVAL);
         }
-        // The last block is inside.
+        // The last block is within the export.
         assert_eq!(it.error(0, WRITE, SIZE - 4096, 4096, &before[..4096]), 0);
         assert_eq!(it.disk[..60 * 1024], before[..60 * 1024]);
     }
@@ -212,7 +212,7 @@ fn flags_are_accepted_only_where_they_belong() {
             };
             let is_allowed = allowed & flag != 0;
             if is_allowed && (command == READ || command == BLOCK_STATUS) {
-                // Replies with data are looked at elsewhere.
+                // Replies with data are checked elsewhere.
                 it.run(flag, command, 0, len, payload);
                 continue;
             }
@@ -234,7 +234,7 @@ fn flags_are_accepted_only_where_they_belong() {
 }
 
 #[test]
-fn read_only_export_refuses_what_modifies_it() {
+fn read_only_export_refuses_modifications() {
     let mut read_only = export(SIZE);
     read_only.read_only = true;
     let mut it = Simulated::new(false, read_only, true);
@@ -286,7 +286,7 @@ fn oversized_requests_fail_and_their_payload_is_skipped() {
     let mut it = Simulated::new(true, big, true);
     assert_eq!(it.error(0, READ, 0, 20_001, &[]), EOVERFLOW);
     assert_eq!(it.error(DF, READ, 0, LIMITS.segment + 1, &[]), EOVERFLOW);
-    // Zeroes have no payload.
+    // Write-zeroes has no payload.
     assert_eq!(it.error(0, WRITE_ZEROES, 0, SIZE as u32, &[]), 0);
     assert_eq!(it.disk, vec![0; SIZE as usize]);
 }
@@ -305,7 +305,7 @@ fn block_status_is_one_allocated_extent() {
 }
 
 #[test]
-fn fua_is_the_devices_or_a_flush_that_follows() {
+fn fua_is_native_or_a_following_flush() {
     let mut native = Simulated::plain(false);
     native.receive(&[request(FUA, WRITE, 1, 0, 2), b"ab".to_vec()].concat());
     assert_eq!(native.issued[0].1.operation, Operation::Write { fua: true });
@@ -325,7 +325,7 @@ fn fua_is_the_devices_or_a_flush_that_follows() {
         emulated.complete(0);
         assert_eq!((emulated.sent.len(), emulated.flushes), (16, 1));
     }
-    // A write that failed is not flushed.
+    // A failed write is not flushed.
     let mut failing = Simulated::new(false, export(SIZE), false);
     failing.bad = 1;
     assert_eq!(failing.error(FUA, WRITE, 0, 3, b"abc"), EIO);
@@ -418,7 +418,7 @@ fn memory_of_staged_reads_is_bounded() {
 }
 
 #[test]
-fn disconnect_completes_what_is_in_flight() {
+fn disconnect_completes_requests_in_flight() {
     let mut it = Simulated::plain(true);
     it.receive(
         &[
@@ -442,7 +442,7 @@ fn aborted_request_is_forgotten_when_its_parts_have_completed() {
             let mut it = Simulated::plain(structured);
             let mut input = request(0, command, 1, 0, 16_384);
             if command == WRITE {
-                // Of two parts, the second one never comes.
+                // Of two parts, the second one is never received.
                 input.extend([5; 10_000]);
             }
             it.receive(&input);
@@ -473,7 +473,7 @@ fn requests() -> impl Strategy<Value = Vec<Random>> {
     let offset = prop_oneof![6 => 0..SIZE, 1 => any::<u64>()];
     let len = prop_oneof![4 => 0..5000_u32, 2 => 0..30_000_u32, 1 => any::<u32>()];
     let one = (flags, 0..9_u16, offset, len).prop_map(|(flags, command, offset, len)| {
-        // A payload that is skipped has to be sent, too.
+        // Payload that is skipped must be sent, too.
         let len = if command == WRITE { len % 40_000 } else { len };
         let command = if command == DISC { READ } else { command };
         Random {
@@ -489,8 +489,9 @@ fn requests() -> impl Strategy<Value = Vec<Random>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any requests in any pieces, with completions in any order, one bad byte: each request is replied to once, as its validity and
-    /// the device say, and reads have data that was there between request and reply.
+    /// Arbitrary requests, split arbitrarily, with completions in any order and one bad byte: each request gets
+    /// exactly one reply, according to its validity and the device's result, and the data of a read was on the disk
+    /// at some time between request and reply.
     #[test]
     fn every_request_has_one_reply(
         structured: bool,
@@ -502,7 +503,7 @@ proptest! {
     ) {
         let mut it = Simulated::new(structured, export(SIZE), native_fua);
         it.bad = bad;
-        // All writes write the same byte, so that data of reads can be judged without an order.
+        // All writes write the same byte, so that the data of reads can be checked without knowing their order.
         let original = it.disk.clone();
         let mut input = Vec::new();
         for (cookie, random) in requests.iter().enumerate() {
@@ -571,7 +572,7 @@ proptest! {
         prop_assert!(replied.iter().all(|it| *it), "{:?}", replied);
     }
 
-    /// Any bytes: no panic, and no more taken than there is.
+    /// Arbitrary bytes: no panic, and no more is consumed than available.
     #[test]
     fn any_bytes_are_a_request_or_a_violation(structured: bool, bytes: [u8; 28]) {
         let mut it = Simulated::plain(structured);

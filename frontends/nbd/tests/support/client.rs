@@ -51,7 +51,7 @@ pub const EINVAL: u32 = 22;
 pub const ENOSPC: u32 = 28;
 pub const EOVERFLOW: u32 = 75;
 
-/// The bytes of an option.
+/// Bytes of an option.
 pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = b"IHAVEOPT".to_vec();
     bytes.extend(number.to_be_bytes());
@@ -60,7 +60,7 @@ pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Data of INFO and GO.
+/// Data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
 pub fn info_data(name: &str, wanted: &[u16]) -> Vec<u8> {
     let mut data = string(name);
     data.extend((wanted.len() as u16).to_be_bytes());
@@ -82,7 +82,7 @@ fn string(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a request.
+/// Bytes of a request.
 pub fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend(flags.to_be_bytes());
@@ -93,7 +93,7 @@ pub fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> 
     bytes
 }
 
-/// A reply to an option: its type and data.
+/// Type and data of a reply to an option.
 pub type OptionReply = (u32, Vec<u8>);
 
 /// A reply of the transmission phase.
@@ -111,7 +111,7 @@ pub enum Reply {
     },
 }
 
-/// Reads a number.
+/// Reads a big-endian number of `N` bytes.
 pub fn number<const N: usize>(stream: &mut impl Read) -> std::io::Result<u64> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes)?;
@@ -126,7 +126,7 @@ pub fn bytes(stream: &mut impl Read, len: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the replies to an option, to the last one.
+/// Reads all replies to an option.
 pub fn option_replies(stream: &mut impl Read, option: u32) -> std::io::Result<Vec<OptionReply>> {
     let mut replies = Vec::new();
     loop {
@@ -170,12 +170,12 @@ pub fn reply(stream: &mut impl Read) -> std::io::Result<Reply> {
     }
 }
 
-/// The error of a chunk.
+/// Error of an error chunk.
 pub fn chunk_error(data: &[u8]) -> u32 {
     u32::from_be_bytes(data[..4].try_into().expect("an error chunk"))
 }
 
-/// A client of one connection.
+/// A client with one connection.
 pub struct Client<S> {
     pub stream: S,
     cookie: u64,
@@ -191,7 +191,7 @@ impl Client<UnixStream> {
         Self::begin(stream).expect("a greeting")
     }
 
-    /// Connects and begins transmission, with structured replies or without.
+    /// Connects and begins transmission, with or without structured replies.
     pub fn transmitting(path: &Path, structured: bool) -> Self {
         let mut client = Self::connect(path);
         if structured {
@@ -212,7 +212,7 @@ impl<S: Read + Write> Client<S> {
         Ok(Self { stream, cookie: 0 })
     }
 
-    /// The same client over another stream.
+    /// Moves the client to another stream.
     pub fn over<T>(self, wrap: impl FnOnce(S) -> T) -> Client<T> {
         Client {
             stream: wrap(self.stream),
@@ -243,7 +243,7 @@ impl<S: Read + Write> Client<S> {
         reply(&mut self.stream).expect("a reply")
     }
 
-    /// The error of the reply to a request without data, 0 for success.
+    /// Error of the reply to a request without data; 0 for success.
     pub fn result(&mut self, cookie: u64) -> u32 {
         match self.reply() {
             Reply::Simple { cookie: it, error } => {
@@ -321,7 +321,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// `true` if the server closes the connection.
+    /// Returns `true` if the server closes the connection.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         match self.stream.read(&mut byte) {
@@ -331,7 +331,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Pseudorandom bytes.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

@@ -41,7 +41,7 @@ pub struct Bench {
     thread: Option<JoinHandle<Vec<MemoryQueue>>>,
 }
 
-/// Options of the server that tests change.
+/// Options of the server for tests.
 pub struct Options {
     pub size: usize,
     pub queues: usize,

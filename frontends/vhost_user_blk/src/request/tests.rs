@@ -46,10 +46,10 @@ fn read_has_its_segments_and_status() {
 }
 
 #[test]
-fn framing_of_a_write_is_the_drivers() {
+fn write_is_parsed_with_any_framing() {
     let guest = Guest::new();
     guest.header(DATA, VIRTIO_BLK_T_OUT, 3);
-    // The header in two pieces, the second of which has data, and a status behind other writable bytes.
+    // The header is in two descriptors, the second of which also has data, and the status byte is preceded by other writable bytes.
     guest.chain(
         0,
         &[
@@ -178,10 +178,10 @@ fn ranges_and_lengths_are_checked() {
             "{sector} {len}"
         );
     }
-    // Data for the device where data for the driver is needed, and the other way round.
+    // Data for the device where data for the driver is expected, and vice versa.
     assert_eq!(with(VIRTIO_BLK_T_IN, 0, &[(DATA, 512, 0)]).1, io_error);
     assert_eq!(with(VIRTIO_BLK_T_OUT, 0, &data(512)).1, io_error);
-    // Data outside of the guest's memory, in part or as a whole.
+    // Data partially or completely outside guest memory.
     for address in [MEMORY - 511, MEMORY, u64::MAX - 600, u64::MAX] {
         assert_eq!(
             with(VIRTIO_BLK_T_OUT, 0, &[(address, 512, 0)]).1,
@@ -215,7 +215,7 @@ fn unknown_and_unoffered_types_are_unsupported() {
 }
 
 #[test]
-fn read_only_refuses_all_that_writes() {
+fn read_only_refuses_operations_that_write() {
     let device = Device {
         read_only: true,
         ..DEVICE
@@ -346,7 +346,7 @@ fn each_part_finds_its_bytes() {
     assert_eq!(parts(15, 21).1, Err(Status::IoError));
 }
 
-/// A descriptor that leads somewhere often enough.
+/// A descriptor that is valid often enough.
 fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     let address = prop_oneof![
         Just(DATA),
@@ -378,7 +378,7 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
 
 proptest! {
     #[test]
-    fn any_chain_is_judged_within_the_limits(
+    fn arbitrary_chain_is_parsed_within_the_limits(
         descriptors in prop::collection::vec(descriptor(), usize::from(SIZE)),
         indirect in prop::collection::vec(descriptor(), 8),
         kind in prop_oneof![0..20_u32, any::<u32>()],

@@ -4,7 +4,7 @@ use super::*;
 use crate::guest::*;
 use crate::inflight::{Inflight, create};
 
-/// Does all that the ring asks for on a disk.
+/// Executes all parts of the ring on a disk.
 fn serve(ring: &mut Ring, disk: &mut [u8]) -> Result<usize, RingError> {
     let mut count = 0;
     while let Some(part) = ring.next_part()? {
@@ -99,7 +99,7 @@ fn parts_complete_in_any_order() {
 }
 
 #[test]
-fn a_failed_part_fails_its_request_and_no_other() {
+fn failed_part_fails_only_its_request() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
     guest.offer_request(0, IN, 0, 16384);
@@ -118,7 +118,7 @@ fn a_failed_part_fails_its_request_and_no_other() {
 }
 
 #[test]
-fn a_part_that_cannot_be_handed_out_fails_its_request() {
+fn part_without_guest_memory_fails_its_request() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
     guest.offer_request(0, OUT, 0, 16384);
@@ -157,7 +157,7 @@ fn drivers_without_flush_get_durable_writes() {
 }
 
 #[test]
-fn the_identifier_is_cut_to_the_buffer() {
+fn identifier_is_truncated_to_the_buffer() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
     guest.write(DATA, &[0xee; 32]);
@@ -225,7 +225,7 @@ fn rings_outside_of_memory_are_refused() {
 }
 
 #[test]
-fn a_drained_ring_completes_what_it_has_and_takes_nothing() {
+fn drained_ring_completes_taken_requests_only() {
     let mut guest = Guest::new();
     let mut ring = guest.ring().expect("a ring");
     guest.offer_request(0, IN, 0, 16384);
@@ -241,7 +241,7 @@ fn a_drained_ring_completes_what_it_has_and_takes_nothing() {
     );
     assert!(ring.is_drained());
     assert_eq!((guest.used(), ring.next_available()), (1, 1));
-    // Another ring goes on there.
+    // Another ring continues at the same position.
     let mut next = Ring::new(Setup {
         next_available: 1,
         ..guest.setup()
@@ -252,7 +252,7 @@ fn a_drained_ring_completes_what_it_has_and_takes_nothing() {
 }
 
 #[test]
-fn what_a_back_end_left_is_served_by_the_next_one() {
+fn incomplete_requests_are_served_by_the_next_back_end() {
     let mut guest = Guest::new();
     let (file, bytes) = create(1, SIZE).expect("memory");
     let inflight = Inflight::map(file, 0, bytes as u64, 1, SIZE).expect("mapped");
@@ -275,7 +275,7 @@ fn what_a_back_end_left_is_served_by_the_next_one() {
     assert_eq!(guest.used(), 1);
     drop(ring);
     guest.offer_request(9, IN, 8, 512);
-    // The front end has seen nothing but the used ring.
+    // The front end knows only the used ring.
     let mut next = Ring::new(setup(&guest, 1)).expect("a ring");
     assert!(!next.arm(), "there is work");
     let mut offsets = Vec::new();
@@ -290,7 +290,7 @@ fn what_a_back_end_left_is_served_by_the_next_one() {
 }
 
 #[test]
-fn notifications_follow_the_drivers_wish() {
+fn notifications_are_sent_if_the_driver_wants_them() {
     for event_idx in [false, true] {
         let mut guest = Guest::new();
         let mut ring = Ring::new(Setup {
@@ -300,7 +300,7 @@ fn notifications_follow_the_drivers_wish() {
         .expect("a ring");
         let unwanted = |guest: &Guest, is_unwanted: bool| {
             guest.write(AVAILABLE, &u16::from(is_unwanted).to_le_bytes());
-            // The event index is far ahead, or at the next completion.
+            // The event index is far ahead, or that of the next completion.
             let event = if is_unwanted {
                 guest.used() + 100
             } else {
@@ -320,9 +320,10 @@ fn notifications_follow_the_drivers_wish() {
 }
 
 proptest! {
-    /// Any bytes in rings and descriptors, changed while requests are in flight: never a panic, and every part is inside of the device.
+    /// Arbitrary bytes in rings and descriptors, changed while requests are in flight: no panic, and every part is
+    /// within the device.
     #[test]
-    fn hostile_guests_get_errors(
+    fn arbitrary_guest_memory_never_panics(
         rounds in prop::collection::vec(
             (prop::collection::vec(any::<u8>(), 256), prop::collection::vec(any::<u8>(), 40), any::<u64>(), any::<bool>()), 1..4),
         lengths in prop::collection::vec(prop_oneof![Just(16_u32), Just(512), Just(1), any::<u32>()], 16),

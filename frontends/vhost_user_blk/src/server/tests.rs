@@ -1,4 +1,4 @@
-//! A front end of rust-vmm's, with a guest of our own, against the server with a disk in memory.
+//! rust-vmm's vhost-user front end with a simulated guest, against the server with a disk in memory.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,10 +21,10 @@ use super::*;
 use crate::guest::*;
 use crate::memory::Disk;
 
-/// Time that anything may take on a loaded machine.
+/// Timeout of every operation, for loaded machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Address of the guest's memory in the front end; messages have addresses of this kind.
+/// Address of the guest's memory in the front end's address space, which messages use.
 const USER: u64 = 0x7000_0000_0000;
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -181,7 +181,7 @@ impl Machine {
         front_end.set_vring_enable(0, true)
     }
 
-    /// Does a request; its status.
+    /// Executes a request, and returns its status.
     fn request(&mut self, kind: u32, sector: u64, len: u32) -> u8 {
         self.guest.offer_request(0, kind, sector, len);
         self.kick.write(1).expect("kicked");
@@ -219,7 +219,7 @@ fn requests_reach_the_disk_and_are_announced() {
     assert_eq!(machine.request(IN, 0, 512), 0);
 }
 
-/// Frees a writer that waits, so that a test that fails ends.
+/// Unblocks a waiting writer, so that a failed test ends.
 struct Drained<'a>(&'a EventFd);
 
 impl Drop for Drained<'_> {
@@ -233,7 +233,7 @@ fn full_event_counter_of_a_running_virtqueue_does_not_block_it() {
     let bench = Bench::new(content());
     let mut machine = Machine::new(&bench);
     assert_eq!(machine.request(IN, 0, 512), 0);
-    // Without EFD_NONBLOCK: a write waits until it is read.
+    // Without EFD_NONBLOCK: a write to a full counter blocks.
     let full = EventFd::new(0).expect("an event counter");
     full.write(u64::MAX - 1).expect("counted");
     let _drained = Drained(&full);
@@ -246,7 +246,7 @@ fn full_event_counter_of_a_running_virtqueue_does_not_block_it() {
 }
 
 #[test]
-fn configuration_and_limits_are_told() {
+fn configuration_and_limits_are_reported() {
     let bench = Bench::new(content());
     let mut front_end = Machine::connect(&bench);
     assert_eq!(front_end.get_queue_num().expect("a number"), 2);
@@ -276,7 +276,7 @@ fn configuration_and_limits_are_told() {
 }
 
 #[test]
-fn stopping_completes_what_is_in_flight() {
+fn stopping_completes_requests_in_flight() {
     let bench = Bench::new(content());
     let mut machine = Machine::new(&bench);
     bench.disk.hold(true);
@@ -291,7 +291,7 @@ fn stopping_completes_what_is_in_flight() {
             disk.hold(false);
         })
     };
-    // All were available when the thread looked, or some are left for later: none is in flight.
+    // Each request was either completed, or not yet taken: none is in flight.
     let base = machine.front_end.get_vring_base(0).expect("stopped") as u16;
     assert_eq!(machine.guest.used(), base);
     release.join().expect("it ends");
@@ -325,7 +325,7 @@ fn disabled_virtqueues_and_new_memory() {
         .set_vring_enable(0, true)
         .expect("enabled");
     until("a used chain", || machine.guest.used() == 1);
-    // Another region beside the first one, while the virtqueue runs.
+    // Adds another region while the virtqueue runs.
     let other = Guest::new();
     let region = VhostUserMemoryRegionInfo {
         guest_phys_addr: 1 << 32,
@@ -369,7 +369,7 @@ fn violations_stop_the_virtqueue_and_are_announced() {
     machine.guest.offer(SIZE);
     machine.kick.write(1).expect("kicked");
     until("an error", || machine.error.read().is_ok());
-    // The session lives: the driver can reset the device.
+    // The session continues: the driver can reset the device.
     let base = machine.front_end.get_vring_base(0).expect("stopped");
     assert_eq!(base, 1);
     machine.guest.write(AVAILABLE, &[0; 64]);
@@ -417,7 +417,7 @@ fn impossible_virtqueues_are_refused() {
 }
 
 #[test]
-fn a_front_end_waits_until_the_one_before_has_gone() {
+fn front_ends_are_served_one_at_a_time() {
     let bench = Bench::new(content());
     let mut first = Machine::new(&bench);
     let path = bench.path();
@@ -432,7 +432,7 @@ fn a_front_end_waits_until_the_one_before_has_gone() {
         second.join().expect("it ends") & DEVICE.features(),
         DEVICE.features()
     );
-    // A connection that sends nothing useful harms nobody else.
+    // An invalid connection does not affect others.
     let mut stream = UnixStream::connect(bench.path()).expect("connected");
     std::io::Write::write_all(&mut stream, &[0xff; 64]).expect("sent");
     drop(stream);
@@ -440,7 +440,7 @@ fn a_front_end_waits_until_the_one_before_has_gone() {
 }
 
 #[test]
-fn the_next_back_end_does_what_one_that_was_closed_has_left() {
+fn next_back_end_completes_requests_of_a_closed_one() {
     let mut bench = Bench::new(content());
     let mut machine = Machine::new(&bench);
     machine.front_end.get_vring_base(0).expect("stopped");
@@ -457,7 +457,7 @@ fn the_next_back_end_does_what_one_that_was_closed_has_left() {
     machine.guest.write(DATA, &[0xcd; 512]);
     machine.kick.write(1).expect("kicked");
     std::thread::sleep(Duration::from_millis(50));
-    // The storage is closed under the back end, which then ends.
+    // The storage is closed while the back end uses it; the back end then exits.
     bench.disk.close();
     bench.stop();
     assert_eq!(machine.guest.used(), 1);
@@ -474,7 +474,7 @@ fn the_next_back_end_does_what_one_that_was_closed_has_left() {
 }
 
 #[test]
-fn sockets_of_the_living_and_files_are_not_replaced() {
+fn sockets_in_use_and_files_are_not_replaced() {
     let mut bench = Bench::new(content());
     assert!(matches!(
         UnixServer::bind(&bench.path(), BACKLOG),

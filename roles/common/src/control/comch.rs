@@ -30,7 +30,7 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// Maximum number of events taken from the progress engine before the first of them is handled.
 const PENDING_EVENTS: usize = 256;
 
-/// Time that a client whose session is over has to disconnect by itself.
+/// Time for a client whose session has ended to disconnect by itself.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// Serves one client of a Comch server at a time: the first that sends a request which begins a session.
@@ -76,7 +76,7 @@ impl Waiting {
         }
     }
 
-    /// Stores an event for the session that may begin.
+    /// Stores an event for the session that the client may begin.
     ///
     /// # Errors
     ///
@@ -299,7 +299,7 @@ impl ComchServerChannel {
         self.reject(connection, &Failure::new(ErrorCode::IN_USE, message));
     }
 
-    /// Sends an error without a request. The client is given a moment to disconnect.
+    /// Sends an unsolicited error. The client has a short time to disconnect by itself.
     fn reject(&mut self, connection: Connection, failure: &Failure) {
         REFUSED_CONNECTIONS.increment();
         let message = Message {
@@ -381,7 +381,7 @@ impl ControlChannel for ComchServerChannel {
         }
     }
 
-    /// Stopping the server delivers submitted messages, so there is no need to wait here.
+    /// Stopping the server delivers submitted messages, so this does not wait.
     fn flush(&mut self, _within: Duration) {}
 }
 

@@ -38,7 +38,7 @@ pub enum ChannelEvent {
 
 /// A control channel with one peer.
 pub trait ControlChannel {
-    /// Description of the peer, for messages to people.
+    /// Description of the peer, for log messages.
     fn peer(&self) -> &str;
 
     /// Sends a message. A peer that has disconnected is not an error but reported by a later [`ChannelEvent::Closed`],

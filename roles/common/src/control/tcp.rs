@@ -27,10 +27,10 @@ use crate::tls;
 /// Interval between attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Time between two looks at a resolver that has not answered yet.
+/// Interval between polls of a lookup that has no answer yet.
 const RESOLVER_POLL: Duration = Duration::from_millis(5);
 
-/// Time in which an address of a name has to accept the connection, if there are others to try. The last one has as long as the caller waits.
+/// Timeout of an attempt to connect to one of several addresses of a name. The last one has the caller's timeout.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
@@ -43,7 +43,7 @@ const ACCEPTS_PER_POLL: usize = 64;
 ///
 /// Connections that have not sent such a request wait side by side, so that a port probe or an idle connection does
 /// not lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
-/// reports that one of them has begun a session. The others, and further ones while it lasts, are then refused.
+/// reports that one of them has begun a session. Other connections are refused during that session.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
@@ -53,7 +53,7 @@ pub struct TcpServerChannel {
     /// The request that began the session, until it is polled.
     first_request: Option<Message>,
     waiting: Vec<Waiting>,
-    /// The client's messages are not read at present.
+    /// `true` while the client's messages are not read.
     is_paused: bool,
     connections: Connections,
     accept_again_at: Option<Instant>,
@@ -112,11 +112,11 @@ impl TcpServerChannel {
         Self::listen_at(&Host::Ip(Ipv4Addr::UNSPECIFIED.into()), port, opens)
     }
 
-    /// Listens on one address of this machine, the first of a name's that can be listened on; port 0 stands for any free one.
+    /// Listens on one address of this machine, the first of the host's addresses that is usable; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// The address is none of this machine's, or the port is in use there, or reserved, or the name is unknown.
+    /// The machine does not have the address, the port is in use or privileged, or the name is unknown.
     pub fn listen_at(host: &Host, port: u16, opens: Opens) -> Result<Self, Failure> {
         let listen = || {
             let addresses = HostPort::new(host, port).resolve()?;
@@ -205,13 +205,13 @@ impl TcpServerChannel {
         }
         self.accept_again_at = None;
         let (stream, address) = match self.listener.accept() {
-            // An IPv4 client of a socket that listens on both has its IPv4 address.
+            // A socket that listens on IPv4 and IPv6 reports mapped addresses: converted to IPv4.
             Ok((stream, address)) => {
                 let ip = address.ip().to_canonical();
                 (stream, SocketAddr::new(ip, address.port()))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // The client was gone before it was accepted, or there is no descriptor for it.
+            // The client disconnected before it was accepted, or no descriptor is free.
             Err(error) => {
                 tracing::warn!("accept: {error}");
                 self.accept_again_at = Some(now + ACCEPT_PAUSE);
@@ -228,7 +228,8 @@ impl TcpServerChannel {
                 return true;
             }
         };
-        // The session of a client that has hung up is about to end: the next client waits for that. It may have hung up since it was polled.
+        // The session of a client that has disconnected is about to end: the next client waits for that. The client
+        // may have disconnected since it was polled.
         if self
             .client
             .as_ref()
@@ -392,14 +393,14 @@ pub(super) fn not_connected(peer: &str) -> Failure {
     )
 }
 
-/// Connects to a server, and tries again while it refuses connections or no name server answers. A host name is resolved at each attempt, by
-/// another thread, and the addresses that it has are tried one after the other.
+/// Connects to a server, with retries while it refuses connections or the resolver is temporarily unavailable. A host
+/// name is resolved for each attempt, on another thread, and its addresses are tried in order.
 #[derive(Debug)]
 pub struct TcpClientChannel {
     address: HostPort,
     peer: String,
     state: Client,
-    /// Why the last attempt has failed.
+    /// Reason of the last failed attempt.
     trouble: String,
     tls: Option<Arc<ClientConfig>>,
 }
@@ -416,13 +417,13 @@ enum Client {
     Connected(MessageStream),
 }
 
-/// Addresses that are tried if the present one fails.
+/// Addresses to try if the current attempt fails.
 #[derive(Debug)]
 struct Untried {
     addresses: std::vec::IntoIter<SocketAddr>,
-    /// An address before them has refused the connection: the server may be starting there.
+    /// `true` if an earlier address has refused the connection: the server may be starting there.
     was_refused: bool,
-    /// When the present attempt is given up; it is not if there is no further address.
+    /// Time at which the current attempt is abandoned; `None` if there is no further address.
     next_at: Option<Instant>,
 }
 
@@ -459,7 +460,7 @@ impl TcpClientChannel {
         self
     }
 
-    /// The connection has been made.
+    /// Handles an established connection.
     fn connected(&mut self, stream: TcpStream) -> Result<(), Failure> {
         let transport = match &self.tls {
             None => Ok(Transport::plain(stream)),
@@ -501,13 +502,15 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
-    /// Returns `true` if nothing listened at the last attempt, or its name could not be resolved at that time.
+    /// Returns `true` if the last attempt failed because the server did not listen, or because its name could not be
+    /// resolved at that time.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.state, Client::Refused { .. })
     }
 
-    /// Why the last attempt has failed, if it is refused, as what follows the name of the peer.
+    /// Reason of the last failed attempt, if [`is_refused`](Self::is_refused): a phrase that follows the name of the
+    /// peer in a message.
     #[must_use]
     pub fn trouble(&self) -> &str {
         &self.trouble
@@ -520,7 +523,7 @@ impl TcpClientChannel {
         };
     }
 
-    /// Drops an attempt that has failed permanently, and makes another one after a pause.
+    /// Drops a failed attempt, and starts another one after a pause.
     pub fn retry_later(&mut self) {
         self.state = Client::Refused {
             retry_at: Instant::now() + RETRY,
@@ -557,7 +560,11 @@ impl TcpClientChannel {
         self.exhausted(untried.was_refused, last)
     }
 
-    /// The attempt at hand has failed: the next address is tried.
+    /// Handles a failed attempt: tries the next address.
+    ///
+    /// # Errors
+    ///
+    /// As [`exhausted`](Self::exhausted).
     fn failed(&mut self, error: io::Error) -> Result<(), Failure> {
         let retry_at = Instant::now();
         let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
@@ -572,7 +579,11 @@ impl TcpClientChannel {
         self.start_first(untried)
     }
 
-    /// No address is left. A refused connection is tried again, the server may be starting; anything else is final.
+    /// Handles the failure of the last address. A refused connection is retried, because the server may be starting.
+    ///
+    /// # Errors
+    ///
+    /// Any other error is final.
     fn exhausted(&mut self, was_refused: bool, error: io::Error) -> Result<(), Failure> {
         if !was_refused {
             return Err(self.failure(error));
@@ -595,7 +606,7 @@ impl TcpClientChannel {
     }
 }
 
-/// A socket that is being connected to the address.
+/// Creates a socket and starts to connect it to the address.
 fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -609,8 +620,8 @@ fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Trying a local port that nobody listens on can, once in some ten thousand times, be given that
-/// very port as the client's own: TCP then connects the socket to itself.
+/// Returns `true` if a socket is connected to itself. Connecting to a local port without a listener can, about once
+/// in ten thousand attempts, use that port as the client's own: TCP then connects the socket to itself.
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }
@@ -711,10 +722,10 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes that rustls may hold back for a socket that takes no more.
+/// Maximum number of bytes that rustls buffers for a socket that accepts no more.
 const TLS_BUFFER: usize = 64 * 1024;
 
-/// A socket, with TLS or without. Nothing here blocks.
+/// A non-blocking socket, with or without TLS.
 pub(in crate::control) struct Transport {
     socket: TcpStream,
     tls: Option<Box<rustls::Connection>>,
@@ -775,7 +786,7 @@ impl Transport {
         Ok(true)
     }
 
-    /// Receives records of TLS; the number of bytes.
+    /// Reads TLS records. Returns the number of bytes.
     fn receive(&mut self) -> io::Result<usize> {
         self.send_held_back()?;
         let Some(tls) = &mut self.tls else {
@@ -783,7 +794,7 @@ impl Transport {
         };
         let received = tls.read_tls(&mut &self.socket)?;
         if let Err(error) = tls.process_new_packets() {
-            // The alert tells the peer the reason.
+            // The alert reports the reason to the peer.
             let _ = self.send_held_back();
             return Err(io::Error::new(ErrorKind::InvalidData, Refused { error }));
         }
@@ -791,7 +802,7 @@ impl Transport {
         Ok(received)
     }
 
-    /// Sends what TLS holds back, until the socket takes no more.
+    /// Sends the data buffered by TLS, until the socket accepts no more.
     fn send_held_back(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return Ok(());
@@ -818,7 +829,7 @@ impl Transport {
             };
             match tls.reader().read(bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The end without a goodbye: only complete messages count anyway.
+                // The connection was closed without close_notify: only complete messages count anyway.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 result => return result,
             }
@@ -846,13 +857,12 @@ impl Drop for Transport {
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // As far as that is possible without waiting.
+            // Without blocking.
             let _ = self.send_held_back();
         }
     }
 }
 
-/// An error of TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("TLS: {error}{}", hint(.error))]
 struct Refused {
@@ -875,15 +885,15 @@ fn no_handshake() -> io::Error {
 pub(in crate::control) struct MessageStream {
     transport: Transport,
     peer: String,
-    /// Nothing was received yet.
+    /// `true` until data was received.
     is_new: bool,
     decoder: FrameDecoder,
     unsent: Vec<u8>,
     /// Limit of `unsent`.
     unsent_quota: Quota,
-    /// The peer no longer receives.
+    /// `true` once the peer has stopped receiving.
     write_closed: bool,
-    /// The peer sends no more.
+    /// `true` once the peer has stopped sending.
     read_closed: bool,
 }
 
@@ -964,7 +974,7 @@ impl MessageStream {
         }
     }
 
-    /// `true` if there are bytes that the socket has not taken.
+    /// Returns `true` if there are bytes that the socket has not accepted.
     fn is_sending(&self) -> bool {
         !self.write_closed && (!self.unsent.is_empty() || self.transport.holds_back())
     }
@@ -1000,7 +1010,7 @@ impl MessageStream {
                 }
                 Ok(count) => {
                     let is_first = std::mem::take(&mut self.is_new);
-                    // As the length of a control frame they are more than any has.
+                    // As the length of a control frame, these bytes exceed every valid length.
                     if is_first && self.transport.tls.is_none() && is_tls(&bytes[..count]) {
                         return Err(Failure::new(
                             ErrorCode::CONNECTION_ABORTED,

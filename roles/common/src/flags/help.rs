@@ -1,21 +1,21 @@
-//! Layout of help texts: paragraphs that are wrapped once, by the terminal's width, and examples that can be copied.
+//! Layout of help texts: paragraphs are wrapped once, to the terminal's width, and examples can be copied.
 
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
-/// Columns for a command of an example, which no terminal is expected to lack.
+/// Maximum width of an example's command in columns, which every terminal is assumed to have.
 const COLUMNS: usize = 80;
 
-/// Indentation of the continuation of a command.
+/// Indentation of continuation lines of a command.
 const CONTINUATION: &str = "    ";
 
-/// Mark of a mandatory flag, behind its help.
+/// Appended to the help of a mandatory flag.
 const REQUIRED: &str = "[required]";
 
-/// Lays out the texts behind the flags of a command and of its subcommands.
+/// Lays out the texts after the flags of a command and of its subcommands.
 ///
-/// Lines of a paragraph are joined, so that only clap breaks them. Commands of examples, which are indented, are broken between flags, with a
-/// backslash.
+/// Lines of a paragraph are joined, so that only clap wraps them. Commands of examples, which are indented, are
+/// broken between flags, with a backslash.
 #[must_use]
 pub fn lay_out(command: Command) -> Command {
     let text = command.get_after_help().map(ToString::to_string);
@@ -32,7 +32,7 @@ pub fn lay_out(command: Command) -> Command {
     })
 }
 
-/// Marks a flag that is mandatory.
+/// Marks a mandatory flag in its help.
 pub(super) fn marked(arg: Arg) -> Arg {
     if !arg.is_required_set() {
         return arg;
@@ -51,7 +51,7 @@ pub(super) fn marked(arg: Arg) -> Arg {
 
 fn laid_out(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
-    // The last line is a paragraph that goes on, or a command that does.
+    // The paragraph or the command of the last line continues.
     let mut goes_on = false;
     for line in text.lines() {
         let is_indented = line.starts_with(' ');
@@ -75,7 +75,7 @@ fn laid_out(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A command of an example, with line breaks where it is longer than [`COLUMNS`]; other lines as they are.
+/// Breaks a command of an example that is longer than [`COLUMNS`]; other lines are unchanged.
 fn broken(line: &str) -> String {
     let indentation = line.len() - line.trim_start().len();
     let is_command = indentation != 0 && !line.ends_with(':');
@@ -83,9 +83,9 @@ fn broken(line: &str) -> String {
         return line.to_owned();
     }
     let indent = " ".repeat(indentation);
-    // Columns of a continued line, before a blank and a backslash.
+    // Width of a continued line before the space and the backslash.
     let room = COLUMNS - indentation - CONTINUATION.len() - 2;
-    // Flags with their values stay on one line, if it is long enough.
+    // A flag and its value stay on one line if they fit.
     let mut parts: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         match parts.last_mut() {
@@ -102,7 +102,7 @@ fn broken(line: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
         match lines.last_mut() {
-            // A blank and a backslash follow.
+            // A space and a backslash follow.
             Some(last) if last.chars().count() + part.chars().count() + 3 <= COLUMNS => {
                 last.push(' ');
                 last.push_str(&part);

@@ -286,7 +286,7 @@ enum Place {
     BlockComment,
 }
 
-/// Blanks out comments, `//` to the end of the line and `/* */`. Lines and columns are preserved for the messages of
+/// Replaces comments, `//` to the end of the line and `/* */`, by spaces. Lines and columns are preserved for the messages of
 /// the JSON parser, which reports an unterminated block comment.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

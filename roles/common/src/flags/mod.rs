@@ -112,7 +112,7 @@ pub trait RoleFlags: Parser {
     }
 }
 
-/// Reason why parsing gave no configuration.
+/// Result of parsing other than a configuration.
 #[derive(Debug)]
 pub enum FlagsError {
     /// `--help`, or with an empty text `--version`, which the banner has already printed: print the text on standard
@@ -153,7 +153,7 @@ pub fn read<F: Parser>(
             FlagsError::Usage(format!("error: --json {}: {message}\n", path.display()))
         };
         from_file = json::arguments(path, &relaxed, &first).map_err(explain)?;
-        // The file's values are parsed separately first, so that the message can name the file.
+        // The file's values are parsed separately first, so that the error message can name the file.
         relaxed
             .try_get_matches_from(with_name(name, &from_file, &[]))
             .map_err(|error| explain(first_paragraph(&error)))?;

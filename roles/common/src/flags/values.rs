@@ -95,7 +95,7 @@ fn ranges(indices: &[u32]) -> String {
     texts.join(", ")
 }
 
-/// Reads the address of a server: a host and a port, as `172.17.0.1:12345`.
+/// Parses the address of a server: a host and a port, as `172.17.0.1:12345`.
 ///
 /// # Errors
 ///
@@ -150,7 +150,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
 }
 
-/// Reads a size, as [`size`], of 32 bits.
+/// Parses a size, as [`size`], of 32 bits.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("expected bytes, 0 to {}, or a size such as 4k", u32::MAX))
 }
 
-/// Reads a size of which a plain number is in MiB; in bytes.
+/// Parses a size; a plain number is in MiB. Returns bytes.
 ///
 /// # Errors
 ///

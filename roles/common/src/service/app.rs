@@ -27,9 +27,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The parts of a service that differ between services.
 pub trait Service {
-    /// Combination of its targets into one storage.
+    /// Combination of the targets into one storage.
     type Layout: Layout + Clone;
-    /// Work of its worker threads.
+    /// Data path of a worker thread.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
     /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the
@@ -61,7 +61,7 @@ pub trait Service {
         false
     }
 
-    /// Called before the end of the session: background work must not be started from now on.
+    /// Called before the session ends: background work must not be started from now on.
     fn quiesce(&mut self) {}
 
     /// Returns `true` if no background work is in flight. Completing it wakes the main thread.
@@ -167,7 +167,7 @@ struct App<'a, S: Service> {
     reports: Vec<<S::DataPath as DataPath>::Report>,
     comeback: Comeback,
     superblocks: Superblocks,
-    /// State of the superblocks that the session waits for.
+    /// State of the superblocks that the session waits for, if any.
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,

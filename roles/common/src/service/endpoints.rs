@@ -42,8 +42,8 @@ pub struct TargetEnds {
 }
 
 impl TargetEnds {
-    /// Starts both contexts. The control context has capacity for this many sends and as many receives; `settings` adds
-    /// further ones, as their handlers.
+    /// Starts both contexts. The control context has capacity for this many sends and as many receives; `settings`
+    /// makes further settings of it, such as completion handlers.
     ///
     /// # Errors
     ///

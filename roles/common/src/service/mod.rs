@@ -77,7 +77,7 @@ pub enum Command {
     Prepare {
         /// The initiator's consumer that results are sent to.
         consumer: u32,
-        /// Time for the contexts to become ready.
+        /// Timeout for the contexts.
         within: Duration,
     },
     /// Destroy the consumer and the producer.

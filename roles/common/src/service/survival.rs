@@ -19,10 +19,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Redundancy of a service that survives the loss of targets: the main thread's part.
 pub trait Survival {
-    /// A target is lost for this reason.
+    /// Handles the loss of a target for this reason.
     fn lose(&mut self, target: usize, why: &Failure);
 
-    /// A target has not answered in time. Returns `false` if it is kept because another one is offline already: a
+    /// Handles a target that has not answered in time. Returns `false` if it is kept because another one is offline already: a
     /// second target is never detached only because of a missing answer. The session then waits again.
     fn stalled(&mut self, target: usize, why: &Failure) -> bool;
 
@@ -47,7 +47,7 @@ pub trait Survival {
     /// Next reply of a worker: number of the worker, number of the attempt, and reply.
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// A target is attached to all workers, with the state it was [admitted](Self::admit) with.
+    /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with.
     fn came_back(&mut self, target: usize, returned: &Returned);
 
     /// Returns `true` if no target is lost and all are up to date.
@@ -56,10 +56,10 @@ pub trait Survival {
     /// Superblock that a target must have now; `None` for any.
     fn superblock_of(&self, target: usize) -> Option<Superblock>;
 
-    /// A target has persisted this superblock, which may change the result of [`superblock_of`](Self::superblock_of).
+    /// Handles a superblock that a target has persisted, which may change the result of [`superblock_of`](Self::superblock_of).
     fn persisted(&mut self, target: usize, superblock: Superblock);
 
-    /// All I/Os have completed: the superblocks are to record that.
+    /// Called when all I/Os have completed: starts to record that in the superblocks.
     fn conclude(&mut self);
 
     /// Returns `true` once the superblocks record what [`conclude`](Self::conclude) asked for; called until then.
@@ -346,7 +346,7 @@ impl Superblocks {
         self.awaited_until = Some(now + 2 * self.timeout);
     }
 
-    /// The state was reached.
+    /// Ends the wait for a state.
     pub(in crate::service) fn reached(&mut self) {
         self.awaited_until = None;
     }
@@ -366,7 +366,7 @@ impl Superblocks {
         Some((target, Failure::timed_out(waiting, self.timeout)))
     }
 
-    /// Failure when the awaited state has not been reached in time.
+    /// Failure if the awaited state has not been reached in time.
     pub(in crate::service) fn gives_up(&self, now: Instant) -> Option<Failure> {
         self.awaited_until
             .filter(|&until| until <= now)

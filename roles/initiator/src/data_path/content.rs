@@ -1,4 +1,4 @@
-//! What the storage should hold, and the comparison of memory with it.
+//! Expected contents of the storage, and comparison of local memory with them.
 
 use std::sync::Arc;
 
@@ -7,20 +7,21 @@ use doca::MemoryRegion;
 use super::failure::Mismatch;
 use crate::pattern::{Pattern, Polarity};
 
-/// Bytes that are produced, copied and compared at a time: three pieces of this size stay in the first-level cache.
+/// Bytes that are generated, copied and compared at a time: three buffers of this size stay in the first-level cache.
 const PIECE: usize = 4096;
 
-/// Where expected bytes come from.
+/// Source of expected bytes.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// The validation pattern.
     Pattern(Pattern),
-    /// The bytes of the whole storage.
+    /// The contents of the whole storage.
     Plain(Arc<[u8]>),
 }
 
 impl Content {
-    /// The bytes that block `block`, beginning at `storage_offset`, holds from its byte `offset` on; in `piece`, or as they are.
+    /// Expected bytes of the block at `place`, from its byte `offset` on: generated into `piece`, or a slice of the
+    /// contents of the same length.
     fn piece<'a>(&'a self, place: Place, offset: usize, piece: &'a mut [u8]) -> &'a [u8] {
         match self {
             Self::Pattern(pattern) => {
@@ -34,7 +35,7 @@ impl Content {
         }
     }
 
-    /// Fills `piece` with the complement of what [`Content::piece`] gives.
+    /// Fills `piece` with the complement of the bytes that [`Content::piece`] returns.
     fn complement(&self, place: Place, offset: usize, piece: &mut [u8]) {
         match self {
             Self::Pattern(pattern) => {
@@ -59,22 +60,22 @@ struct Place {
     pass: u32,
 }
 
-/// One I/O's worth of blocks, in local memory and in the storage.
+/// The blocks of one I/O, in local memory and in the storage.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Offset in the local region, bytes.
+    /// Offset in the local region in bytes.
     pub local_offset: u64,
-    /// Offset in the storage, bytes: the beginning of a block.
+    /// Offset in the storage in bytes, a multiple of the block size.
     pub storage_offset: u64,
-    /// Bytes: whole blocks.
+    /// Size in bytes, a multiple of the block size.
     pub size: u32,
-    /// How often this run has written these blocks, this time included; 0 where it only reads.
+    /// Number of times that this run has written these blocks, including this write; 0 in a run that only reads.
     pub pass: u32,
 }
 
-/// Puts expected content into local memory, and compares local memory with it.
+/// Fills local memory with expected content, and compares local memory with it.
 ///
-/// Local memory is shared with the storage, which may write at any time. So it is copied, a piece at a time, and the copy is looked at.
+/// Local memory is shared with the storage, which may write at any time. So it is copied in pieces, and the copy is compared.
 #[derive(Debug)]
 pub struct Validator {
     content: Content,
@@ -85,7 +86,7 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// A validator of `content` in blocks of `block_size` bytes, at work in `region`.
+    /// Creates a validator of `content`, in blocks of `block_size` bytes, for I/Os with memory in `region`.
     #[must_use]
     pub fn new(content: Content, region: Arc<MemoryRegion>, block_size: u32) -> Self {
         Self {
@@ -97,16 +98,16 @@ impl Validator {
         }
     }
 
-    /// Returns `true` if passes are told apart, and so have to be counted.
+    /// Returns `true` if the expected data depends on the pass, so that passes must be counted.
     #[must_use]
     pub const fn counts_passes(&self) -> bool {
         matches!(self.content, Content::Pattern(_))
     }
 
-    /// Fills the local memory of `extent` with what is to be written.
+    /// Fills the local memory of `extent` with the data to write.
     ///
     /// # Errors
-    /// The extent is not inside of the region.
+    /// The extent is not within the region.
     pub fn fill(&mut self, extent: Extent) -> Result<(), doca::Error> {
         for (place, offset, length) in pieces(extent, self.block_size) {
             let bytes = self
@@ -117,10 +118,11 @@ impl Validator {
         Ok(())
     }
 
-    /// Fills the local memory of `extent` with bytes of which none is the expected one: what a read leaves out is seen.
+    /// Fills the local memory of `extent` with the complement of the expected data, so that bytes which a read does
+    /// not transfer are detected.
     ///
     /// # Errors
-    /// The extent is not inside of the region.
+    /// The extent is not within the region.
     pub fn poison(&mut self, extent: Extent) -> Result<(), doca::Error> {
         for (place, offset, length) in pieces(extent, self.block_size) {
             let piece = &mut self.actual[..length];
@@ -130,10 +132,10 @@ impl Validator {
         Ok(())
     }
 
-    /// Compares the local memory of `extent` with what is expected; the first difference, if there is one.
+    /// Compares the local memory of `extent` with the expected data, and returns the first difference.
     ///
     /// # Errors
-    /// The extent is not inside of the region.
+    /// The extent is not within the region.
     pub fn verify(&mut self, extent: Extent) -> Result<Option<Mismatch>, doca::Error> {
         for (place, offset, length) in pieces(extent, self.block_size) {
             let actual = &mut self.actual[..length];
@@ -162,7 +164,7 @@ impl Validator {
     }
 }
 
-/// The pieces of the blocks of an extent: block, offset in the block, length.
+/// Splits an extent into pieces, none of which crosses a block boundary: block, offset in the block, length.
 fn pieces(extent: Extent, block_size: u32) -> impl Iterator<Item = (Place, usize, usize)> {
     let blocks = extent.size / block_size;
     let first = extent.storage_offset / u64::from(block_size);

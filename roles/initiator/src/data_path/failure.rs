@@ -1,4 +1,4 @@
-//! Why a data path failed.
+//! Failures of a data path.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use thiserror::Error;
 use volume::endpoint::EndpointError;
 
-/// The first byte of a block that is not as expected.
+/// First byte of a block that differs from the expected data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
     /// Number of the block in the storage.
     pub block: u64,
-    /// Offset of the byte in the block.
+    /// Offset of the byte in the block, in bytes.
     pub offset: u64,
-    /// Offset of the byte in the storage.
+    /// Offset of the byte in the storage, in bytes.
     pub storage_offset: u64,
-    /// The byte that should be there.
+    /// Expected value of the byte.
     pub expected: u8,
-    /// The byte that is there.
+    /// Actual value of the byte.
     pub actual: u8,
-    /// How often this run had written the block, where it writes.
+    /// Number of times that this run had written the block, in a test that writes.
     pub pass: Option<u32>,
 }
 
@@ -46,14 +46,14 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What an I/O does.
+/// Operation of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the storage.
     Read,
     /// To the storage.
     Write,
-    /// Makes durable what was written.
+    /// Makes completed writes durable.
     Flush,
 }
 
@@ -67,14 +67,14 @@ impl fmt::Display for Direction {
     }
 }
 
-/// An I/O, as messages name it.
+/// An I/O, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Whether it reads or writes.
+    /// Operation.
     pub direction: Direction,
-    /// Where it begins in the storage, bytes.
+    /// Offset in the storage in bytes.
     pub storage_offset: u64,
-    /// Its size, bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
@@ -91,43 +91,43 @@ impl fmt::Display for Io {
     }
 }
 
-/// Why a data path failed.
+/// Failure of a data path.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Failure {
-    /// A block does not hold what it should.
+    /// The contents of a block differ from the expected data.
     #[error("the data read from the storage is not as expected: {0}")]
     Mismatch(Mismatch),
-    /// The storage reported that an I/O failed.
+    /// The storage completed an I/O with an error.
     #[error("{io} failed: {} ({})", ErrorCode(*.code).name(), .code)]
     Io {
-        /// The I/O.
+        /// Failed I/O.
         io: Io,
-        /// `doca_error_t` in its result.
+        /// `doca_error_t` of the result.
         code: u32,
     },
-    /// An I/O was not answered in time.
+    /// An I/O has no result after the timeout.
     #[error("{io} was not answered within --io-timeout {} s", .after.as_secs_f64())]
     Timeout {
-        /// The I/O.
+        /// Unanswered I/O.
         io: Io,
-        /// The timeout.
+        /// Timeout.
         after: Duration,
     },
     /// The exchange of messages with the service failed.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The run was halted before all operations were done.
+    /// The run was stopped before all operations had completed.
     #[error("halted after {completed} of {expected} operations")]
     Halted {
-        /// Operations done.
+        /// Completed operations.
         completed: u64,
-        /// Operations to do.
+        /// Requested operations.
         expected: u64,
     },
 }
 
 impl Failure {
-    /// Returns `true` if this is a statement about the storage, rather than about the machinery or the consequence of something else.
+    /// Returns `true` for a result about the storage, rather than about the connection or a consequence of another failure.
     #[must_use]
     pub const fn is_verdict(&self) -> bool {
         matches!(
@@ -139,7 +139,7 @@ impl Failure {
         )
     }
 
-    /// The first byte that was not as expected, where that is the failure.
+    /// The first wrong byte, if the failure is a mismatch.
     #[must_use]
     pub const fn mismatch(&self) -> Option<Mismatch> {
         match self {

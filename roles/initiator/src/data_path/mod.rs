@@ -1,7 +1,7 @@
-//! What one worker thread does: submits requests, takes their completions, keeps all its transactions in flight.
+//! The data path of one worker thread: submits requests, handles their completions, and keeps all transactions in flight.
 //!
-//! * [`Failure`], [`Mismatch`]: why a run failed
-//! * [`Content`], [`Validator`]: what blocks hold, and the comparison of memory with it
+//! * [`Failure`], [`Mismatch`]: failures of a run
+//! * [`Content`], [`Validator`]: expected contents of blocks, and the comparison of memory with them
 //! * [`Transactions`]: the state of the transactions, without contexts
 //! * [`Worker`]: the loop over the completions of its requests ([`volume::endpoint`])
 //!

@@ -1,10 +1,10 @@
-//! The transactions of one worker: what each asks for next, and what its results mean. No contexts, no tasks, no I/O.
+//! The transactions of one worker: the next request of each, and the handling of results. No contexts, no tasks, no I/O.
 //!
-//! A transaction is one read, one write, or a write followed by a read of the same blocks. It has one request in flight at a time, whose number
-//! at the worker's endpoint is that of the transaction's slot.
+//! A transaction is one read, one write, or a write followed by a read of the same blocks. It has one request in
+//! flight at a time, whose number at the worker's endpoint is that of the transaction's slot.
 //!
-//! What every I/O passes through is always inlined: as calls, requests and extents went through memory from one to the next, a fifth of
-//! what the initiator itself does for an I/O.
+//! The functions on the path of every I/O are always inlined: as calls, they passed requests and extents through
+//! memory, which took a fifth of the initiator's own time per I/O.
 
 mod overdue;
 mod slot;
@@ -35,7 +35,7 @@ pub struct Transactions {
     storage_places: Pool,
     stride: Stride,
     local_places: Pool,
-    /// How often each storage place was visited, where that is written into the blocks.
+    /// Number of visits of each storage slot, if the written data depends on it.
     passes: Box<[u32]>,
     started: u32,
     completed: u32,
@@ -43,14 +43,14 @@ pub struct Transactions {
     halted: bool,
     bytes: u64,
     latencies: Latencies,
-    /// Writes until the next flush, where there are flushes.
+    /// Writes until the next flush, with `--flush-every`.
     until_flush: u32,
     flushes: Latencies,
     end: Instant,
     metrics: Option<Arc<WorkerMetrics>>,
 }
 
-/// What transactions have measured.
+/// Measurements of the transactions.
 #[derive(Debug)]
 pub struct Measurements {
     /// Bytes of the completed transactions.
@@ -59,12 +59,12 @@ pub struct Measurements {
     pub latencies: Latencies,
     /// Latencies of the flushes.
     pub flushes: Latencies,
-    /// When the last transaction completed.
+    /// Completion time of the last transaction.
     pub end: Instant,
 }
 
 impl Transactions {
-    /// Transactions that have not begun. All their memory is allocated here.
+    /// Creates the transactions. All their memory is allocated here.
     #[must_use]
     pub fn new(task: Task) -> Self {
         let now = Instant::now();
@@ -96,7 +96,7 @@ impl Transactions {
             },
             local_places: Pool::new(share.local_slots),
             passes: if counts_passes {
-                // No more places are visited than there are operations, the first ones first.
+                // No more slots are visited than there are operations, and the first slots are visited first.
                 vec![0; share.ios.min(task.operations) as usize].into()
             } else {
                 Box::default()
@@ -115,7 +115,7 @@ impl Transactions {
         }
     }
 
-    /// The same, with its counts and latencies published.
+    /// Publishes counts and latencies to `metrics`, if any.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Option<Arc<WorkerMetrics>>) -> Self {
         self.metrics = metrics;
@@ -159,18 +159,18 @@ impl Transactions {
         self.task.operations
     }
 
-    /// Returns `true` if nothing is in flight and nothing more will be.
+    /// Returns `true` if no request is in flight and none will be submitted.
     #[must_use]
     pub const fn at_rest(&self) -> bool {
         self.in_flight == 0 && (self.halted || self.completed == self.task.operations)
     }
 
-    /// Lets what is in flight end, and begins nothing more.
+    /// Stops: transactions in flight complete, and no further ones begin.
     pub fn halt(&mut self) {
         self.halted = true;
     }
 
-    /// What was measured.
+    /// Returns the measurements.
     #[must_use]
     pub fn into_measurements(self) -> Measurements {
         Measurements {
@@ -181,7 +181,7 @@ impl Transactions {
         }
     }
 
-    /// Begins a transaction in the idle slot `index`: the first request, or `None` when there is nothing left to do.
+    /// Begins a transaction in the idle slot `index`. Returns its first request, or `None` if no operations are left.
     ///
     /// # Errors
     /// Local memory could not be filled.
@@ -190,7 +190,7 @@ impl Transactions {
         if self.halted || self.started == self.task.operations {
             return Ok(None);
         }
-        // There are no more slots than places of either kind.
+        // There are no more transactions than storage slots or local slots.
         let (Some(storage_place), Some(local_place)) =
             (self.storage_places.take(), self.local_places.take_warm())
         else {
@@ -268,16 +268,16 @@ impl Transactions {
         slot.request(direction)
     }
 
-    /// Goes on after the request of slot `index` has completed with this `doca_error_t`; the next request of that slot, if there is one.
+    /// Handles the completion of the request of slot `index` with this `doca_error_t`, and returns the slot's next request, if any.
     ///
     /// # Errors
-    /// The I/O failed, validation failed, or local memory could not be used.
+    /// The I/O failed, validation failed, or local memory could not be accessed.
     #[inline(always)]
     pub fn advance(&mut self, index: u32, result: u32) -> Result<Option<Request>, Failure> {
         let slot = &self.slots[index as usize];
         let extent = slot.extent;
         let Some(direction) = slot.direction else {
-            // It was given up.
+            // The request was abandoned after its timeout.
             return Ok(None);
         };
         if result != ErrorCode::SUCCESS.0 {
@@ -320,7 +320,7 @@ impl Transactions {
         Failure::Io { io, code }
     }
 
-    /// A write has completed: whether a flush follows.
+    /// Counts a completed write, and returns `true` if a flush must follow.
     fn is_flush_due(&mut self) -> bool {
         self.until_flush -= 1;
         let is_due = self.until_flush == 0;
@@ -347,7 +347,7 @@ impl Transactions {
         self.end = now;
     }
 
-    /// Ends a transaction that does not count. Its places stay taken: the run is over.
+    /// Ends a transaction without counting it. Its slots stay allocated, because the run has failed.
     fn abandon(&mut self, index: usize) {
         self.slots[index].direction = None;
         self.in_flight -= 1;

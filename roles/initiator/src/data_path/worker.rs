@@ -15,39 +15,39 @@ use super::transactions::{Measurements, Task, Transactions};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
-/// Turns of the loop between two looks at the clock: few where nothing happened, because the progress engine may have slept.
-/// A busy one completes up to a few tasks for each context.
+/// Poll iterations between clock reads: few while idle, because the progress engine may have slept. A busy iteration
+/// completes up to a few tasks of each context.
 const IDLE_TURNS: u32 = 16;
 const BUSY_TURNS: u32 = 256;
 
-/// Bounds of the time between two checks for I/Os that are overdue.
+/// Bounds of the interval between checks for I/Os that exceed their timeout.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// What a worker does before and after its run.
+/// Command to a worker before its run.
 #[derive(Clone, Copy, Debug)]
 pub enum Command {
-    /// Progresses the contexts; the reply says whether all of them run.
+    /// Makes progress; the reply is `true` once all contexts are running.
     Ready,
-    /// Makes the tasks, with the consumer of the service that they send to.
+    /// Allocates the tasks.
     Prepare {
-        /// Its id.
+        /// Id of the service's consumer that requests are sent to.
         consumer: u32,
     },
 }
 
-/// A worker, whatever its I/O messages.
+/// A worker for any release's I/O messages.
 pub type AnyWorker = Box<dyn DataPath<Command = Command, Reply = bool, Report = Outcome>>;
 
-/// Which I/O messages a worker sends.
+/// Format of a worker's I/O messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Messaging {
-    /// The release that they are of.
+    /// Release of the protocol.
     pub release: Release,
-    /// The address of the local region, which those of 3.0 are relative to.
+    /// Address of the local region: addresses in messages of 3.0 are relative to it.
     pub local_address: u64,
 }
 
-/// Creates a worker, as [`Worker::new`]. How it writes messages is settled here, once.
+/// Creates a worker for the message format of the release; see [`Worker::new`].
 ///
 /// # Errors
 /// A DOCA call failed.
@@ -69,10 +69,10 @@ pub fn create(
     })
 }
 
-/// How a run went.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was measured, until the failure if there was one.
+    /// Measurements, until the failure if there was one.
     pub statistics: WorkerStatistics,
     /// The first failure.
     pub failure: Option<Failure>,
@@ -83,14 +83,14 @@ pub struct Outcome {
 pub struct Worker<L> {
     endpoint: Endpoint<Run<L>>,
     layout: L,
-    /// Taken by the run.
+    /// `None` once the run has started.
     transactions: Option<Transactions>,
     counter: Arc<Counter>,
     check_interval: Duration,
 }
 
 impl<L: IoLayout> Worker<L> {
-    /// Creates and starts the contexts. They run once [`Command::Ready`] says so.
+    /// Creates and starts the contexts. [`Command::Ready`] reports when they are running.
     ///
     /// # Errors
     /// A DOCA call failed.
@@ -208,7 +208,7 @@ impl<L: IoLayout> Worker<L> {
         }
     }
 
-    /// Work that is not needed for every completion: counters, the end of the run, overdue I/Os.
+    /// Work that is not done for every completion: publishes counters, stops the run when requested, and checks timeouts.
     #[cold]
     fn check(&mut self, running: &mut Run<L>, run: &RunFlag, now: Instant) {
         self.counter.publish(running.transactions.completed());
@@ -231,7 +231,7 @@ struct Run<L> {
     layout: L,
     transactions: Transactions,
     failure: Option<Failure>,
-    /// `true` if the contexts are of no further use, so that nothing in flight can end.
+    /// `true` if the contexts cannot be used any more, so that requests in flight cannot complete.
     broken: bool,
 }
 
@@ -284,11 +284,11 @@ impl<L: IoLayout> Run<L> {
         }
     }
 
-    /// Keeps the first failure, and lets the run come to rest.
+    /// Stores the first failure, and stops the transactions.
     #[cold]
     fn fail(&mut self, failure: Failure) {
         self.transactions.halt();
-        // A transaction that could not go on for a local reason never ends.
+        // A transaction that could not continue for a local reason never completes.
         self.broken |= matches!(failure, Failure::Endpoint(EndpointError::Doca { .. }));
         self.failure.get_or_insert(failure);
     }

@@ -56,7 +56,7 @@ fn statistics_have_the_keys_and_format_of_the_reference() {
 }
 
 #[test]
-fn validation_says_what_was_compared() {
+fn validation_result_names_the_comparison() {
     let start = Instant::now();
     let text =
         |strategy| Report::new(strategy, None, start, &[worker(start, 2, [1, 2, 3])]).to_string();
@@ -72,7 +72,7 @@ fn validation_says_what_was_compared() {
 }
 
 #[test]
-fn workers_are_summed_and_the_slowest_ends_the_run() {
+fn statistics_sum_workers_and_end_with_the_slowest() {
     let start = Instant::now();
     let workers = [worker(start, 1, 1..=990), worker(start, 4, [100_000; 10])];
     let report = Report::new(Strategy::WriteThroughputTest, Some(5), start, &workers);
@@ -92,7 +92,7 @@ fn workers_are_summed_and_the_slowest_ends_the_run() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_has_the_values_of_the_text() {
     let start = Instant::now();
     let report = Report::new(
         Strategy::ReadOnlyDataValidityTest,
@@ -120,7 +120,7 @@ fn json_says_the_same() {
 }
 
 #[test]
-fn nothing_measured_is_no_division_by_zero() {
+fn empty_measurements_have_zero_rates() {
     let report = Report::new(Strategy::ReadThroughputTest, None, Instant::now(), &[]);
     assert_eq!(
         (
@@ -134,7 +134,7 @@ fn nothing_measured_is_no_division_by_zero() {
 }
 
 #[test]
-fn a_failure_says_where() {
+fn failure_report_has_the_position() {
     let mismatch = Mismatch {
         block: 17,
         offset: 3,

@@ -51,7 +51,7 @@ fn failures_are_json_too() {
 }
 
 #[test]
-fn an_io_without_an_answer_runs_into_its_timeout() {
+fn unanswered_io_times_out() {
     let service = Service::start(io(50, Io::Ignore));
     let ended = Initiator::start(&service.channel, &["--io-timeout", "1"])
         .end()
@@ -65,7 +65,7 @@ fn an_io_without_an_answer_runs_into_its_timeout() {
 }
 
 #[test]
-fn an_answer_that_comes_twice_is_an_error() {
+fn duplicate_answer_is_an_error() {
     let service = Service::start(io(10, Io::Twice));
     Initiator::start(&service.channel, &["--transaction-count", "4"])
         .end()
@@ -83,7 +83,7 @@ fn an_answer_to_another_io_is_an_error() {
 }
 
 #[test]
-fn a_service_that_leaves_in_the_run_is_noticed() {
+fn service_that_disconnects_during_the_run_is_an_error() {
     let service = Service::start(io(50, Io::Leave));
     let ended = Initiator::start(
         &service.channel,
@@ -125,7 +125,7 @@ fn refusals_name_the_request_and_the_reason() {
 }
 
 #[test]
-fn requests_without_an_answer_run_into_the_control_timeout() {
+fn unanswered_requests_time_out() {
     for (ignored, waits_for) in [
         (MessageType::QueryStorageRequest, "query_storage_response"),
         (MessageType::StartStorageRequest, "start_storage_response"),

@@ -162,7 +162,7 @@ pub enum Io {
     Twice,
     /// Responds with the offset of another I/O.
     WrongOffset,
-    /// Does not respond to it, nor to later ones.
+    /// Does not answer this I/O or later ones.
     Ignore,
     /// Disconnects, with all contexts.
     Leave,
@@ -211,7 +211,7 @@ pub struct Record {
     pub messages: Vec<[u8; SIZE]>,
     /// Address of the initiator's memory.
     pub memory_address: u64,
-    /// `true` if the initiator was seen to disconnect.
+    /// `true` once the initiator has disconnected.
     pub left: bool,
 }
 

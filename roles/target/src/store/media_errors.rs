@@ -293,7 +293,7 @@ fn all_ios_fail_after_a_failed_sync() {
 #[test]
 fn part_of_a_block_is_written_with_the_rest_of_it_once() {
     let mut medium = Medium::new(4096);
-    let mut write = |medium: &mut Medium, offset, size, byte| {
+    let write = |medium: &mut Medium, offset, size, byte| {
         let before = medium.store.disk().reads;
         let write = Operation::Write { durable: false };
         let code = medium.io(|_| false, write, offset, &mut vec![byte; size]);

@@ -21,7 +21,7 @@ use super::forward::{
 /// a limited number.
 const REFUSALS: u32 = 16;
 
-/// Numbers of objects that a worker needs.
+/// Numbers of objects of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     transactions: u32,
@@ -32,12 +32,12 @@ impl Counts {
         REFUSALS.min(self.transactions)
     }
 
-    /// Tasks of the producer: results and refusals.
+    /// Number of the producer's tasks: results and refusals.
     fn producer_tasks(self) -> u32 {
         self.transactions + self.refusals()
     }
 
-    /// Slots of all kinds, each with the buffer of one message.
+    /// Number of slots, each with a buffer for one message.
     fn slots(self) -> usize {
         self.transactions as usize * 2 + self.refusals() as usize
     }
@@ -108,7 +108,7 @@ impl ZeroCopyDataPath {
         self.forwarder.begin(requests, results, refusals)
     }
 
-    /// The slots of requests, results and refusals.
+    /// Allocates the slots of requests, results and refusals.
     fn allocate(
         &self,
         comch: &ComchEnds,

@@ -1,6 +1,6 @@
 //! Completion handlers of a worker: each message is forwarded from the buffer that it was received into.
 //!
-//! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
+//! They run within the calls of progress, twice for each message. Rare cases are in separate functions, marked as cold.
 
 use std::collections::VecDeque;
 
@@ -21,19 +21,18 @@ pub(super) enum Purpose {
     Request,
     /// Results, from the target to the initiator.
     Result,
-    /// Results that are made here, for messages that are no requests.
+    /// Results created here, for messages that are not valid requests.
     Refusal,
 }
 
-/// The buffer of a message with the task that receives it and the task that sends it.
+/// A message buffer with its receive task and its send task.
 pub(super) type MessageSlot = Slot<Purpose>;
 
-/// Number of a slot's task that receives. Refusals have none.
+/// Index of a slot's receive task. Slots for refusals have none.
 pub(super) const RECEIVE: usize = 0;
-/// Number of a slot's task that sends.
+/// Index of a slot's send task.
 pub(super) const SEND: usize = 1;
 
-/// The kinds of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Receive of a request from the initiator.
@@ -49,7 +48,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The peer that probably is the cause when it fails.
+    /// Name of the peer that is the probable cause if such a task fails.
     fn suspect(self) -> &'static str {
         match self {
             Self::ReceiveRequest | Self::ForwardResult | Self::Refuse => {
@@ -63,34 +62,34 @@ impl Kind {
 }
 
 completion_handler! {
-    /// Handles messages received from the initiator.
+    /// Handles the receipt of a message from the initiator.
     pub(super) struct RequestReceived;
     |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.request_received(slot),
     |code| forwarder.failed(Kind::ReceiveRequest, code)
 }
 
 completion_handler! {
-    /// Handles messages sent to the target.
+    /// Handles the completed send of a request to the target.
     pub(super) struct RequestSent;
     |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.receive(slot, Kind::ReceiveRequest),
     |code| forwarder.failed(Kind::ForwardRequest, code)
 }
 
 completion_handler! {
-    /// Handles messages received from the target.
+    /// Handles the receipt of a message from the target.
     pub(super) struct ResultReceived;
     |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.result_received(slot),
     |code| forwarder.failed(Kind::ReceiveResult, code)
 }
 
 completion_handler! {
-    /// Handles messages sent to the initiator.
+    /// Handles the completed send of a message to the initiator.
     pub(super) struct ResultSent;
     |forwarder: Forwarder, slot: Slot<Purpose, OneBuffer>| forwarder.result_sent(slot),
     |code| forwarder.failed(sent_by(&slot), code)
 }
 
-/// Kind of a slot's send task to the initiator.
+/// Kind of the slot's send task to the initiator.
 #[cold]
 fn sent_by(slot: &MessageSlot) -> Kind {
     match slot.state() {
@@ -99,30 +98,30 @@ fn sent_by(slot: &MessageSlot) -> Kind {
     }
 }
 
-/// Forwards messages.
+/// State of a worker's forwarding.
 pub(super) struct Forwarder {
-    /// `true` if flushes and durable writes were announced on both sides.
+    /// `true` if the initiator and the target have announced flushes and durable writes.
     flush: bool,
     release: Release,
-    /// Slots whose submission was answered with `AGAIN`, in order.
+    /// Slots whose submission returned `AGAIN`, in order.
     deferred: VecDeque<(MessageSlot, Kind)>,
-    /// Requests that were received and whose results have not been sent.
+    /// Received requests whose results have not been sent.
     in_flight: usize,
     operations: u64,
-    /// Requests that the target owes a result for.
+    /// Requests forwarded to the target that have no result yet.
     awaited: usize,
-    /// Results that nobody waited for.
+    /// Results received without an outstanding request.
     unasked: u64,
     refusals: Refusals<MessageSlot>,
     /// Requests forwarded to the target.
     traffic: Traffic,
-    /// Why the worker cannot go on.
+    /// First failure of a task or of the peers.
     failure: FirstFailure,
     run: RunFlag,
 }
 
 impl Forwarder {
-    /// Without slots, before it [begins](Self::begin) with `slots` of them.
+    /// Creates a forwarder with capacity for `slots` slots, which [`begin`](Self::begin) provides.
     pub(super) fn new(slots: usize, flush: bool, release: Release) -> Self {
         Self {
             flush,
@@ -139,7 +138,10 @@ impl Forwarder {
         }
     }
 
-    /// Receives requests and results from now on.
+    /// Starts to receive requests and results.
+    ///
+    /// # Errors
+    /// A first receive could not be submitted.
     pub(super) fn begin(
         &mut self,
         requests: Slots<Purpose>,
@@ -160,28 +162,28 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Failures of tasks are the worker's failure as long as the flag is set.
+    /// Starts to report failed tasks as failures of the worker, as long as the flag is set.
     pub(super) fn run(&mut self, run: &RunFlag) {
         self.run = run.clone();
     }
 
-    /// Lets the idle slots go.
+    /// Releases the idle slots.
     pub(super) fn end(&mut self) {
         self.deferred.clear();
         self.refusals = Refusals::default();
     }
 
-    /// Requests that were received and whose results have not been sent.
+    /// Number of received requests whose results have not been sent.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Requests that came to their end.
+    /// Number of completed requests.
     pub(super) fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// Whose fault it probably is that nothing goes on.
+    /// Probable cause of a stall, for the message of a timeout.
     pub(super) fn suspect(&self) -> &'static str {
         match self.deferred.front() {
             Some((_, Kind::ForwardResult | Kind::Refuse)) => "the initiator takes no results",
@@ -198,7 +200,7 @@ impl Forwarder {
             .with(Count::Unexpected, self.unasked)
     }
 
-    /// Logs what was not passed on.
+    /// Logs the numbers of refused messages and ignored results.
     pub(super) fn warn(&self) {
         if self.refusals.count() != 0 {
             tracing::warn!("{} messages were refused", self.refusals.count());
@@ -255,7 +257,7 @@ impl Forwarder {
         self.receive(slot, Kind::ReceiveResult);
     }
 
-    /// Receives the next message into the buffer of one that was sent.
+    /// Submits the receive task of a slot whose message was sent.
     #[inline(always)]
     fn receive(&mut self, mut slot: MessageSlot, kind: Kind) {
         slot.reset_data();
@@ -271,7 +273,10 @@ impl Forwarder {
         }
     }
 
-    /// Keeps a slot whose submission was answered with `AGAIN`; any other code is an error.
+    /// Queues a slot whose submission returned `AGAIN`.
+    ///
+    /// # Errors
+    /// Any other code.
     fn defer(&mut self, refused: Refused<Purpose>, kind: Kind) -> Result<(), ErrorCode> {
         if refused.code != ErrorCode::AGAIN {
             return Err(refused.code);
@@ -282,7 +287,7 @@ impl Forwarder {
 
     #[cold]
     fn failed(&mut self, kind: Kind, code: ErrorCode) {
-        // When the run ends, whatever waits for a message is flushed.
+        // When a run stops, receive tasks are flushed.
         if self.run.is_set() {
             let suspect = kind.suspect();
             self.failure
@@ -298,14 +303,14 @@ impl Forwarder {
     #[inline(always)]
     fn finished_one(&mut self) {
         self.operations += 1;
-        // A target that sends more results than it got requests is no reason to panic.
+        // Saturating, because a faulty target may send more results than it received requests.
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Answers a message that is no request, as soon as there is a slot for the answer.
+    /// Queues a refusal of a message that is not a valid request, and sends it once a slot for refusals is free.
     #[cold]
     fn refuse(&mut self, slot: MessageSlot) {
-        // Only the first is logged: a broken client can send millions a second.
+        // Only the first is logged: a faulty client can send millions a second.
         if self.refusals.count() == 0 {
             let length = slot.data_len();
             tracing::warn!(
@@ -318,7 +323,7 @@ impl Forwarder {
         }
     }
 
-    /// A refusal was sent.
+    /// Handles a sent refusal.
     #[cold]
     fn refused(&mut self, slot: MessageSlot) {
         self.finished_one();
@@ -341,7 +346,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// A message of the target that is no result, or that nobody waits for.
+    /// Handles a message of the target that is not a valid result, or that no request is outstanding for.
     #[cold]
     fn unwanted(&mut self, slot: MessageSlot) {
         if let Err(failure) = self.judge_unwanted(slot) {
@@ -349,8 +354,8 @@ impl Forwarder {
         }
     }
 
-    /// Nobody waits for a result: it is not passed on. One too many that comes while others are waited for is the initiator's to
-    /// judge, which knows what it asked for.
+    /// Drops a result without an outstanding request. If other requests are outstanding, a surplus result cannot be
+    /// recognised here and is forwarded: the initiator knows its requests and checks it.
     fn judge_unwanted(&mut self, mut slot: MessageSlot) -> Result<(), Failure> {
         let (bytes, length) = received(&slot);
         let message = IoMessage::new_unchecked_len(&bytes);
@@ -361,7 +366,7 @@ impl Forwarder {
                 message.user_data()
             )));
         }
-        // Only the first is logged: a broken target can send millions a second.
+        // Only the first is logged: a faulty target can send millions a second.
         if self.unasked == 0 {
             tracing::warn!(
                 "the storage target sent a result that nobody waits for, user data {:#x}; it, and further ones, are ignored",
@@ -374,13 +379,16 @@ impl Forwarder {
             .map_err(|code| cannot_be_submitted(Kind::ReceiveResult, code))
     }
 
-    /// Takes what has gone wrong since the last call.
+    /// Returns the first failure since the last call.
+    ///
+    /// # Errors
+    /// That failure.
     #[inline(always)]
     pub(super) fn outcome(&mut self) -> Result<(), Failure> {
         self.failure.outcome()
     }
 
-    /// Submits deferred slots, until one has to wait again.
+    /// Submits deferred slots in order, until a submission returns `AGAIN`.
     #[inline]
     pub(super) fn retry(&mut self) -> Result<(), Failure> {
         while let Some((slot, kind)) = self.deferred.pop_front() {
@@ -405,14 +413,14 @@ fn submit(slot: MessageSlot, kind: Kind) -> Result<(), Refused<Purpose>> {
     }
 }
 
-/// Returns `true` if a received message passes the test. As much of it is read as the test reads.
+/// Returns `true` if `test` accepts the received message. Only the bytes that `test` reads are copied.
 #[inline(always)]
 fn is_whole(slot: &MessageSlot, test: impl FnOnce(&[u8; io_message::SIZE], usize) -> bool) -> bool {
     let mut bytes = [0; io_message::SIZE];
     slot.read(&mut bytes) && test(&bytes, slot.data_len())
 }
 
-/// A received message, zeros in place of bytes that were not received, and its length.
+/// Returns the received message, padded with zeros, and its length.
 fn received(slot: &MessageSlot) -> ([u8; io_message::SIZE], usize) {
     let mut bytes = [0; io_message::SIZE];
     let length = slot.data_len();

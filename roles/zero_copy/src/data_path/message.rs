@@ -4,10 +4,10 @@ use doca::ErrorCode;
 use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-/// Returns `true` for a message, of which `length` bytes came, that is a request. Bytes that did not come are zeros. `flush`: flushes and durable
-/// writes were announced on both sides, and are requests too.
+/// Returns `true` if a message is a valid request. `length` is the received length; bytes beyond it are zero. With
+/// `flush`, flushes and durable writes are valid requests, too, because all parties have announced them.
 ///
-/// Its offsets are the target's to check, which knows both memories.
+/// Offsets are checked by the target, which knows both memories.
 #[inline]
 #[must_use]
 pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) -> bool {
@@ -19,7 +19,7 @@ pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) ->
     is_known && length == bytes.len()
 }
 
-/// Returns `true` if a message, of which `length` bytes came, is a result.
+/// Returns `true` if a message of which `length` bytes were received is a result.
 #[inline]
 #[must_use]
 pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {
@@ -27,11 +27,11 @@ pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {
     length == bytes.len() && kind == Ok(IoMessageType::Result)
 }
 
-/// The answer to a message that is no request: a result that repeats what there is to repeat.
+/// Builds the result for a message that is not a valid request, with the fields of the message that identify it.
 #[must_use]
 pub fn refusal(message: &[u8; io_message::SIZE], release: Release) -> [u8; io_message::SIZE] {
     match release {
-        // What addresses are relative to is the same in the message and in its answer.
+        // The base of addresses is the same in the message and in its result.
         Release::V3_0 => refusal_of(Release3_0::default(), message),
         Release::V3_1 => refusal_of(Release3_1, message),
         Release::V3_2 => refusal_of(Release3_2, message),
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_repeats_what_its_requester_knows_the_message_by() {
+    fn refusal_has_the_identifying_fields_of_its_message() {
         let mut message = [0; io_message::SIZE];
         for (byte, value) in message.iter_mut().zip(1..) {
             *byte = value;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_what_its_type_says_and_has_all_its_bytes() {
+    fn messages_are_classified_by_type_and_length() {
         for (message_type, requests, announced, results) in [
             (IoMessageType::Read, true, true, false),
             (IoMessageType::Write, true, true, false),

@@ -24,7 +24,7 @@ use forward::Forwarder;
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct ZeroCopyDataPath {
     forwarder: Forwarder,
-    /// `None` once the service has left it.
+    /// `None` after [`Command::LeaveComch`].
     comch: Option<ComchEnds>,
     target: TargetEnds,
     inventory: BufInventory,
@@ -40,7 +40,7 @@ impl DataPath for ZeroCopyDataPath {
 
     fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
         match command {
-            // There is one target.
+            // The only target has number 0.
             Command::Export { role, .. } => {
                 return self.target.endpoint(role).export().map(Reply::Exported);
             }

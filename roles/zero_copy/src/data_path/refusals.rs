@@ -1,8 +1,8 @@
-//! Turns of the service's own answers, to messages that are no requests.
+//! Queue of messages to refuse and of slots for the refusals.
 
 use std::collections::VecDeque;
 
-/// Slots of messages that wait for their refusal, and slots that are free for one. Allocates only when it is created.
+/// Slots with messages to refuse, and free slots for refusals. Allocates only on creation.
 #[derive(Debug)]
 pub(super) struct Refusals<S> {
     free: Vec<S>,
@@ -17,7 +17,7 @@ impl<S> Default for Refusals<S> {
 }
 
 impl<S> Refusals<S> {
-    /// Uses the slots `free` to refuse messages in up to `requests` other slots.
+    /// Creates a queue for messages in up to `requests` slots, refused with the slots `free`.
     pub(super) fn new(free: Vec<S>, requests: usize) -> Self {
         Self {
             free,
@@ -26,18 +26,18 @@ impl<S> Refusals<S> {
         }
     }
 
-    /// Messages that were refused so far, or wait for it.
+    /// Number of messages refused or waiting for a refusal.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The message in this slot is to be refused.
+    /// Queues the message in this slot for a refusal.
     pub(super) fn wait(&mut self, request: S) {
         self.count += 1;
         self.waiting.push_back(request);
     }
 
-    /// The slot of a message to refuse, and the slot to refuse it with.
+    /// Next message to refuse and a free slot for the refusal; `None` if either is missing.
     pub(super) fn next(&mut self) -> Option<(S, S)> {
         if self.free.is_empty() {
             return None;
@@ -46,7 +46,7 @@ impl<S> Refusals<S> {
         Some((request, self.free.pop()?))
     }
 
-    /// A refusal was sent.
+    /// Returns a slot after its refusal was sent.
     pub(super) fn sent(&mut self, refusal: S) {
         self.free.push(refusal);
     }

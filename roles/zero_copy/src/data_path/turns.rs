@@ -1,4 +1,4 @@
-//! The loop of a worker: completions go to its [`Forwarder`](super::forward::Forwarder).
+//! Worker loop: dispatches completions to the worker's [`Forwarder`](super::forward::Forwarder).
 
 use doca::PeStats;
 use role_common::Failure;

@@ -475,7 +475,7 @@ fn requests_to_the_target_use_the_release_of_the_initiator() {
     assert_eq!(world.target.release(), Release::V3_0);
 }
 
-// A session of the service between the test, as initiator, and the session of a target.
+// Harness: a service session between the test, as initiator, and a target session.
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -257,7 +257,7 @@ const READ: Repr = Repr {
 #[test]
 fn requests_and_results_pass_unchanged() {
     let mut deployment = Deployment::new();
-    // More than there are transactions, so that buffers are seen to be reused.
+    // More messages than transactions, so that buffers are reused.
     for number in 0..u64::from(TRANSACTIONS) * 5 {
         let mut request = Repr {
             user_data: number,

@@ -1,5 +1,5 @@
-//! The service as a process, with peers that the test plays: one test binary, because each has to be linked, and because tests that wait for
-//! processes run in parallel.
+//! The service as a process, between an initiator and a target that the test plays. One test binary, to link it once
+//! and to run tests that wait for processes in parallel.
 
 #[path = "../support/mod.rs"]
 mod support;

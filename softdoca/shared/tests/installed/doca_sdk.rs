@@ -1,7 +1,7 @@
 //! The programs of the roles, linked through pkg-config to an installed softdoca as they would be to NVIDIA's libraries.
 //!
-//! They are built again for that, with `--cfg doca_sdk`. Build scripts and procedural macros are those of the build of this test, as `RUSTFLAGS`
-//! does not apply to them with `--target`: everything else is compiled again, the first time.
+//! They are rebuilt with `--cfg doca_sdk`. The first run compiles everything but build scripts and procedural macros,
+//! to which `RUSTFLAGS` does not apply with `--target`: those are reused from this test's build.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ const PACKAGES: [&str; 5] = [
     "role-sbc-generator",
 ];
 
-/// Lower bound of the number of functions that a program takes from the library: the smallest one takes 53.
+/// Lower bound of the number of library functions that a program imports; the smallest program imports 53.
 const FEWEST_FUNCTIONS: usize = 40;
 
-/// Directory with the programs of the roles.
+/// Builds the roles' programs; returns their directory.
 fn build(sdk: &Sdk) -> PathBuf {
-    // That of the build of this test.
+    // The target directory of this test's build.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
         .expect("the target directory");
@@ -55,7 +55,7 @@ fn build(sdk: &Sdk) -> PathBuf {
     target.join(env!("TARGET")).join("debug")
 }
 
-/// The functions of DOCA in a program, with their type as nm(1) shows it.
+/// The DOCA functions in a program's symbol table, with their nm(1) type.
 fn functions(program: &Path) -> Vec<(String, String)> {
     succeed(Command::new("nm").arg("--format=posix").arg(program))
         .lines()
@@ -92,7 +92,7 @@ fn run(sdk: &Sdk, programs: &Path) {
 }
 
 #[test]
-fn roles_take_every_function_from_the_installed_library() {
+fn roles_import_every_function_from_the_installed_library() {
     if lacks_pkg_config() {
         return;
     }

@@ -12,7 +12,7 @@ use std::thread;
 use crate::support::{PROGRAMS, Sdk, compile, succeed};
 use softdoca_sdk::State;
 
-/// One test.
+/// A C test and the functions that it covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
     program: PathBuf,
@@ -80,7 +80,7 @@ impl Suite {
 }
 
 #[test]
-fn every_function_works_and_its_test_would_notice_if_not() {
+fn every_function_has_a_test_that_can_fail() {
     let suite = Suite::compile();
     let declared: BTreeSet<&str> = doca_abi::headers()
         .iter()

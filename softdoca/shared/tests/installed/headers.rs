@@ -82,7 +82,7 @@ int main(void)
 }
 "#;
 
-/// Uses what rdma-core declares, of which it includes nothing itself.
+/// Uses a type declared by rdma-core, without including its header.
 const RDMA: &str = "#include <doca_rdma.h>\nextern struct declared_by_rdma_cma event;\nstruct declared_by_rdma_cma event;\n";
 
 #[test]
@@ -203,7 +203,7 @@ int main(void)
 "#;
 
 #[test]
-fn bitfields_have_their_bits_where_the_wire_has_them() {
+fn bitfields_match_the_wire_format() {
     let sdk = Sdk::install();
     for language in Language::ALL {
         let source = sdk.source(&format!("bitfields.{}", language.suffix()), BITFIELDS);
@@ -214,7 +214,7 @@ fn bitfields_have_their_bits_where_the_wire_has_them() {
 }
 
 #[test]
-fn macros_are_those_that_programs_use() {
+fn macros_work_as_programs_use_them() {
     let sdk = Sdk::install();
     for language in Language::ALL {
         let source = sdk.source(&format!("macros.{}", language.suffix()), MACROS);

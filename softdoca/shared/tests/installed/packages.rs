@@ -18,7 +18,7 @@ fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     )
 }
 
-/// Succeeds on the side that it is compiled for.
+/// Prints the side that it was compiled for.
 const PROGRAM: &str = r#"
 #include <doca_build_config.h>
 #include <doca_error.h>
@@ -96,7 +96,7 @@ fn the_version_is_that_of_the_table() {
 }
 
 #[test]
-fn the_shell_finds_it_without_flags() {
+fn installation_is_found_through_the_environment() {
     let sdk = Sdk::install();
     let source = sdk.source("plain.c", PROGRAM);
     let program = sdk.scratch("programs").join("plain");
@@ -112,7 +112,7 @@ fn the_shell_finds_it_without_flags() {
 /// A program linked to NVIDIA's libraries runs with softdoca instead, and one that is built with it finds the paths
 /// used in build files.
 #[test]
-fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
+fn nvidia_layout_replaces_nvidias_packages() {
     let sdk = Sdk::install();
     let prefix = sdk.scratch("opt").join("mellanox/doca");
     softdoca_sdk::install(
@@ -125,7 +125,7 @@ fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
     let libraries = prefix.join(directories.libraries());
     let source = sdk.source("layout.c", PROGRAM);
 
-    // As if linked to NVIDIA's: it needs two libraries by their names.
+    // As if linked against NVIDIA's libraries: it requests two libraries by their SONAMEs.
     let theirs = sdk.scratch("theirs");
     let mut needed = Vec::new();
     for name in ["libdoca_common.so.2", "libdoca_comch.so.2"] {

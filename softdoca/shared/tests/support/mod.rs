@@ -49,8 +49,8 @@ impl Language {
         env::var_os(variable).map_or_else(|| default.into(), PathBuf::from)
     }
 
-    /// All distinct compilers of this machine. It fails if there is none for C, without which nothing is tested. A
-    /// missing C++ compiler is [reported](not_run).
+    /// All distinct compilers of this machine. Panics without a C compiler; a missing C++ compiler is
+    /// [reported](not_run).
     pub fn compilers(self) -> Vec<PathBuf> {
         let others = match self {
             Self::C => ["gcc", "clang"],
@@ -341,7 +341,7 @@ pub const PROGRAMS: &[&str] = &[
     "sync_event_tasks",
 ];
 
-/// Compiles one of them.
+/// Compiles the program `name` of [`PROGRAMS`].
 pub fn compile(sdk: &Sdk, name: &str) -> PathBuf {
     let main = repository_source("tests/c/main.c");
     let source = repository_source(&format!("tests/c/{name}.c"));

@@ -310,7 +310,7 @@ fn a_short_vector_is_followed_by_zeros() {
 }
 
 #[test]
-fn a_failure_is_the_tasks_and_says_why() {
+fn a_failure_fails_its_task_with_a_reason() {
     let memory = Memory::new(
         8192,
         Permissions::LOCAL_READ_WRITE | Permissions::RDMA_READ,

@@ -35,7 +35,7 @@ impl Parser {
 
 impl Drop for Parser {
     fn drop(&mut self) {
-        // SAFETY: nothing to get wrong. A test may have destroyed it.
+        // SAFETY: no pointers are passed. A test may have destroyed the parser.
         unsafe { doca_argp_destroy() };
     }
 }
@@ -222,7 +222,7 @@ fn complaints_go_to_the_programs_logger() {
         );
     }
     assert_eq!(start(&["--100%s"]), DOCA_ERROR_NOT_SUPPORTED);
-    // SAFETY: nothing to get wrong.
+    // SAFETY: no pointers are passed.
     ok(unsafe { doca_argp_disable_logger_callback() });
     assert_eq!(start(&["--again"]), DOCA_ERROR_NOT_SUPPORTED);
     let complaints = COMPLAINTS.lock().unwrap();
@@ -242,7 +242,7 @@ unsafe extern "C" fn on_dpdk(argc: c_int, argv: *mut *mut c_char) -> u32 {
         let text = unsafe { CStr::from_ptr(*argv.add(index)) };
         seen.push(text.to_str().unwrap().to_owned());
     }
-    // SAFETY: a NULL ends them.
+    // SAFETY: the array is NULL-terminated.
     assert!(unsafe { *argv.add(argc as usize) }.is_null());
     DOCA_SUCCESS
 }
@@ -284,7 +284,7 @@ fn with_arguments(arguments: &str) -> Output {
 }
 
 #[test]
-fn help_and_version_are_printed_and_the_process_exits_well() {
+fn help_and_version_are_printed_and_the_process_exits_with_success() {
     let help = with_arguments("--help");
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(help.status.success(), "{help:?}");
@@ -417,7 +417,7 @@ fn callbacks_get_their_values_in_order() {
 }
 
 #[test]
-fn files_are_read_with_their_marks() {
+fn json_files_set_parameters_unless_command_line_only() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     register_all();
@@ -451,7 +451,7 @@ fn start_returns_errors_of_callbacks() {
         DOCA_ERROR_DRIVER
     );
     assert_eq!(*program.seen.borrow(), ["int 1"], "the refusal ends it");
-    // SAFETY: bad arguments are what is tested.
+    // SAFETY: invalid arguments are refused, which this test checks.
     unsafe {
         assert_eq!(doca_argp_start(1, null_mut()), DOCA_ERROR_INVALID_VALUE);
         let mut argv = [null_mut(); 1];
@@ -481,7 +481,7 @@ fn commands_call_and_have_parameters() {
         }
         cmd
     };
-    // SAFETY: live handles, and NULL where it says so.
+    // SAFETY: live handles, or NULL, which is refused.
     unsafe {
         let all = param(c"all", DOCA_ARGP_TYPE_INT, on_int);
         doca_argp_param_set_inherited(all);
@@ -515,7 +515,7 @@ fn commands_call_and_have_parameters() {
 }
 
 #[test]
-fn a_version_callback_may_let_the_program_go_on() {
+fn a_version_callback_may_let_the_program_continue() {
     let program = Program::default();
     let _parser = Parser::new(&program);
     register_all();

@@ -96,7 +96,7 @@ fn frame(content: &[u8], checksums: bool, independent: bool) -> Vec<u8> {
 const FRAME: (usize, usize) = (7, 8);
 
 #[test]
-fn failures_leave_the_destination_and_the_context_alone() {
+fn failed_tasks_change_neither_destination_nor_context() {
     let memory = Memory::new(
         1 << 20,
         Permissions::LOCAL_READ_WRITE | Permissions::RDMA_READ,
@@ -338,9 +338,9 @@ fn stream_properties_can_be_set_later() {
 
 /// Programs may read checksums late, when source, destination and properties are already in use for other data.
 #[test]
-fn checksums_are_those_of_the_data_that_was_made() {
+fn checksums_are_unaffected_by_later_changes() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
-    // The source of the second one is too long to be kept.
+    // Only the source of the first run is short enough to be kept.
     for len in [10_000, 300_000] {
         let content = content(len);
         let frame = frame(&content, false, true);
@@ -405,7 +405,7 @@ fn single_lz4_blocks_are_decompressed() {
 }
 
 #[test]
-fn deflate_goes_both_ways() {
+fn deflate_compresses_and_decompresses() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
     let content = content(100_000);
     memory.write(0, &content);
@@ -479,7 +479,7 @@ fn memory_of_another_process_is_source_and_destination() {
 
 /// The program gets the first completions before the last tasks are started, and other contexts wait less.
 #[test]
-fn of_the_tasks_that_wait_a_part_is_done_at_a_time() {
+fn progress_runs_a_part_of_the_pending_slow_tasks() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
     let content = content(4096);
     let frame = frame(&content, false, true);

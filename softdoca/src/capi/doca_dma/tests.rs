@@ -68,7 +68,7 @@ fn memory_of_another_process_is_source_and_destination() {
 }
 
 #[test]
-fn memory_whose_owner_has_stopped_its_map_is_out_of_reach() {
+fn memory_of_a_stopped_map_is_inaccessible() {
     for placement in PLACEMENTS {
         let (local, bufs) = (Memory::local(64), Bufs::new());
         let permissions =
@@ -109,7 +109,7 @@ fn memory_whose_owner_has_stopped_its_map_is_out_of_reach() {
 }
 
 #[test]
-fn a_task_can_be_aimed_anew_and_submitted_again() {
+fn a_task_can_be_retargeted_and_resubmitted() {
     let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
     memory.write(0, b"onetwo");
     let (one, two) = (bufs.data(&memory.mmap, 0, 3), bufs.data(&memory.mmap, 3, 3));
@@ -180,7 +180,7 @@ fn a_task_that_fails_stops_its_context() {
 }
 
 #[test]
-fn every_failure_says_why() {
+fn failures_have_their_error_codes() {
     let memory = Memory::new(
         4096,
         Permissions::LOCAL_READ_WRITE | Permissions::RDMA_READ,
@@ -286,7 +286,7 @@ fn stopping_waits_for_tasks_and_flushes_those_in_flight() {
 }
 
 #[test]
-fn a_pool_has_its_tasks_and_no_more() {
+fn a_pool_has_a_fixed_number_of_tasks() {
     let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
     let (from, to) = (
         bufs.data(&memory.mmap, 0, 1),
@@ -302,14 +302,14 @@ fn a_pool_has_its_tasks_and_no_more() {
         unsafe { doca_dma_task_memcpy_alloc_init(dma.handle, c(from), c(to), none, &mut task) };
     assert_eq!(one_more, Error::NoMemory.code());
     tasks.iter().for_each(|task| dma.submit(*task));
-    // All of them, in submission order.
+    // All tasks, in submission order.
     let expected: Vec<(u64, u32)> = (0..POOL).map(|user| (user.into(), 0)).collect();
     assert_eq!(dma.wait(POOL as usize), expected);
     assert_eq!(to.data_len(), POOL as usize);
 }
 
 #[test]
-fn long_work_lets_others_have_their_turn() {
+fn long_tasks_do_not_starve_other_contexts() {
     const LEN: usize = 1 << 20;
     const TASKS: u64 = 8;
     let (dma, memory, bufs) = (start(), Memory::local(2 * LEN), Bufs::new());
@@ -461,7 +461,7 @@ unsafe extern "C" fn destroy_in_callback(
         // SAFETY: the test's data; context and engine are not used afterwards.
         unsafe {
             let doomed = &*user_data.ptr.cast::<Doomed>();
-            // Polls within this poll leave the context alone.
+            // Nested polls do not poll the destroyed context.
             assert_eq!(doca_pe_progress(doomed.pe), 0);
             ok(doca_dma_destroy(doomed.dma));
             ok(doca_dma_destroy(doomed.other));

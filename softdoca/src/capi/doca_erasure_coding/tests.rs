@@ -440,7 +440,7 @@ fn lists_and_memory_of_another_process_are_sources_and_destinations() {
 }
 
 #[test]
-fn redundancy_is_updated_as_if_created_anew() {
+fn updated_redundancy_equals_newly_created_redundancy() {
     const BLOCK: usize = 128;
     let (ec, memory, bufs) = (start(), Memory::local(64 * BLOCK), Bufs::new());
     for matrix_type in TYPES {
@@ -465,7 +465,7 @@ fn redundancy_is_updated_as_if_created_anew() {
 }
 
 #[test]
-fn a_task_applies_whatever_matrix_it_has() {
+fn every_kind_of_task_applies_any_matrix() {
     const BLOCK: usize = 64;
     let (ec, memory, bufs) = (start(), Memory::local(64 * BLOCK), Bufs::new());
     let content = pattern(3, 2 * BLOCK);
@@ -508,7 +508,7 @@ fn a_task_applies_whatever_matrix_it_has() {
 }
 
 #[test]
-fn a_matrix_may_go_before_its_tasks() {
+fn a_matrix_may_be_destroyed_before_its_tasks() {
     const BLOCK: usize = 64;
     let (ec, memory, bufs) = (start(), Memory::local(64 * BLOCK), Bufs::new());
     let (content, vandermonde) = (pattern(4, 2 * BLOCK), DOCA_EC_MATRIX_TYPE_VANDERMONDE);

@@ -264,7 +264,7 @@ fn cycles_and_foreign_nodes_are_refused() {
 }
 
 #[test]
-fn a_graph_needs_a_context_that_runs() {
+fn a_graph_needs_a_running_context() {
     let dma = dma();
     let graph = Graph::new(&dma, 1);
     graph.function();
@@ -298,7 +298,7 @@ fn null_is_refused() {
     let a = graph.copies();
     graph.start();
     let run = graph.instance(1);
-    // SAFETY: NULL is what is tested.
+    // SAFETY: NULL is refused, which this test checks.
     unsafe {
         for refused in [
             doca_graph_create(null_mut(), &mut handle),
@@ -387,7 +387,7 @@ fn nodes_run_in_the_order_of_their_dependencies() {
 }
 
 #[test]
-fn instances_run_side_by_side_and_again() {
+fn instances_run_concurrently_and_repeatedly() {
     const INSTANCES: usize = 10;
     let (dma, memory, bufs) = (dma(), Memory::local(8192), Bufs::new());
     let graph = Graph::new(&dma, INSTANCES as u32);
@@ -502,7 +502,7 @@ fn a_task_that_fails_fails_the_run() {
 }
 
 #[test]
-fn a_graph_runs_in_another_one() {
+fn a_graph_runs_as_a_node_of_another() {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     memory.write(0, b"x");
     let (inner, outer) = (Graph::new(&dma, 1), Graph::new(&dma, 1));

@@ -130,7 +130,7 @@ fn wrong_arguments_are_refused() {
     let mut backend = null_mut();
     let mut source = 0;
     let null = std::ptr::null();
-    // SAFETY: NULL and bad values are what is tested.
+    // SAFETY: NULL and invalid values are refused, which this test checks.
     unsafe {
         let refused = [
             doca_log_backend_create_with_file(null_mut(), &mut backend),
@@ -442,7 +442,7 @@ fn standard_child() {
     if std::env::var_os("SOFTDOCA_TEST_STANDARD").is_none() {
         return;
     }
-    // SAFETY: nothing to get wrong.
+    // SAFETY: no pointers are passed.
     unsafe {
         assert_eq!(doca_log_backend_create_standard(), DOCA_SUCCESS);
         assert_eq!(doca_log_backend_create_standard(), DOCA_SUCCESS);

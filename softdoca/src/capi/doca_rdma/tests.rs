@@ -160,7 +160,7 @@ impl Side {
         Side::on(device(), permissions, connections)
     }
 
-    /// The same on another device.
+    /// A configured instance on `device` that is not started.
     fn on(device: Arc<Device>, permissions: u32, connections: u16) -> Side {
         let (mut pe, mut rdma) = (null_mut(), null_mut());
         let log = Box::<Log>::default();

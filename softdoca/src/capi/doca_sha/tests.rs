@@ -204,7 +204,7 @@ fn parts_make_the_digest_of_the_whole() {
 }
 
 #[test]
-fn a_failure_is_the_tasks_and_says_why() {
+fn a_failure_fails_its_task_with_a_reason() {
     let memory = Memory::new(
         8192,
         Permissions::LOCAL_READ_WRITE | Permissions::RDMA_READ,

@@ -1,4 +1,4 @@
-//! The memory of receive counters, under loom.
+//! Memory of the receive counters, under loom.
 
 use std::sync::Arc;
 

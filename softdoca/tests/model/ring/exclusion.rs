@@ -16,7 +16,7 @@ impl Default for Mutex {
 }
 
 impl Mutex {
-    /// A thread that waits has no processor.
+    /// A waiting thread leaves its processor.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         let mut guard = None;
         processors::leave_while(|| guard = self.0.lock().ok());
@@ -28,7 +28,7 @@ pub(super) fn word(name: &'static str) -> Word {
     Word::new(name)
 }
 
-/// loom finds uses that are not ordered.
+/// Loom detects unordered uses.
 #[derive(Debug)]
 pub(super) struct Contents<T>(Cell<T>);
 

@@ -87,7 +87,7 @@ impl Mapping {
 
     /// # Safety
     ///
-    /// None is needed: loom finds who writes what is not theirs.
+    /// None is needed: loom detects writes to slots that the endpoint does not own.
     pub(super) unsafe fn write_slot(&self, at: usize, bytes: &[u8; INLINE]) {
         self.slots[self.slot_of(at)].write(|slot| *slot = *bytes);
     }

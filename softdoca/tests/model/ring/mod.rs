@@ -24,7 +24,7 @@ pub(crate) use consumer::RingConsumer;
 pub(crate) use ends::{End, pair};
 pub(crate) use producer::RingProducer;
 
-/// Like softdoca's.
+/// As in softdoca.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Corrupt {
     pub expected: &'static str,

@@ -31,10 +31,10 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
     });
     let at_end = message.form == Form::Record { at_end: true };
     let parse_docs = docs(&if at_end {
-        "Reads the record from the bytes that it is, the last [`SIZE`](Self::SIZE) of what it ends."
+        "Reads the record from `bytes`, the last [`SIZE`](Self::SIZE) bytes of the structure that it ends."
             .to_owned()
     } else {
-        "Reads the record at the beginning of `bytes`; what follows it is not looked at.".to_owned()
+        "Reads the record at the start of `bytes`; bytes after it are ignored.".to_owned()
     });
     quote! {
         #record_docs

@@ -332,7 +332,7 @@ fn header_field_over_the_frames_type_is_refused() {
 }
 
 #[test]
-fn payload_that_is_none_is_refused() {
+fn message_that_is_not_a_payload_is_refused() {
     let schema = frame(
         &format!("{SPANS} max_size: 64"),
         "#

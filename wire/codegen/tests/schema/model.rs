@@ -41,7 +41,7 @@ const SCHEMA: &str = r#"
     "#;
 
 #[test]
-fn statements_of_the_schema_arrive_in_the_model() {
+fn model_contains_the_declarations_of_the_schema() {
     let schema = check(SCHEMA).expect("a sound schema");
     let [module] = schema.modules.as_slice() else {
         panic!("one module, not {schema:?}");

@@ -301,7 +301,7 @@ fn missing_comment_is_refused() {
 }
 
 #[test]
-fn widths_that_no_number_has_are_refused() {
+fn invalid_widths_are_refused() {
     for (kind, width, expected) in [
         ("uint32", 3, "1, 2 or 4"),
         ("uint32", 8, "1, 2 or 4"),
@@ -342,7 +342,7 @@ fn enumeration_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn limit_that_the_length_cannot_say_is_refused() {
+fn limit_beyond_the_length_prefix_is_refused() {
     assert_refused(
         &field("bytes", "offset: 0 length_prefix: 1 max_length: 256"),
         "Payload.one",

@@ -13,7 +13,7 @@ const STORAGE: StorageDetails = StorageDetails {
     block_size: 512,
 };
 
-/// Traffic without a service: the test makes the results.
+/// I/Os without a service: the test creates the results.
 struct Fixture {
     traffic: Traffic,
     memory: Arc<MemoryRegion>,
@@ -56,7 +56,7 @@ impl Fixture {
         self.traffic.take_result(&self.memory, bytes)
     }
 
-    /// Violations that were reported to the verifier.
+    /// Violations reported to the verifier.
     fn broken(self) -> Vec<String> {
         drop(self.traffic);
         verifier::entries(self.verifier)
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// One result is taken, and the one after it refused.
+/// Checks that one valid result is accepted, and the wrong one after it refused.
 fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
     let mut fixture = Fixture::new();
     let (first, other) = (fixture.begin(kind), fixture.begin(kind));
@@ -78,7 +78,7 @@ fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
     let wrong = wrong(first);
     let failure = fixture.take(&wrong).expect_err(what).to_string();
     assert!(failure.contains(what), "{failure}");
-    // The result does not name its request: the others stay pending.
+    // The result does not identify its request: the others stay pending.
     assert!(fixture.traffic.under_way.contains_key(&other.user_data));
     let told = fixture.broken();
     assert!(told.len() == 1 && told[0].contains(what), "{told:?}");
@@ -107,7 +107,7 @@ fn result_without_request_is_reported() {
 }
 
 #[test]
-fn message_that_is_no_result_is_reported() {
+fn message_that_is_not_a_result_is_reported() {
     let echo = |first: Repr| first.to_bytes().to_vec();
     refuses(Kind::Read, echo, "a message that is no result");
 }

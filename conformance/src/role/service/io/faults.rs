@@ -1,4 +1,4 @@
-//! Targets and initiators that go wrong in the middle of I/O.
+//! Targets and initiators that fail during I/O.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::role::service::{BLOCK, BLOCKS};
 use crate::role::{Check, Fixture, Step, Wrong};
 use crate::target::Fault;
 
-/// A result that no service makes up itself.
+/// An error code that services do not generate themselves.
 const CODE: u32 = doca::ErrorCode::NOT_PERMITTED.0;
 
 pub(super) const CHECKS: [Check; 7] = [
@@ -77,7 +77,7 @@ fn error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// A read of this block, with the block as user data.
+/// A read of this block, with the number of the block as user data.
 fn read(block: usize) -> Repr {
     Repr {
         message_type: Read,
@@ -93,7 +93,7 @@ fn slow(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut volume = Volume::open(fixture, &[])?;
     let patience = volume.patience();
     volume.memory.fill(0, volume.memory.len(), 0)?;
-    // The last one of those that a read uses.
+    // The last one of the targets that a read uses.
     let slow = volume.targets.len().div_ceil(2) - 1;
     volume.targets[slow].is_paused = true;
     for block in 0..3 {
@@ -204,7 +204,7 @@ pub(super) const REFUSAL_CHECKS: [Check; 3] = [
     },
 ];
 
-/// Reads and writes of these sizes, places in memory and places in storage.
+/// Checks that reads and writes of these sizes, memory offsets and storage offsets are refused.
 fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong> {
     let mut volume = Volume::open(fixture, &[])?;
     for (size, requester_offset, storage_offset) in ios {

@@ -10,7 +10,7 @@ use crate::role::service::stored::HALF;
 use crate::role::service::{BLOCK, BLOCKS};
 use crate::role::{Check, Fixture, Step, Wrong};
 
-/// Has every read do without one of the halves.
+/// Flag for recovering one half in every read.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
 
 pub(super) const CHECKS: [Check; 11] = [
@@ -83,7 +83,7 @@ fn without_checksum(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// Requests to the targets since the last call: type, size and storage offset.
+/// Requests to each target since the last call: type, size and storage offset.
 fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
     volume
         .targets
@@ -125,7 +125,7 @@ fn places(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// Targets that reads of all blocks, one after the other, did not use. The reads must succeed.
+/// Targets that consecutive reads of all blocks did not use. The reads must succeed.
 fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
     asked(volume);
     let mut lost = Vec::new();
@@ -182,8 +182,8 @@ fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         for targets in [[0, 1], [0, 2], [1, 2]] {
             let mut scripts = holding(fixture, &contents(1), true);
             for target in targets {
-                // A literal of the LZ4 data: without a checksum, it decompresses to other content. Each another byte, which
-                // the exclusive or does not hide.
+                // A literal of the LZ4 data: without a checksum, it decompresses to wrong data. Each target has
+                // another byte changed, so that the exclusive or does not cancel the changes.
                 scripts[target].content[3 * HALF + 14 + 8 * target] ^= 0x10;
             }
             let mut volume = Volume::with(fixture, flags, &scripts, 1)?;
@@ -191,7 +191,7 @@ fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             let code = volume.io(Read, 3, 1)?;
             let mut read = vec![0; BLOCK];
             volume.memory.read(3 * BLOCK, &mut read)?;
-            // The half that is whole may be all that is needed.
+            // The undamaged half may be sufficient.
             Wrong::unless(
                 code != 0 || read == content(3, 1),
                 format!("an error for a block with wrong halves on targets {targets:?}"),
@@ -265,7 +265,7 @@ fn sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// The answer to query when the last target reports this storage.
+/// Answer to query if the last target reports this storage.
 fn presented(fixture: &Fixture<'_>, odd: StorageDetails) -> Result<(), Wrong> {
     for different in 0..3 {
         let mut peers = Peers::start(fixture, &[])?;

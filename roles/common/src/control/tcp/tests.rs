@@ -136,7 +136,7 @@ fn second_client_gets_an_error_with_the_reason() {
     assert_eq!(codes, [ErrorCode::IN_USE.0]);
 }
 
-/// The first one may hang up between the moment at which it is polled and the one at which the next is accepted.
+/// A client may disconnect between being polled and the accept of the next one.
 #[test]
 fn client_that_is_accepted_after_the_last_has_hung_up_is_served() {
     let (mut server, address) = server();
@@ -211,7 +211,7 @@ fn idle_connections_are_limited_in_number_and_time() {
     begin(&mut client, &mut server, 1);
 }
 
-/// They may wait for any time, because a service without an initiator sends nothing.
+/// Idle connections may wait indefinitely, because a service without an initiator sends nothing.
 #[test]
 fn idle_connections_do_not_block_a_client_of_the_same_address() {
     let (mut server, address) = server();
@@ -240,7 +240,7 @@ fn client_that_reads_no_answers_exceeds_its_budget() {
         error_code: 1,
         message: "x".repeat(1000),
     }));
-    // The kernel takes some MiB in addition.
+    // The kernel buffers some MiB in addition.
     let failure = (0..64 << 10)
         .find_map(|_| server.send(&answer).err())
         .expect("64 MiB are too much");
@@ -306,7 +306,7 @@ fn server_listens_on_the_given_address_only() {
     let port = server.port().expect("port");
     assert!(TcpStream::connect((here, port)).is_ok());
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
-    // 192.0.2.0/24 is for documentation: nobody's.
+    // 192.0.2.0/24 is reserved for documentation.
     for other in ["192.0.2.1", "no-such-host.invalid"] {
         let host = other.parse().expect("a host");
         let failure = TcpServerChannel::listen_at(&host, 0, opens).expect_err("another machine's");
@@ -325,7 +325,7 @@ fn a_server_is_reached_by_name_and_by_ipv6_address() {
         ("127.0.0.1", "localhost"),
         ("localhost", "localhost"),
         ("::1", "[::1]"),
-        // Where a name has both addresses, the first one refuses the connection.
+        // If the name has addresses of both families, the first refuses the connection.
         ("::1", "localhost"),
         ("::", "127.0.0.1"),
     ] {
@@ -365,7 +365,7 @@ fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
     let mut client = TcpClientChannel::connect(name);
     let deadline = Instant::now() + PATIENCE;
     let mut was_tried = false;
-    // It begins as if it was refused.
+    // Initially the state is that of a refused connection.
     while !(was_tried && client.is_refused()) {
         assert_eq!(client.poll(), Ok(None));
         was_tried |= !client.is_refused();
@@ -376,7 +376,7 @@ fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
     begin(&mut client, &mut server, 1);
 }
 
-/// A socket that listens, accepts nothing and has no room for further connections: the kernel does not answer them.
+/// A listening socket whose backlog is full: the kernel does not answer further connections.
 fn deaf() -> (std::os::fd::OwnedFd, SocketAddr, Vec<TcpStream>) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
     let socket = socket.expect("a socket");

@@ -104,8 +104,8 @@ impl<L: Layout> Session<L> {
         (!is_asked).then(|| Self::nonsense(target, message.clone()))
     }
 
-    /// A target that is busy with another service reports that unsolicited, and so does one that has received an
-    /// invalid message.
+    /// Failure for an unsolicited message. A target that is busy with another service reports that unsolicited, and
+    /// so does one that has received an invalid message.
     fn nonsense(target: usize, message: Message) -> Failure {
         let name = L::TARGETS[target];
         match message.payload {
@@ -231,7 +231,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Every target has created its side of the current connections.
+    /// Handles the creation of the current connections by all targets.
     fn connections_created(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let (context_index, role) = self.connections.current();
         self.imports.clear();
@@ -377,7 +377,7 @@ impl Inquiry {
         self.targets.push(Asked::Absent);
     }
 
-    /// Expects no response from a target that was lost.
+    /// Stops expecting a response from a lost target.
     pub(in crate::service::session) fn forgive(&mut self, target: usize) {
         if self.is_pending(target) {
             self.targets[target] = Asked::Absent;
@@ -523,7 +523,7 @@ impl<L: Layout> Session<L> {
         self.actions.push_back(Action::Leave { target });
     }
 
-    /// A target has connected.
+    /// Handles the connection of a target.
     pub(in crate::service::session) fn connected(&mut self, now: Instant, target: usize) {
         self.connected[target] = true;
         if self.step != Step::Connection {
@@ -551,7 +551,7 @@ impl<L: Layout> Session<L> {
         self.actions.push_back(Action::Announce);
     }
 
-    /// The initiator has sent its first request: targets that are not connected by now are missing.
+    /// Handles the initiator's first request: targets that are not connected by now are missing.
     pub(in crate::service::session) fn begin_without_missing(&mut self) {
         for target in 0..self.connected.len() {
             if !self.connected[target] {

@@ -22,7 +22,7 @@ fn pattern() -> Content {
 }
 
 #[test]
-fn what_was_filled_verifies() {
+fn filled_memory_verifies() {
     for size in BLOCK_SIZES {
         let mut validator = validator(pattern(), size, 8);
         let place = extent(size, 3, 100, 4, 1);
@@ -36,7 +36,7 @@ fn what_was_filled_verifies() {
 }
 
 #[test]
-fn every_flipped_byte_is_found_where_it_is() {
+fn flipped_byte_is_reported_with_its_position() {
     for size in BLOCK_SIZES {
         let mut validator = validator(pattern(), size, 4);
         let place = extent(size, 0, 50, 4, 2);
@@ -83,7 +83,7 @@ fn every_flipped_byte_is_found_where_it_is() {
 }
 
 #[test]
-fn poison_has_no_expected_byte() {
+fn poison_differs_in_every_byte() {
     let plain: Arc<[u8]> = (0..40_000u32).map(|at| (at / 3) as u8).collect();
     for content in [pattern(), Content::Plain(plain)] {
         for size in [512, 1000, 4100] {
@@ -106,7 +106,7 @@ fn poison_has_no_expected_byte() {
 }
 
 #[test]
-fn the_previous_pass_and_other_blocks_are_found() {
+fn data_of_previous_pass_or_other_block_is_detected() {
     let mut validator = validator(pattern(), 4096, 2);
     validator.fill(extent(4096, 0, 5, 1, 1)).expect("inside");
     let replayed = validator
@@ -122,7 +122,7 @@ fn the_previous_pass_and_other_blocks_are_found() {
 }
 
 #[test]
-fn plain_content_is_compared_at_its_place_in_the_storage() {
+fn plain_content_is_compared_at_its_storage_offset() {
     let plain: Arc<[u8]> = (0..4096u32).map(|at| (at % 251) as u8).collect();
     let mut validator = validator(Content::Plain(plain.clone()), 512, 2);
     let place = extent(512, 1, 3, 1, 0);

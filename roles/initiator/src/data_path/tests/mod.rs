@@ -1,4 +1,4 @@
-//! Transactions against a storage that is a vector, correct or faulty in a chosen way.
+//! Transactions on a storage that is a vector, correct or with a selected fault.
 
 mod results;
 mod validation;
@@ -21,15 +21,15 @@ use crate::pattern::Pattern;
 const BLOCK: u32 = 512;
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is wrong with a storage.
+/// Fault of a storage.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// Writes succeed and change nothing.
+    /// Writes succeed without effect.
     IgnoreWrites,
-    /// Writes to these two blocks land in each other's place.
+    /// Writes to each of these two blocks are stored in the other.
     SwapWrites(u64, u64),
-    /// A block holds the data of the pass before the last.
+    /// A block keeps the data of an earlier pass.
     Replay,
     /// Reads succeed and transfer nothing.
     IgnoreReads,
@@ -207,7 +207,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Serves the newest request first.
+    /// Completes the newest request first.
     fn run_worker(&mut self, worker: usize) -> Result<(), Failure> {
         let transactions = &mut self.workers[worker];
         let mut pending = Vec::new();
@@ -217,7 +217,7 @@ impl Bench {
         }
         while let Some((index, request)) = pending.pop() {
             let result = self.storage.serve(request);
-            // Oldest first for a while, so that every slot gets its turn.
+            // Oldest first for a while, so that every slot is used.
             if let Some(next) = transactions.advance(index, result)? {
                 pending.insert(0, (index, next));
             }
@@ -236,7 +236,7 @@ impl Bench {
 }
 
 #[test]
-fn every_nth_write_is_followed_by_a_flush_before_it_counts() {
+fn every_nth_write_counts_after_its_flush() {
     for (strategy, reads) in [
         (Strategy::WriteThroughputTest, 0),
         (Strategy::ReadWriteDataValidityTest, 100),
@@ -257,7 +257,7 @@ fn every_nth_write_is_followed_by_a_flush_before_it_counts() {
             assert_eq!(count(IoMessageType::Flush), flushes, "{flush_every}");
             assert_eq!(count(IoMessageType::Write), 100);
             assert_eq!(count(IoMessageType::Read), reads);
-            // A flush comes when N writes have completed, so at least as many are in the log.
+            // A flush is submitted after N completed writes, so at least as many are in the log.
             let mut writes = 0;
             let mut seen = 0;
             for (_, kind) in &bench.storage.log {

@@ -1,4 +1,4 @@
-//! Results, timeouts and the end.
+//! Results, timeouts and stopping.
 
 use super::super::failure::{Direction, Io};
 use super::*;
@@ -64,7 +64,7 @@ fn an_io_is_overdue_after_its_own_timeout() {
 }
 
 #[test]
-fn what_completes_after_it_was_given_up_counts_no_more() {
+fn late_completion_of_an_abandoned_io_is_not_counted() {
     for result in [ErrorCode::SUCCESS, ErrorCode::IO_FAILED] {
         let (mut transactions, _) = one_read();
         transactions.abandon_overdue(Instant::now() + IO_TIMEOUT * 2);
@@ -76,13 +76,13 @@ fn what_completes_after_it_was_given_up_counts_no_more() {
 }
 
 #[test]
-fn halted_transactions_finish_what_is_in_flight_and_no_more() {
+fn halted_transactions_complete_requests_in_flight_only() {
     let mut bench = SETUP.build();
     let transactions = &mut bench.workers[0];
     let now = Instant::now();
     let first = transactions.begin(0, now).expect("begun").expect("a write");
     let second = transactions.begin(1, now).expect("begun").expect("a write");
-    // The first is at its read when the halt comes, the second at its write.
+    // The first transaction's read is in flight when the run is stopped, and the second one's write.
     let result = bench.storage.serve(first);
     let read = transactions.advance(0, result).expect("written");
     transactions.halt();

@@ -1,4 +1,4 @@
-//! Which blocks are visited, and which faults of a storage are found.
+//! Order of the visited blocks, and detection of a storage's faults.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
         for blocks in [7, 8, 31, 32] {
             for blocks_per_io in [1, 2, 3] {
                 for local_blocks in [0, 3 * u64::from(blocks_per_io), 10] {
-                    // Enough operations that each worker goes around its share twice.
+                    // Enough operations that each worker visits its share twice.
                     let setup = Setup {
                         strategy: Strategy::ReadThroughputTest,
                         workers,
@@ -76,7 +76,7 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
                         visits[(offset / io) as usize] += 1;
                     }
                     assert!(visits.iter().all(|count| *count >= 2), "{what}: {visits:?}");
-                    // One worker after the other here, so the first visits of all are in the order of the storage.
+                    // The workers run one after the other here, so the first visits are in the order of the storage.
                     let mut seen = std::collections::HashSet::new();
                     let first: Vec<_> = bench
                         .storage
@@ -85,7 +85,7 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
                         .map(|(at, _)| at)
                         .filter(|at| seen.insert(**at))
                         .collect();
-                    // Two requests are in flight at once and the newest is served first.
+                    // Two requests are in flight at a time, and the newest is completed first.
                     assert!(
                         first
                             .iter()
@@ -100,7 +100,7 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
 }
 
 #[test]
-fn the_last_io_is_short_where_blocks_per_io_does_not_divide() {
+fn last_io_is_short_if_blocks_per_io_does_not_divide() {
     let setup = Setup {
         blocks: 10,
         blocks_per_io: 4,
@@ -115,7 +115,7 @@ fn the_last_io_is_short_where_blocks_per_io_does_not_divide() {
 }
 
 #[test]
-fn ignored_writes_are_caught_at_the_first_block() {
+fn ignored_writes_are_detected_at_the_first_block() {
     for seed_of_faulty_content in [0, 1] {
         let setup = Setup {
             fault: Fault::IgnoreWrites,
@@ -133,7 +133,7 @@ fn ignored_writes_are_caught_at_the_first_block() {
 }
 
 #[test]
-fn swapped_blocks_are_caught() {
+fn swapped_blocks_are_detected() {
     let (result, _) = Setup {
         fault: Fault::SwapWrites(5, 9),
         ..SETUP
@@ -144,7 +144,7 @@ fn swapped_blocks_are_caught() {
 }
 
 #[test]
-fn a_replayed_pass_is_caught_in_the_second_round() {
+fn replayed_pass_is_detected_in_the_second_pass() {
     let mut bench = Setup {
         fault: Fault::Replay,
         ..SETUP
@@ -169,7 +169,7 @@ fn a_replayed_pass_is_caught_in_the_second_round() {
 }
 
 #[test]
-fn reads_that_transfer_nothing_or_too_little_are_caught() {
+fn reads_that_transfer_too_little_are_detected() {
     for plain in [true, false] {
         let (result, _) = Setup {
             fault: Fault::IgnoreReads,

@@ -1,4 +1,4 @@
-//! I/Os that take too long.
+//! I/Os that exceed their timeout.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::Transactions;
 use crate::data_path::Failure;
 
 impl Transactions {
-    /// The I/O that has been in flight for longer than the timeout, if there is one. Looks at every slot.
+    /// Returns the failure of an I/O that has been in flight for longer than the timeout, if any. Checks every slot.
     #[must_use]
     pub fn overdue(&self, now: Instant) -> Option<Failure> {
         let after = self.task.io_timeout;
@@ -19,7 +19,7 @@ impl Transactions {
         })
     }
 
-    /// Gives up on what is overdue, so that the others can come to rest.
+    /// Abandons I/Os that have exceeded their timeout, so that the run can end once the others have completed.
     pub fn abandon_overdue(&mut self, now: Instant) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];

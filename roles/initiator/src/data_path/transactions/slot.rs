@@ -1,4 +1,4 @@
-//! What transactions have to do, and the state of one.
+//! Parameters of a worker's transactions, and the state of one transaction.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,24 @@ use super::super::failure::{Direction, Io};
 use crate::cli::{AccessOrder, Strategy};
 use crate::layout::Share;
 
-/// What the transactions of a worker are to do.
+/// Parameters of a worker's transactions.
 #[derive(Debug)]
 pub struct Task {
-    /// Their part of storage and local region.
+    /// The worker's share of storage and local region.
     pub share: Share,
-    /// Bytes of an I/O, but for the last one of the share.
+    /// Size of an I/O in bytes; the last one of the share may be smaller.
     pub io_size: u32,
-    /// Reads, writes, or both; with validation or without.
+    /// Selects reads, writes or both, with or without validation.
     pub strategy: Strategy,
-    /// What validates, where the strategy does.
+    /// `Some` if the strategy validates.
     pub validator: Option<Validator>,
-    /// Transactions to complete.
+    /// Number of transactions to complete.
     pub operations: u32,
     /// Order in which the blocks are visited.
     pub order: AccessOrder,
-    /// Writes after which there is a flush; 0 for none.
+    /// Number of writes per flush; 0 disables flushes.
     pub flush_every: u32,
-    /// How long an I/O may take.
+    /// Timeout of an I/O.
     pub io_timeout: Duration,
     /// `true` if blocks have the same offset in the local region as in the storage, as in 3.0.
     pub is_mirrored: bool,
@@ -36,14 +36,14 @@ pub struct Task {
 /// One transaction slot.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// `None` while nothing is in flight.
+    /// `None` if no request is in flight.
     pub(super) direction: Option<Direction>,
     pub(super) storage_place: u32,
     pub(super) local_place: u32,
     pub(super) extent: Extent,
-    /// Begin of the transaction.
+    /// Start of the transaction.
     pub(super) begin: Instant,
-    /// Begin of the I/O that is in flight.
+    /// Submission time of the request in flight.
     pub(super) issued: Instant,
 }
 
@@ -61,7 +61,7 @@ impl Slot {
         }
     }
 
-    /// The request of an I/O. A flush is of no blocks.
+    /// Builds a request for the slot's blocks; a flush has no blocks.
     #[inline(always)]
     pub(super) fn request(&self, direction: Direction) -> Request {
         let message_type = match direction {

@@ -1,4 +1,4 @@
-//! Servers, clients and control messages; consumers, producers and their memory, which record events.
+//! Servers, clients and control messages; consumers, producers and their memory, all of which record events.
 
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};
@@ -490,7 +490,7 @@ fn a_name_has_one_server_at_a_time() {
     pair.server.context.stop_fully(&engines);
     assert_ok(second.context.start());
     assert_ok(second.context.stop());
-    // No file of them is left.
+    // Their socket files are removed.
     let left = std::fs::read_dir(RuntimeDir::get().unwrap().path()).unwrap();
     let socket = crate::runtime::named_socket("comch", &["0000:3b:00.0", &name]);
     assert!(

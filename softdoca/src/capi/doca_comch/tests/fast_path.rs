@@ -92,7 +92,7 @@ fn a_message_is_appended_to_the_posted_buffer() {
 }
 
 #[test]
-fn without_a_posted_buffer_submission_answers_again() {
+fn submission_without_a_posted_buffer_returns_again() {
     let path = FastPath::new(4096, 4096);
     let task = path.task(0, 64, &[], 1);
     for _ in 0..3 {
@@ -108,7 +108,7 @@ fn without_a_posted_buffer_submission_answers_again() {
 }
 
 #[test]
-fn tasks_go_around_many_times() {
+fn tasks_are_resubmitted_many_times() {
     let mut path = FastPath::new(64 * 8, 64 * 8);
     let buffers: Vec<_> = (0..8).map(|slot| path.target.room(slot * 64, 64)).collect();
     let receives: Vec<_> = buffers
@@ -258,7 +258,7 @@ fn chained_buffers_are_sent_as_one_message() {
 }
 
 #[test]
-fn buffers_that_a_consumer_cannot_take() {
+fn unsuitable_buffers_are_refused_by_a_consumer() {
     let path = FastPath::new(4096, 4096);
     let invalid = Error::InvalidValue.code();
     let foreign = path.consumer.allocate(path.source.room(0, 64), 0);
@@ -439,7 +439,7 @@ fn several_producers_share_a_consumer() {
 }
 
 #[test]
-fn a_consumer_asks_for_writable_memory_and_a_live_connection() {
+fn a_consumer_needs_writable_memory_and_a_live_connection() {
     let pair = Pair::connect();
     let memory = Memory::new(64);
     let connection = pair.client.connection();

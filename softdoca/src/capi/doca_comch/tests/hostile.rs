@@ -93,7 +93,7 @@ fn garbage_instead_of_a_hello() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn refusals_contain_the_reason() {
     let pair = Pair::connect();
     for (bytes, error) in [
         (hello(&pair.name, 2), Error::UnsupportedVersion),
@@ -141,7 +141,7 @@ fn ring() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn faulty_frames_end_their_connection_only() {
+fn invalid_frames_close_only_their_connection() {
     let pair = Pair::connect();
     let (ring, wake) = ring();
     let both = vec![ring.as_fd(), wake.as_fd()];
@@ -246,7 +246,7 @@ fn a_corrupt_ring_closes_the_connection() {
 }
 
 #[test]
-fn a_server_that_is_none_fails_the_start() {
+fn an_invalid_server_fails_the_start_of_a_client() {
     let (name, engine) = (unique_name(), Engine::new());
     let socket = named_socket("comch", &["0000:3b:00.0", &name]);
     let listener = crate::runtime::Listener::bind(&RuntimeDir::get().unwrap(), &socket).unwrap();
@@ -406,7 +406,7 @@ fn an_endless_fast_path_message_closes_the_connection() {
 /// One progress call reads a bounded number of frames; otherwise a client that sends them fast enough would stall the
 /// engine.
 #[test]
-fn frames_without_end_hold_up_no_progress() {
+fn progress_reads_a_bounded_number_of_frames() {
     // Progress reads a socket up to twice: when descriptors are due, and before it sleeps.
     const MOST: usize = 2 * 64;
     let pair = Pair::connect();

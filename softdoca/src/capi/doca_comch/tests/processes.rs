@@ -96,14 +96,14 @@ impl Caller {
 }
 
 #[test]
-fn the_death_of_a_server_is_noticed() {
+fn the_death_of_a_server_is_detected() {
     fn main() {
-        const NAME: &str = name!("the_death_of_a_server_is_noticed");
+        const NAME: &str = name!("the_death_of_a_server_is_detected");
         let mut peer = Peer::start(NAME, "server");
         assert_eq!(peer.answer(), "ready");
         let caller = Caller::call();
         assert_eq!(peer.answer(), "received");
-        // All threads are asleep when it happens.
+        // All threads sleep when the peer is killed.
         progress_for(
             &[&caller.engine, &caller.worker],
             Duration::from_millis(100),
@@ -135,14 +135,14 @@ fn the_death_of_a_server_is_noticed() {
         drop(caller.memory);
     }
     process::run(
-        name!("the_death_of_a_server_is_noticed"),
+        name!("the_death_of_a_server_is_detected"),
         main,
         &[("server", serve)],
     );
 }
 
 #[test]
-fn the_death_of_a_client_is_noticed() {
+fn the_death_of_a_client_is_detected() {
     fn client() {
         let caller = Caller::call();
         say("running");
@@ -150,7 +150,7 @@ fn the_death_of_a_client_is_noticed() {
         drop(caller);
     }
     fn main() {
-        const NAME: &str = name!("the_death_of_a_client_is_noticed");
+        const NAME: &str = name!("the_death_of_a_client_is_detected");
         let mut server = Peer::start(NAME, "server");
         assert_eq!(server.answer(), "ready");
         let mut client = Peer::start(NAME, "client");
@@ -168,14 +168,14 @@ fn the_death_of_a_client_is_noticed() {
         server.finish();
     }
     process::run(
-        name!("the_death_of_a_client_is_noticed"),
+        name!("the_death_of_a_client_is_detected"),
         main,
         &[("server", serve), ("client", client)],
     );
 }
 
 #[test]
-fn a_program_that_exits_without_stopping_leaves_nothing() {
+fn a_program_that_exits_without_stopping_leaves_no_files() {
     fn exit() {
         let engine = Engine::new();
         let server = TestServer::create("processes", &engine);
@@ -183,15 +183,15 @@ fn a_program_that_exits_without_stopping_leaves_nothing() {
         std::process::exit(0);
     }
     fn main() {
-        const NAME: &str = name!("a_program_that_exits_without_stopping_leaves_nothing");
+        const NAME: &str = name!("a_program_that_exits_without_stopping_leaves_no_files");
         Peer::start(NAME, "exit").finish();
     }
-    let name = name!("a_program_that_exits_without_stopping_leaves_nothing");
+    let name = name!("a_program_that_exits_without_stopping_leaves_no_files");
     process::run(name, main, &[("exit", exit)]);
 }
 
 #[test]
-fn sessions_leave_nothing_behind() {
+fn sessions_leak_no_descriptors_or_memory() {
     fn session(server: &TestServer, engine: &Engine, client_engine: &Engine) {
         let log = &server.context.log;
         let engines = [engine, client_engine];
@@ -245,5 +245,5 @@ fn sessions_leave_nothing_behind() {
         );
         server.context.stop_fully(&[&engine]);
     }
-    process::run(name!("sessions_leave_nothing_behind"), main, &[]);
+    process::run(name!("sessions_leak_no_descriptors_or_memory"), main, &[]);
 }

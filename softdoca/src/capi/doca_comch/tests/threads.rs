@@ -157,15 +157,15 @@ fn every_message_arrives_once_and_in_order() {
     pair.finish();
 }
 
-/// Sleep of a thread that is not woken, and a time that a woken one does not take, however busy the machine is.
+/// Maximum sleep of a thread that misses its wake-up; much longer than a woken thread needs, even on a busy machine.
 const UNWOKEN: Duration = Duration::from_secs(60);
 const WOKEN: Duration = Duration::from_secs(20);
-/// Messages, and the pause before each in which the receiving thread falls asleep: it spins and yields for less than a millisecond, but
-/// may wait for a CPU.
+/// Number of messages. Before each, a pause lets the receiving thread fall asleep: it spins and yields for less than a
+/// millisecond, but may wait for a CPU.
 const WAKE_UPS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// As [`progress_until`] with an engine that only a wake-up ends the sleeps of. Panics if none came.
+/// As [`progress_until`], with an engine whose sleeps end only by a wake-up. Panics if none arrives.
 fn sleep_until(engine: &Engine, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     with_sleeps_of(UNWOKEN, || {

@@ -181,7 +181,7 @@ fn a_task_without_a_destination_fails() {
 }
 
 #[test]
-fn writes_with_immediate_take_a_receive_and_write_only_then() {
+fn writes_with_immediate_wait_for_a_receive() {
     let ((a, to_b), (b, _)) = pair();
     let theirs = Memory::new(4096, REMOTE, Placement::Pages);
     let remote = import(&theirs.export());
@@ -242,7 +242,7 @@ fn memory_that_was_withdrawn_fails_the_task() {
         submit(write);
         assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
         theirs.mmap.stop().expect("it has no bufs");
-        // Its owner reuses the memory.
+        // The owner reuses the memory.
         theirs.mmap.start().expect("the range is mapped");
         theirs.write(0, &[9; 16]);
         target.reset_data_len();
@@ -318,7 +318,7 @@ pub(super) fn aligned(memory: &Memory) -> usize {
 }
 
 #[test]
-fn atomics_change_memory_and_bring_the_old_value() {
+fn atomics_change_memory_and_return_the_old_value() {
     for placement in [Placement::Pages, Placement::Unaligned] {
         let ((a, to_b), _b) = pair();
         let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
@@ -379,7 +379,7 @@ fn atomics_need_permission_on_both_sides_of_the_table() {
 }
 
 #[test]
-fn atomics_that_cannot_be_done_change_nothing() {
+fn failed_atomics_change_nothing() {
     for placement in [Placement::Pages, Placement::Unaligned] {
         let ((a, to_b), _b) = pair();
         let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
@@ -437,7 +437,7 @@ fn has_block(theirs: &Memory, block: usize) -> bool {
 }
 
 #[test]
-fn the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order() {
+fn the_first_copy_completes_on_submission_and_all_in_order() {
     let ((a, to_b), (b, _)) = pair();
     a.wait_until("the connection", |a| a.log.established.get() == 1);
     let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
@@ -471,7 +471,7 @@ fn the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order() {
 }
 
 #[test]
-fn copies_that_wait_for_progress_end_with_their_context() {
+fn pending_copies_are_flushed_with_their_context() {
     let ((a, to_b), _b) = pair();
     let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
     let bufs = Bufs::new();
@@ -488,7 +488,7 @@ fn copies_that_wait_for_progress_end_with_their_context() {
 }
 
 #[test]
-fn copies_on_a_connection_that_has_ended_fail_however_many_they_are() {
+fn copies_on_a_closed_connection_fail() {
     let ((a, to_b), (b, _)) = pair();
     let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
     let bufs = Bufs::new();

@@ -155,7 +155,7 @@ impl Side {
 }
 
 #[test]
-fn a_client_asks_and_the_server_accepts() {
+fn a_client_requests_and_the_server_accepts() {
     let (server, client, port) = (start(2), start(1), port());
     ok(server.listen(port));
     // The address of the client's device, as the server sees it, as well.
@@ -278,7 +278,7 @@ fn several_clients_connect_to_one_port() {
         client.told_with(&server, 1);
         server.told_with(client, 2 * (number + 1));
     }
-    // The fourth exceeds the limit, and the server's program is not asked.
+    // The fourth exceeds the limit; the server's request callback is not called.
     ok(clients[3].call(&addr, 9));
     assert_eq!(clients[3].told_with(&server, 1), [(Told::Failure, 9)]);
     assert_eq!(server.told().len(), 6);
@@ -313,7 +313,7 @@ fn a_rejected_client_is_notified_and_may_retry() {
 }
 
 #[test]
-fn a_program_may_answer_a_request_later_but_once() {
+fn a_program_may_answer_a_request_later_and_only_once() {
     let port = port();
     let addr = Addr::local(port);
     let (server, client) = (start(1), start(1));
@@ -346,7 +346,7 @@ fn a_program_may_answer_a_request_later_but_once() {
 }
 
 #[test]
-fn a_client_that_disconnects_before_the_answer_is_noticed() {
+fn a_client_that_disconnects_before_the_answer_is_detected() {
     let port = port();
     let addr = Addr::local(port);
     let server = start(1);
@@ -392,7 +392,7 @@ fn no_message_arrives_before_its_connection_is_established() {
 }
 
 #[test]
-fn a_server_that_stops_rejects_whom_it_has_not_answered() {
+fn a_stopping_server_rejects_unanswered_requests() {
     let port = port();
     let addr = Addr::local(port);
     let (server, client, late) = (start(1), start(1), start(1));
@@ -400,7 +400,7 @@ fn a_server_that_stops_rejects_whom_it_has_not_answered() {
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
     server.told_with(&client, 1);
-    // This one is queued at the port, and the server has not polled.
+    // This request is queued at the port: the server has not polled.
     ok(late.call(&addr, 2));
     server.stop();
     assert_eq!(client.told_with(&client, 1), [(Told::Failure, 1)]);
@@ -409,7 +409,7 @@ fn a_server_that_stops_rejects_whom_it_has_not_answered() {
 }
 
 #[test]
-fn nobody_listens() {
+fn connecting_to_a_port_without_a_listener_fails() {
     let port = port();
     let addr = Addr::local(port);
     let (server, client) = (start(1), start(1));
@@ -592,7 +592,7 @@ fn accepting_a_request_of_a_dead_peer_fails() {
 }
 
 #[test]
-fn a_client_that_is_ready_before_it_was_accepted_is_sent_away() {
+fn a_client_that_is_ready_before_it_was_accepted_is_disconnected() {
     let (server, port) = server();
     let client = Side::start(ALL, 1);
     let (details, _) = client.export();
@@ -607,7 +607,7 @@ fn a_client_that_is_ready_before_it_was_accepted_is_sent_away() {
 }
 
 #[test]
-fn a_client_that_does_not_become_ready_is_missed() {
+fn a_client_that_leaves_before_it_is_ready_fails_its_connection() {
     let (server, port) = server();
     let client = Side::start(ALL, 1);
     let (details, _) = client.export();

@@ -46,7 +46,7 @@ fn an_instance_runs_when_it_is_started_and_is_idle_when_stopped() {
 }
 
 #[test]
-fn details_are_good_for_one_peer_and_only_while_the_connection_lives() {
+fn details_are_valid_for_one_peer_while_the_connection_exists() {
     let (a, b, late) = (
         Side::start(ALL, 1),
         Side::start(ALL, 1),
@@ -92,7 +92,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     submit(b.receive(c(bufs.room(&memory.mmap, 0, 10)), 1));
     submit(b.receive(c(bufs.room(&memory.mmap, 10, 10)), 2));
     submit(b.send(to_a, c(bufs.data(&memory.mmap, 20, 10)), 3));
-    // Messages sent before the disconnection arrive before it.
+    // Messages sent before the disconnection arrive before its event.
     memory.write(30, b"last words");
     submit(a.send(to_b, c(bufs.data(&memory.mmap, 30, 10)), 4));
     a.wait(1);
@@ -201,7 +201,7 @@ fn start() -> Side {
 }
 
 #[test]
-fn a_target_that_has_not_connected_is_sent_to() {
+fn a_send_reaches_a_target_that_has_not_connected() {
     let (initiator, target) = (start(), start());
     let ((_, to_target), (details, _)) = (initiator.export(), target.export());
     ok(initiator.connect(to_target, &details));
@@ -226,7 +226,7 @@ fn a_target_that_has_not_connected_is_sent_to() {
 }
 
 #[test]
-fn both_sides_are_of_one_type_and_need_no_addresses() {
+fn both_sides_need_the_same_transport_and_dynamic_ones_cannot_listen() {
     let (dynamic, reliable) = (start(), Side::start(ALL, 1));
     let ((details, connection), (others, other)) = (dynamic.export(), reliable.export());
     let invalid = Error::InvalidValue.code();

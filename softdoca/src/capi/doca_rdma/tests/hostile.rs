@@ -205,7 +205,7 @@ impl Mapped {
 
 /// One progress call takes a bounded number of fragments, however fast the peer adds them.
 #[test]
-fn a_message_without_end_holds_up_no_progress() {
+fn progress_takes_a_bounded_number_of_fragments() {
     // Progress polls a context up to three times: for events, after the descriptors, and before it sleeps.
     const MOST: u64 = 3 * 64;
     let victim = Side::start(ALL, 1);
@@ -233,7 +233,7 @@ fn a_message_without_end_holds_up_no_progress() {
 }
 
 #[test]
-fn fragments_without_data_end_the_connection() {
+fn fragments_without_data_close_the_connection() {
     let victim = Side::start(ALL, 1);
     let (details, _) = victim.export();
     let mut attacker = Attacker::claim(&details);
@@ -283,7 +283,7 @@ fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<
 }
 
 #[test]
-fn a_copy_by_a_slow_agent_is_given_up() {
+fn a_copy_by_a_slow_agent_times_out() {
     // 16 pieces, each of them within its timeout.
     let agent = slow(Duration::from_millis(900));
     let (a, _b, longest) = read_from(&agent, 1, LEN);
@@ -293,7 +293,7 @@ fn a_copy_by_a_slow_agent_is_given_up() {
 }
 
 #[test]
-fn slow_copies_leave_progress_to_others() {
+fn progress_waits_for_one_slow_copy_at_a_time() {
     let agent = slow(Duration::from_millis(60));
     let (a, _b, longest) = read_from(&agent, 8, 64);
     let expected: Vec<_> = (0..8).map(|user| (user, 0)).collect();

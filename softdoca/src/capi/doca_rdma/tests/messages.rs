@@ -405,7 +405,7 @@ fn as_many_messages_as_receives_are_taken() {
     }
     settle();
     assert_eq!((sent(), middle.completed().len()), (30, 30));
-    // The remaining sends wait, and the center sends to each of the others.
+    // The remaining sends are pending, and the center sends to each of the others.
     for ((other, _), connection) in others.iter().zip(connections) {
         submit(other.receive(std::ptr::null_mut(), 50));
         submit(middle.send(connection, std::ptr::null_mut(), 60));

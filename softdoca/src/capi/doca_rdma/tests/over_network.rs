@@ -1,4 +1,4 @@
-//! The tests of this module once more, with all connections over TCP although the processes are on one machine.
+//! Runs the tests of this module again with all connections over TCP, although the processes are on one machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,16 +7,16 @@ use std::process::Command;
 const NOT_OVER_THE_NETWORK: [&str; 10] = [
     "capi::doca_rdma::tests::hostile",
     "capi::doca_rdma::tests::over_network",
-    // A copy is done when its submission returns.
-    "copies_that_wait_for_progress_end_with_their_context",
-    "the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order",
+    // A copy is complete when its submission returns.
+    "pending_copies_are_flushed_with_their_context",
+    "the_first_copy_completes_on_submission_and_all_in_order",
     // A message takes a receive that several connections share without progress of the receiver.
     "receives_are_shared_by_senders_and_report_the_connection",
     "closing_one_connection_leaves_the_others",
     "several_clients_connect_to_one_port",
-    "a_client_asks_and_the_server_accepts",
-    "a_target_that_has_not_connected_is_sent_to",
-    // The end of a process is told as CONNECTION_RESET.
+    "a_client_requests_and_the_server_accepts",
+    "a_send_reaches_a_target_that_has_not_connected",
+    // The exit of a process is reported as CONNECTION_RESET.
     "an_event_is_shared_across_pcie_and_its_destruction_ends_waits",
 ];
 
@@ -47,7 +47,7 @@ fn all_tests_of_rdma_pass_over_tls() {
     run(&tls, &[]);
 }
 
-/// Where an RDMA device has the name that the tests use and a topology file names it, as in the guest of .ci/verbs.
+/// Runs only where a topology file names an RDMA device with the name that the tests use, as in the guest of .ci/verbs.
 #[test]
 fn all_tests_of_rdma_pass_over_verbs() {
     let has_topology = std::env::var_os(crate::topology::VARIABLE).is_some();

@@ -247,7 +247,7 @@ fn connect(directory: &Path, role: &str) -> (Peer, Side, *mut doca_rdma_connecti
 }
 
 #[test]
-fn messages_go_there_and_back_between_processes() {
+fn messages_are_echoed_between_processes() {
     with_runtime_dir(|directory| {
         let (peer, side, connection) = connect(directory, "echo");
         let (local, bufs) = (Memory::local(8192), Bufs::new());
@@ -276,7 +276,7 @@ fn messages_go_there_and_back_between_processes() {
 }
 
 #[test]
-fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
+fn a_killed_peer_is_detected_within_a_second_and_its_tasks_fail() {
     with_runtime_dir(|directory| {
         let (mut peer, side, connection) = connect(directory, "echo");
         let (local, bufs) = (Memory::local(4096), Bufs::new());
@@ -326,7 +326,7 @@ fn initiator() {
 }
 
 #[test]
-fn a_sender_that_dies_before_this_side_has_connected_is_noticed() {
+fn a_sender_that_dies_before_this_side_has_connected_is_detected() {
     with_runtime_dir(|directory| {
         let mut peer = Peer::start(directory, "initiator");
         let side = Side::start(ALL, 1);
@@ -410,7 +410,7 @@ fn a_client_connects_to_a_server_of_another_process() {
 }
 
 #[test]
-fn a_server_that_dies_is_noticed_before_and_after_it_has_answered() {
+fn a_server_that_dies_is_detected_before_and_after_its_answer() {
     with_runtime_dir(|directory| {
         for connected in [false, true] {
             let port = port();

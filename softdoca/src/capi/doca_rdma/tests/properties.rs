@@ -89,7 +89,7 @@ fn lists_that_are_longer_than_configured_are_refused() {
 }
 
 #[test]
-fn what_is_longer_than_a_message_can_be_is_refused() {
+fn data_longer_than_a_message_is_refused() {
     const LIMIT: usize = 1 << 31;
     let ((a, to_b), (b, _)) = super::pair();
     // Never accessed: the kernel allocates no pages for it.
@@ -255,7 +255,7 @@ macro_rules! check_connection {
 }
 
 #[test]
-fn fields_of_tasks_are_set_and_got() {
+fn task_fields_can_be_set_and_read() {
     let side = Side::start(ALL, 2);
     let ((_, one), (_, two)) = (side.export(), side.export());
     let (memory, bufs) = (Memory::local(64), Bufs::new());

@@ -158,7 +158,7 @@ impl Side {
 }
 
 #[test]
-fn events_of_the_peer_are_got_set_and_added_to() {
+fn remote_events_are_read_set_and_added_to() {
     let ((a, to_b), _b) = pair();
     let theirs = Exported::new();
     assert!(theirs.blob().len() <= 512, "programs have buffers for it");
@@ -263,7 +263,7 @@ fn incomplete_tasks_fail_and_leave_the_event_unchanged() {
 }
 
 #[test]
-fn fields_of_event_tasks_are_set_and_got() {
+fn event_task_fields_can_be_set_and_read() {
     let side = Side::start(ALL, 2);
     let ((_, one), (_, two)) = (side.export(), side.export());
     let theirs = Exported::new();

@@ -205,7 +205,7 @@ fn tasks_and_functions_have_the_same_effect() {
 }
 
 #[test]
-fn waits_complete_when_the_value_is_as_they_want_and_no_progress_is_seen_before() {
+fn waits_complete_only_when_their_condition_holds() {
     let context = Context::start();
     submit(context.wait_eq(0x05, 0xff, 1));
     submit(context.wait_neq(0x100, 0xf00, 2));
@@ -232,7 +232,7 @@ fn waits_complete_when_the_value_is_as_they_want_and_no_progress_is_seen_before(
 
 /// Programs that wait on the engine's descriptor are woken to poll, because a change of a value causes no wake-up.
 #[test]
-fn an_armed_engine_looks_again_while_a_task_waits() {
+fn an_armed_engine_polls_while_a_task_waits() {
     use rustix::event::{PollFd, PollFlags, Timespec};
     use std::os::fd::BorrowedFd;
 
@@ -277,7 +277,7 @@ fn stopping_flushes_waits() {
 }
 
 #[test]
-fn fields_of_tasks_are_set_and_got() {
+fn task_fields_can_be_set_and_read() {
     let context = Context::start();
     let (one, two) = (Cell::new(0), Cell::new(0));
     macro_rules! check {
@@ -352,7 +352,7 @@ fn fields_of_tasks_are_set_and_got() {
 }
 
 #[test]
-fn an_event_is_a_context_or_is_not() {
+fn an_event_is_used_with_or_without_its_context() {
     let invalid = Error::InvalidValue.code();
     let state = Error::BadState.code();
     let none = doca_data { u64: 0 };

@@ -42,7 +42,7 @@ fn values_can_be_set_added_to_and_read() {
 }
 
 #[test]
-fn additions_of_several_threads_are_all_there() {
+fn concurrent_additions_all_count() {
     let event = Se::started();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -174,7 +174,7 @@ fn an_event_needs_a_publisher_and_a_subscriber() {
 }
 
 #[test]
-fn the_value_lies_where_the_program_wants() {
+fn the_value_is_at_the_programs_address() {
     let place = Box::new(UnsafeCell::new([7_u64; 2]));
     let addr: *mut u64 = place.get().cast();
     let event = Se::local();
@@ -375,7 +375,7 @@ fn both_sides_see_one_value() {
 }
 
 #[test]
-fn exports_are_for_whom_they_were_announced() {
+fn exports_are_limited_to_the_declared_locations() {
     let dev = Dev::open();
     let (local, pci) = (Se::started(), shared(&dev));
     let (mut data, mut size) = (null(), 0);

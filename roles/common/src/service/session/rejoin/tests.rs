@@ -13,7 +13,7 @@ const STORAGE: StorageDetails = StorageDetails {
     block_size: 512,
 };
 
-/// An attempt with a cooperative target and cooperative workers.
+/// Harness: an attempt with a cooperative target and cooperative workers.
 struct World {
     now: Instant,
     rejoin: Rejoin,
@@ -28,7 +28,7 @@ struct World {
     silent_at: Option<MessageType>,
     /// Extensions that the target has.
     features: u32,
-    /// Requests to the target and commands to workers.
+    /// Requests to the target and commands to workers, in order.
     asked: Vec<String>,
     end: Option<Result<Returned, Failure>>,
 }
