@@ -59,7 +59,7 @@ pub fn points() -> [Point; 4] {
 ///
 /// # Errors
 ///
-/// One of the two does not do its part.
+/// nbdkit or fio could not be started, or failed.
 pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, Error> {
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("nbd.sock");

@@ -52,7 +52,7 @@ pub(crate) struct ErasureCoding {
     engine: RefCell<Engine>,
 }
 
-/// Working memory.
+/// Buffers that tasks are gathered into and computed in, reused from task to task.
 #[derive(Default)]
 struct Engine {
     source: Gathered,

@@ -188,7 +188,7 @@ impl Connections {
         connection.invalidate();
     }
 
-    /// Keeps an address as long as the instance. Returns its C object.
+    /// Stores an address for the lifetime of the instance, and returns its C object.
     pub(super) fn keep(&self, address: Address) -> *mut sys::doca_rdma_addr {
         let addr = address.as_ptr();
         self.addresses.borrow_mut().push(address);

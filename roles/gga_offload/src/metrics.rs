@@ -10,7 +10,7 @@ use crate::target::Target;
 /// The states that [`Summary`](crate::engine::set::Summary) names.
 const STATES: [&str; 4] = ["healthy", "degraded", "rebuilding", "failed"];
 
-/// Writes the state of the set of the session, or of the last one. Its counters begin again with each session.
+/// Writes the state of the set of the session, or of the last one. Its counters are reset at the beginning of each session.
 pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
     let summary = &set.summary;
     page.gauges(

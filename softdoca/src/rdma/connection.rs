@@ -71,9 +71,9 @@ pub(super) struct Parts {
     pub(super) remote: Remote,
 }
 
-/// Result of trying to run a task of this side.
+/// Result of an attempt to run a submitted task.
 pub(super) enum Attempt {
-    /// Must wait.
+    /// The task waits for a receive of the peer or for space.
     Waits,
     /// Its request was sent: it completes with the reply.
     Issued,

@@ -179,7 +179,7 @@ pub struct Span {
     pub width: u32,
 }
 
-/// A field.
+/// A field of a record: its name, type and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// Name.

@@ -45,9 +45,9 @@ impl fmt::Debug for SharedKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Purpose {
-    /// To know that the process lives.
+    /// Detection of the peer's death.
     Liveness = 1,
-    /// To reach its memory.
+    /// Access to exported memory.
     Memory = 2,
     /// To be connected with a service.
     Service = 3,

@@ -108,7 +108,7 @@ impl Link {
     }
 }
 
-/// Asks until there is no answer, or nothing uses the link.
+/// Sends heartbeats until one is not answered or the link is not used any more.
 fn watch(stream: &Stream, link: &Weak<Link>) {
     let mut unanswered = 0;
     let ended = loop {

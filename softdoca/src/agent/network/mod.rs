@@ -94,7 +94,7 @@ pub(crate) fn call(offer: &NetworkOffer) -> Result<Stream> {
     link::open(offer, authentication::Purpose::Service)
 }
 
-/// Fills the buffer, waiting at most so long.
+/// Fills the buffer within `patience`.
 ///
 /// # Errors
 /// As [`send_patiently`].
@@ -106,7 +106,7 @@ pub(crate) fn receive_patiently(
     stream.receive_all(buffer, Deadline::after(patience))
 }
 
-/// Sends all of it, waiting at most so long.
+/// Sends the whole buffer within `patience`.
 ///
 /// # Errors
 /// [`Error::TimeOut`](crate::error::Error::TimeOut), and [`Error::ConnectionReset`](crate::error::Error::ConnectionReset).

@@ -83,7 +83,7 @@ struct Serving<'a> {
 /// Serves memory requests until the peer closes the connection.
 ///
 /// # Errors
-/// [`Error::ConnectionReset`] when the peer is gone, [`Error::InvalidValue`] when it does not follow the protocol.
+/// [`Error::ConnectionReset`] when the connection is lost, [`Error::InvalidValue`] when the peer violates the protocol.
 pub(super) fn memory(door: &Door, stream: Stream) -> Result<()> {
     let mut serving = Serving {
         door,

@@ -111,7 +111,8 @@ fn keys_change_without_a_pause() {
 
 #[test]
 fn key_updates_and_empty_records_are_limited_between_data() {
-    let send: [(&str, fn(&mut Records, BorrowedFd<'_>) -> Result<()>); 2] = [
+    type Send = fn(&mut Records, BorrowedFd<'_>) -> Result<()>;
+    let send: [(&str, Send); 2] = [
         ("key updates", Records::send_key_update),
         ("empty records", Records::send_empty),
     ];
