@@ -20,9 +20,9 @@ const BATCH: usize = 16;
 /// Size in bytes of the largest message sent inline, without a registered buffer: 64 bytes and a header.
 pub(crate) const MOST_INLINE: usize = 80;
 
-/// Local acknowledgement timeout, 4.096 us * 2^16 = 268 ms, and the number of retries: without an acknowledgement, a
-/// request fails after about 2 s.
-const TIMEOUT: u8 = 16;
+/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as UCX has them. They are for lost
+/// packets, most of which receivers report themselves; a dead peer is detected by heartbeats.
+const TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
 /// Unlimited retries: messages are sent only with credits, but the peer may be slow to repost the buffers.
 const NOT_READY_RETRIES: u8 = 7;
