@@ -167,7 +167,7 @@ fn attacks_over_the_network_get_no_access() {
     let unauthenticated = ["--only", "network-"];
     let all = [&unauthenticated[..], &["--only", "peer-"]].concat();
     for (role, only, passed) in [
-        ("target", &all[..], 34),
+        ("target", &all[..], 38),
         ("zero-copy", &unauthenticated, 16),
     ] {
         let output = hostile(role, only);
