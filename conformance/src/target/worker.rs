@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use doca::{
-    Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection,
-    Task,
+    Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
+    RdmaConnection, Task,
 };
 use wire::io_message::{IoMessageType, Repr, SIZE};
 
@@ -346,8 +346,12 @@ fn read_message(messages: Messages, buf: &Buf) -> Result<Io, Error> {
 }
 
 fn submit(task: &Task) -> Result<(), Error> {
-    task.submit().map_err(|code| Error::Unexpected {
-        expected: "a task to be taken",
-        got: code.to_string(),
-    })
+    match task.submit() {
+        // The context stops, because the peer has disconnected: tasks in flight are flushed, and this one is not needed.
+        Ok(()) | Err(ErrorCode::BAD_STATE) => Ok(()),
+        Err(code) => Err(Error::Unexpected {
+            expected: "the task to be submitted",
+            got: code.to_string(),
+        }),
+    }
 }
