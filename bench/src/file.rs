@@ -22,7 +22,7 @@ pub const BLOCK_COUNT: u32 = 128 << 10;
 /// Offset of the first block in the file in bytes.
 const CONTENT_OFFSET: u32 = 64 << 10;
 /// Time limit in addition to the run itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A workload on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -134,7 +134,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
     if flush {
         fio.arg("--fdatasync=1");
     }
-    let stdout = Process::spawn("fio", fio)?.finish(Instant::now() + time + PATIENCE, || false)?;
+    let stdout = Process::spawn("fio", fio)?.finish(Instant::now() + time + TIMEOUT, || false)?;
     let times = if flush {
         Times::Sync
     } else {

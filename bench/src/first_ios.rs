@@ -18,7 +18,7 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// Repetitions of the measurement without a pause.
 const STEADY: usize = 21;
 /// Timeout of events that should occur at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Parameters of the load.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ struct Session {
 
 impl Session {
     fn open(device: &Device, load: &Load) -> Result<Self, Wrong> {
-        let mut control = ComchPeer::connect(device, &load.channel, PATIENCE)?;
+        let mut control = ComchPeer::connect(device, &load.channel, TIMEOUT)?;
         let mut next_id = 0;
         let query = ask(&mut control, &mut next_id, Payload::QueryStorageRequest)?;
         let Payload::QueryStorageResponse(details) = query else {
@@ -89,10 +89,10 @@ impl Session {
         });
         let answer = ask(&mut control, &mut next_id, init)?;
         expect(answer, Payload::InitStorageResponse)?;
-        control.wait_until("the service's consumer", PATIENCE, |control| {
+        control.wait_until("the service's consumer", TIMEOUT, |control| {
             !control.consumers().is_empty()
         })?;
-        let mut io = IoChannel::start(device, &control, load.transactions, PATIENCE)?;
+        let mut io = IoChannel::start(device, &control, load.transactions, TIMEOUT)?;
         io.send_to(control.consumers()[0])?;
         let answer = ask(&mut control, &mut next_id, Payload::StartStorageRequest)?;
         expect(answer, Payload::StartStorageResponse)?;
@@ -115,7 +115,7 @@ impl Session {
             sent += 1;
         }
         for _ in 0..count {
-            let result = self.io.receive_message(PATIENCE)?;
+            let result = self.io.receive_message(TIMEOUT)?;
             Wrong::unless(
                 result.message_type == IoMessageType::Result && result.result == 0,
                 "the result of a read that has succeeded",
@@ -151,7 +151,7 @@ impl Session {
             requester_offset: slot * u64::from(size),
             storage_offset: block * u64::from(size),
         };
-        self.io.send(&request, PATIENCE)
+        self.io.send(&request, TIMEOUT)
     }
 
     fn close(self) -> Result<(), Wrong> {
@@ -176,7 +176,7 @@ fn ask(control: &mut ComchPeer, next_id: &mut u32, payload: Payload) -> Result<P
         correlation_id: *next_id,
         payload,
     };
-    control.ask(&request, PATIENCE)
+    control.ask(&request, TIMEOUT)
 }
 
 fn expect(answer: Payload, expected: Payload) -> Result<(), Wrong> {

@@ -14,7 +14,7 @@ use super::point::{Operation, Point};
 use super::series::{Figures, Latency};
 
 /// Time limit of a yardstick.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Port of the bare connection: in a new network namespace, all are free.
 const TCP_PORT: u16 = 12_000;
@@ -63,7 +63,7 @@ impl Yardsticks {
         let target = start("target", target)?;
         let service = start("service", service)?;
         let initiator = start("initiator", initiator)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let stdout = initiator.finish(deadline, || false)?;
         service.finish(deadline, || false)?;
         target.finish(deadline, || false)?;
@@ -95,7 +95,7 @@ impl Yardsticks {
             Process::spawn(role, network.place(machine, command))
         };
         let server = start(1, "server")?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let stdout = start(0, "client")?.finish(deadline, || false)?;
         server.finish(deadline, || false)?;
         figures("the client of a bare connection", point, stdout)

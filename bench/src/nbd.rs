@@ -14,7 +14,7 @@ use super::series::Figures;
 use super::{Error, fio};
 
 /// Time limit beside the run itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Port of nbdkit on a machine of its own.
 const TCP_PORT: u16 = 10_809;
 /// fio rounds shorter times down to 0.
@@ -93,7 +93,7 @@ pub fn measure_over(
         .args(["--port", &TCP_PORT.to_string()])
         .args(["memory", &format!("size={}", point.capacity())]);
     let server = Process::spawn("nbdkit", network.place(1, server))?;
-    if let Err(why) = server.wait_until_listening(TCP_PORT, PATIENCE, || false) {
+    if let Err(why) = server.wait_until_listening(TCP_PORT, TIMEOUT, || false) {
         return Err(server.failed(&why.to_string()).into());
     }
     let uri = format!("nbd://{address}:{TCP_PORT}");
@@ -131,7 +131,7 @@ pub fn measure_ours(
 
 /// Waits for a server's socket.
 pub(crate) fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !socket.exists() {
         if Instant::now() > deadline || server.has_ended() {
             return Err(server.failed("has not made its socket").into());
@@ -177,8 +177,8 @@ fn load(
     };
     // nbdkit's memory is sparse: what was never written is not even copied.
     let fill = job("write", None)?;
-    fill.finish(Instant::now() + PATIENCE, || false)?;
+    fill.finish(Instant::now() + TIMEOUT, || false)?;
     let stdout =
-        job(kind, Some(time.max(SHORTEST)))?.finish(Instant::now() + time + PATIENCE, || false)?;
+        job(kind, Some(time.max(SHORTEST)))?.finish(Instant::now() + time + TIMEOUT, || false)?;
     fio::figures(&stdout, point, Times::Completion)
 }

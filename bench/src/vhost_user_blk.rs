@@ -18,7 +18,7 @@ use super::series::Figures;
 /// QEMU's program that exports disks, in Debian's package qemu-system-common.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
 /// Time for the first completion, and limit of a wait for further ones.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Completions between two readings of the clock.
 const BATCH: usize = 64;
 
@@ -120,7 +120,7 @@ fn random_ios(socket: &Path, point: Point, time: Duration) -> Result<f64, Error>
     let path = socket.to_string_lossy();
     blkio.set_str("path", &path).map_err(failed)?;
     // Its socket may exist before the server listens.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while let Err(error) = blkio.connect() {
         if Instant::now() > deadline {
             return Err(failed(error));
@@ -191,7 +191,7 @@ impl Client<'_> {
     /// Waits for at least one completion.
     fn reap(&mut self) -> Result<usize, Error> {
         let mut done = [const { MaybeUninit::<Completion>::uninit() }; BATCH];
-        let mut patience = PATIENCE;
+        let mut patience = TIMEOUT;
         let count = self.queue.do_io(&mut done, 1, Some(&mut patience), None);
         let count = count.map_err(failed)?;
         for completion in &done[..count] {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, said, soon, text};
+use crate::support::{
+    BLOCK_SIZE, Sandbox, content, document, expect_failure, soon, text, wait_for_log,
+};
 use ::deployment::process::{Process, Signal};
 
 const BLOCKS: usize = 96;
@@ -13,10 +15,10 @@ fn backed(file: &Path) -> [&str; 4] {
 }
 
 /// Writes the content through a service, or reads and compares it.
-fn validate(bench: &Bench, port: u16, strategy: &str, plain: &Path) {
-    let service = bench.service(port, &[]);
+fn validate(sandbox: &Sandbox, port: u16, strategy: &str, plain: &Path) {
+    let service = sandbox.service(port, &[]);
     let operations = BLOCKS.to_string();
-    document(bench.initiator(
+    document(sandbox.initiator(
         strategy,
         &[
             "--storage-plain-content",
@@ -35,28 +37,28 @@ fn killed(mut target: Process) {
 
 #[test]
 fn acknowledged_writes_survive_kill_9_and_clean_stops() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let (file, plain) = (
-        bench.path("blocks"),
-        bench.file("content", &content(BLOCKS)),
+        sandbox.path("blocks"),
+        sandbox.file("content", &content(BLOCKS)),
     );
     let forever = ["--sessions", "forever"];
     let arguments = [&backed(&file)[..], &forever].concat();
 
-    let (target, port) = bench.target(&arguments);
-    validate(&bench, port, "read_write_data_validity_test", &plain);
+    let (target, port) = sandbox.target(&arguments);
+    validate(&sandbox, port, "read_write_data_validity_test", &plain);
     killed(target);
 
-    let (target, port) = bench.target(&arguments);
-    validate(&bench, port, "read_only_data_validity_test", &plain);
+    let (target, port) = sandbox.target(&arguments);
+    validate(&sandbox, port, "read_only_data_validity_test", &plain);
     target.signal(Signal::TERM);
-    said(&target, "all blocks are on the disk", 1);
+    wait_for_log(&target, "all blocks are on the disk", 1);
     document_of_nothing(target);
 
     // The end of the only session is a clean shutdown, too.
-    let (target, port) = bench.target(&backed(&file));
-    validate(&bench, port, "read_only_data_validity_test", &plain);
-    said(&target, "all blocks are on the disk", 1);
+    let (target, port) = sandbox.target(&backed(&file));
+    validate(&sandbox, port, "read_only_data_validity_test", &plain);
+    wait_for_log(&target, "all blocks are on the disk", 1);
     document(target);
 }
 
@@ -68,13 +70,13 @@ fn document_of_nothing(mut target: Process) {
 
 #[test]
 fn writes_in_flight_at_kill_9_damage_no_other_blocks() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let (file, plain) = (
-        bench.path("blocks"),
-        bench.file("content", &content(BLOCKS)),
+        sandbox.path("blocks"),
+        sandbox.file("content", &content(BLOCKS)),
     );
-    let (target, port) = bench.target(&backed(&file));
-    let service = bench.service(port, &[]);
+    let (target, port) = sandbox.target(&backed(&file));
+    let service = sandbox.service(port, &[]);
     // Writes the same content repeatedly: at any time, each block is stored, or is being written with the same data.
     let arguments = [
         "--storage-plain-content",
@@ -84,44 +86,44 @@ fn writes_in_flight_at_kill_9_damage_no_other_blocks() {
         "--progress",
         "always",
     ];
-    let mut initiator = bench.initiator("read_write_data_validity_test", &arguments);
+    let mut initiator = sandbox.initiator("read_write_data_validity_test", &arguments);
     initiator
-        .wait_for("shown progress", crate::support::PATIENCE, |line| {
+        .wait_for("shown progress", crate::support::TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
     killed(target);
-    complaint(initiator);
-    complaint(service);
-    let (target, port) = bench.target(&backed(&file));
-    validate(&bench, port, "read_only_data_validity_test", &plain);
+    expect_failure(initiator);
+    expect_failure(service);
+    let (target, port) = sandbox.target(&backed(&file));
+    validate(&sandbox, port, "read_only_data_validity_test", &plain);
     document(target);
 }
 
 #[test]
 fn initial_content_is_loaded_into_a_new_file_only() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let (file, plain) = (
-        bench.path("blocks"),
-        bench.file("content", &content(BLOCKS)),
+        sandbox.path("blocks"),
+        sandbox.file("content", &content(BLOCKS)),
     );
     let arguments = [&backed(&file)[..], &["--binary-content", text(&plain)]].concat();
-    let (target, port) = bench.target(&arguments);
-    validate(&bench, port, "read_only_data_validity_test", &plain);
+    let (target, port) = sandbox.target(&arguments);
+    validate(&sandbox, port, "read_only_data_validity_test", &plain);
     document(target);
-    let other = bench.file("other", &content(BLOCKS + 1)[BLOCK_SIZE..]);
-    let (target, port) = bench.target(&arguments);
-    validate(&bench, port, "read_write_data_validity_test", &other);
+    let other = sandbox.file("other", &content(BLOCKS + 1)[BLOCK_SIZE..]);
+    let (target, port) = sandbox.target(&arguments);
+    validate(&sandbox, port, "read_write_data_validity_test", &other);
     document(target);
-    let (target, port) = bench.target(&arguments);
-    validate(&bench, port, "read_only_data_validity_test", &other);
+    let (target, port) = sandbox.target(&arguments);
+    validate(&sandbox, port, "read_only_data_validity_test", &other);
     document(target);
 }
 
 #[test]
 fn file_of_another_format_is_refused() {
-    let bench = Bench::new();
-    let file = bench.path("blocks");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("blocks");
     let start = |arguments: &[&str]| {
         let base = [
             "target",
@@ -132,34 +134,34 @@ fn file_of_another_format_is_refused() {
             "--listen-port",
             "0",
         ];
-        bench.spawn("target", &[&base[..], arguments].concat())
+        sandbox.spawn("target", &[&base[..], arguments].concat())
     };
-    let (first, _) = bench.target(&backed(&file));
-    let stderr = complaint(start(&backed(&file)));
+    let (first, _) = sandbox.target(&backed(&file));
+    let stderr = expect_failure(start(&backed(&file)));
     assert!(stderr.contains("another target uses it"), "{stderr}");
     killed(first);
 
-    let stderr = complaint(start(&["--backing-file", text(&file)]));
+    let stderr = expect_failure(start(&["--backing-file", text(&file)]));
     for part in [
         "expected 128 blocks of 4096 bytes",
         "found 96 blocks of 4096 bytes",
     ] {
         assert!(stderr.contains(part), "{stderr}");
     }
-    let letter = bench.file(
+    let letter = sandbox.file(
         "letter",
         b"a letter that is longer than any header could be, by a word",
     );
-    let stderr = complaint(start(&["--backing-file", text(&letter)]));
+    let stderr = expect_failure(start(&["--backing-file", text(&letter)]));
     assert!(stderr.contains("magic"), "{stderr}");
 }
 
 #[test]
 fn flushes_pass_from_the_initiator_to_the_file() {
-    let bench = Bench::new();
-    let file = bench.path("blocks");
-    let (target, port) = bench.target(&backed(&file));
-    let service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("blocks");
+    let (target, port) = sandbox.target(&backed(&file));
+    let service = sandbox.service(port, &[]);
     let arguments = [
         "--run-limit-operation-count",
         "300",
@@ -168,7 +170,7 @@ fn flushes_pass_from_the_initiator_to_the_file() {
         "--transaction-count",
         "8",
     ];
-    let report = document(bench.initiator("read_write_data_validity_test", &arguments));
+    let report = document(sandbox.initiator("read_write_data_validity_test", &arguments));
     assert_eq!(report["operation_count"], 300);
     assert_eq!(report["flush_count"], 42);
     assert!(report["flush_latency_us"]["p50"].as_f64() > Some(0.0));
@@ -179,11 +181,11 @@ fn flushes_pass_from_the_initiator_to_the_file() {
 
 #[test]
 fn initiator_with_flushes_refuses_a_storage_without_flush() {
-    let bench = Bench::new();
-    let (_target, port) = bench.target(&["--block-count", "96"]);
-    let _service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let (_target, port) = sandbox.target(&["--block-count", "96"]);
+    let _service = sandbox.service(port, &[]);
     let arguments = ["--run-limit-operation-count", "10", "--flush-every", "1"];
-    let stderr = complaint(bench.initiator("write_throughput_test", &arguments));
+    let stderr = expect_failure(sandbox.initiator("write_throughput_test", &arguments));
     assert!(stderr.contains("does not announce flush"), "{stderr}");
     assert!(stderr.contains("--backing-file"), "{stderr}");
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::set::{Set, redundancy};
-use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use crate::support::{
+    BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, text, wait_for_log,
+};
 use ::deployment::process::{Process, Signal};
 use conformance::faults::relay::{FaultyLine, Side};
 use serde_json::Value;
@@ -18,7 +20,7 @@ const OPERATIONS: usize = 2_000;
 
 /// A deployment with two workers during a run.
 struct Load {
-    bench: Bench,
+    sandbox: Sandbox,
     initiator: Process,
     service: Process,
     targets: [Process; 3],
@@ -51,27 +53,27 @@ impl Load {
         operations: usize,
         arguments: &[&str],
     ) -> Self {
-        let bench = Bench::new();
-        let (files, started) = start_targets(&bench);
+        let sandbox = Sandbox::new();
+        let (files, started) = start_targets(&sandbox);
         let ports = started.each_ref().map(|(_, port)| *port);
         let targets = started.map(|(target, _)| target);
         let degraded = ["--degraded", "on", "--trigger-recovery-read-every-n", "4"];
-        let service = bench.gga_service(line(ports), 2, &[&degraded, arguments].concat());
-        let mut initiator = bench.gga_initiator(
+        let service = sandbox.gga_service(line(ports), 2, &[&degraded, arguments].concat());
+        let mut initiator = sandbox.gga_initiator(
             "read_write_data_validity_test",
-            &bench.path("content"),
+            &sandbox.path("content"),
             operations,
             2,
             &[&["--progress", "always", "--io-timeout", "30"], initiator].concat(),
         );
         initiator
-            .wait_for("begun", PATIENCE, |line| {
+            .wait_for("begun", TIMEOUT, |line| {
                 line.contains("start_storage_request").then_some(())
             })
             .expect("the run begins");
         std::thread::sleep(Duration::from_millis(300));
         Self {
-            bench,
+            sandbox,
             initiator,
             service,
             targets,
@@ -91,7 +93,7 @@ impl Load {
     fn wait_for_service(&mut self, number: usize, text: &str) {
         let expected = format!("storage target {} {text}", TARGETS[number]);
         self.service
-            .wait_for("logged it", PATIENCE, |line| {
+            .wait_for("logged it", TIMEOUT, |line| {
                 line.contains(&expected).then_some(())
             })
             .unwrap_or_else(|failure| panic!("{expected}: {failure}"));
@@ -109,9 +111,9 @@ impl Load {
             "--listen-port",
             &port,
         ];
-        let own = arguments_of(&self.bench, &self.files, number);
+        let own = arguments_of(&self.sandbox, &self.files, number);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        self.targets[number] = self.bench.spawn("target", &[&base[..], &own].concat());
+        self.targets[number] = self.sandbox.spawn("target", &[&base[..], &own].concat());
     }
 
     /// Replaces a target that has exited by one without its data.
@@ -132,24 +134,24 @@ impl Load {
             "--block-size",
             &half,
         ];
-        self.targets[number] = self.bench.spawn("target", &arguments);
+        self.targets[number] = self.sandbox.spawn("target", &arguments);
     }
 }
 
 /// Starts three targets with initial blocks. Returns the files of these blocks, and the targets with their ports.
-fn start_targets(bench: &Bench) -> ([PathBuf; 3], [(Process, u16); 3]) {
-    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+fn start_targets(sandbox: &Sandbox) -> ([PathBuf; 3], [(Process, u16); 3]) {
+    let files = sandbox.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
     let started = [0, 1, 2].map(|number| {
-        let arguments = arguments_of(bench, &files, number);
+        let arguments = arguments_of(sandbox, &files, number);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        bench.target(&arguments)
+        sandbox.target(&arguments)
     });
     (files, started)
 }
 
 /// Flags of a target with these initial blocks and a backing file.
-fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<String> {
-    let backing = bench.path(TARGETS[number]);
+fn arguments_of(sandbox: &Sandbox, files: &[PathBuf; 3], number: usize) -> Vec<String> {
+    let backing = sandbox.path(TARGETS[number]);
     let words = [
         "--cpu",
         "0",
@@ -164,7 +166,7 @@ fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<Strin
 /// Waits for a progress line, which shows that I/Os are running.
 fn progress(initiator: &mut Process) {
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
@@ -211,7 +213,7 @@ fn survives(load: Load, lost: usize) -> Value {
         assert!(!status.success(), "{name}");
         if status.code().is_some() {
             // Killed processes leave sockets, which the next process that starts removes.
-            assert_eq!(load.bench.leftovers(), Vec::<PathBuf>::new());
+            assert_eq!(load.sandbox.leftovers(), Vec::<PathBuf>::new());
         }
     }
     statistics
@@ -220,14 +222,14 @@ fn survives(load: Load, lost: usize) -> Value {
 /// A flush is answered when all targets have flushed, except for a lost one.
 #[test]
 fn flushes_reach_every_target() {
-    let bench = Bench::new();
-    let (_, started) = start_targets(&bench);
+    let sandbox = Sandbox::new();
+    let (_, started) = start_targets(&sandbox);
     let ports = started.each_ref().map(|(_, port)| *port);
     let arguments = ["--degraded", "on", "--scrub", "off"];
-    let service = bench.gga_service(ports, 1, &arguments);
-    let initiator = bench.gga_initiator(
+    let service = sandbox.gga_service(ports, 1, &arguments);
+    let initiator = sandbox.gga_initiator(
         "read_write_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
         BLOCKS,
         1,
         &["--flush-every", "7"],
@@ -257,19 +259,19 @@ fn flushes_succeed_without_a_lost_target() {
 #[test]
 fn target_with_a_failed_medium_is_detached() {
     let mut load = Load::new(2_000_000_000, &[]);
-    let path = load.bench.path(TARGETS[1]);
+    let path = load.sandbox.path(TARGETS[1]);
     let file = OpenOptions::new().write(true).open(path).expect("there");
     file.set_len(4096).expect("shorter");
     // Whether a chunk or a superblock is the first write that fails is not determined.
     let expected = "detached storage target data_2";
     load.service
-        .wait_for("detached it", PATIENCE, |line| {
+        .wait_for("detached it", TIMEOUT, |line| {
             line.contains(expected).then_some(())
         })
         .expect("it is detached");
     goes_on(&load.initiator);
     load.initiator.signal(Signal::INT);
-    complaint(load.initiator);
+    expect_failure(load.initiator);
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     assert_eq!(statistics["redundancy"]["state"], "degraded");
@@ -302,7 +304,7 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
         load.wait_for_service(number, "is up to date");
     }
     load.initiator.signal(Signal::INT);
-    complaint(load.initiator);
+    expect_failure(load.initiator);
     let said = load.service.stderr();
     assert_eq!(
         said.matches("stripes, those that it has missed").count(),
@@ -338,7 +340,7 @@ fn restarted_targets_are_rebuilt_under_load() {
     std::thread::sleep(Duration::from_millis(700));
     // It compares all reads, and would exit after a mismatch.
     load.initiator.signal(Signal::INT);
-    let said = complaint(load.initiator);
+    let said = expect_failure(load.initiator);
     assert!(said.contains("interrupted by the user"), "{said}");
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
@@ -376,7 +378,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
         load.wait_for_service(target, "is up to date");
     }
     load.initiator.signal(Signal::INT);
-    complaint(load.initiator);
+    expect_failure(load.initiator);
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     assert_eq!(
@@ -396,7 +398,7 @@ fn stopped_target_is_detached_after_a_timeout() {
 /// Ends a run that has read and written without an error. Returns the service's statistics.
 fn ends_well(load: Load) -> Value {
     load.initiator.signal(Signal::INT);
-    let said = complaint(load.initiator);
+    let said = expect_failure(load.initiator);
     assert!(said.contains("interrupted by the user"), "{said}");
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
@@ -442,14 +444,14 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
     let target = set.targets[2].as_ref().expect("it runs");
     target.signal(Signal::STOP);
     reader.signal(Signal::INT);
-    said(&reader, "stop_storage_request", 1);
+    wait_for_log(&reader, "stop_storage_request", 1);
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(3));
     target.signal(Signal::CONT);
     std::thread::sleep(Duration::from_millis(500));
     service.signal(Signal::CONT);
-    complaint(reader);
+    expect_failure(reader);
     let redundancy = redundancy(service);
     assert_eq!(redundancy["lost"], serde_json::json!([0, 0, 0]));
     assert_eq!(redundancy["state"], "healthy");
@@ -464,7 +466,7 @@ fn second_stopped_target_is_not_detached() {
         load.targets[first].signal(Signal::STOP);
         load.targets[second].signal(Signal::STOP);
         load.service
-            .wait_for("waited for a target", PATIENCE, |line| {
+            .wait_for("waited for a target", TIMEOUT, |line| {
                 line.contains("is unresponsive, and another one is not current: waiting for it")
                     .then_some(())
             })
@@ -487,7 +489,7 @@ fn second_loss_fails_the_io_only() {
     load.targets[1].signal(Signal::KILL);
     progress(&mut load.initiator);
     load.targets[0].signal(Signal::KILL);
-    let said = complaint(load.initiator);
+    let said = expect_failure(load.initiator);
     assert!(said.contains("IO_FAILED") || said.contains("I/O"), "{said}");
     let mut service = load.service;
     service.wait(soon()).expect("it ends with its initiator");

@@ -1,6 +1,6 @@
 //! The demo with all combinations of options.
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 use serde_json::Value;
 
 /// Runs the demo of the zero-copy deployment with few throughput operations; the validation runs visit every block nevertheless.
@@ -38,7 +38,7 @@ const MANY_OF_ONE: [(&str, &str); 2] = [("1", "8"), ("2", "1")];
 /// Runs the demo, which must pass with this number of sessions.
 fn run(arguments: &[&str], sessions: usize) {
     let base = ["demo", "--json"];
-    let output = Bench::new()
+    let output = Sandbox::new()
         .command(&[&base[..], arguments].concat())
         .output()
         .expect("the program starts");
@@ -139,8 +139,8 @@ fn gga_with_blocks_of_1_mib_and_cauchy() {
 
 #[test]
 fn gga_with_content_that_does_not_compress() {
-    let bench = Bench::new();
-    let noise = bench.file("noise", &crate::support::gga::noise(100_000));
+    let sandbox = Sandbox::new();
+    let noise = sandbox.file("noise", &crate::support::gga::noise(100_000));
     run(
         &["--layout", "gga", "--content", crate::support::text(&noise)],
         6,
@@ -159,7 +159,7 @@ fn default_demo_runs_both_layouts() {
 
 #[test]
 fn unusable_option_is_explained() {
-    let output = Bench::new()
+    let output = Sandbox::new()
         .command(&["demo", "--local-io-region-size", "100", "--workers", "3"])
         .output()
         .expect("the program starts");

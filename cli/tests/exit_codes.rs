@@ -1,6 +1,6 @@
 //! Exit codes of every command: 0 for success, 1 for a failure, 2 for wrong usage. Numbers of failures are in the output only.
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 
 /// Every command, with its mandatory arguments.
 const COMMANDS: [&str; 31] = [
@@ -37,9 +37,9 @@ const COMMANDS: [&str; 31] = [
     "vhost-user-blk",
 ];
 
-fn code(bench: &Bench, arguments: &str) -> (Option<i32>, String) {
+fn code(sandbox: &Sandbox, arguments: &str) -> (Option<i32>, String) {
     let words: Vec<&str> = arguments.split_whitespace().collect();
-    let output = bench.command(&words).output().expect("it runs");
+    let output = sandbox.command(&words).output().expect("it runs");
     let said = [output.stdout, output.stderr].concat();
     (
         output.status.code(),
@@ -49,19 +49,19 @@ fn code(bench: &Bench, arguments: &str) -> (Option<i32>, String) {
 
 #[test]
 fn wrong_usage_is_2_and_help_is_0() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for command in COMMANDS {
-        let (wrong, said) = code(&bench, &format!("{command} --nonsense"));
+        let (wrong, said) = code(&sandbox, &format!("{command} --nonsense"));
         assert_eq!(wrong, Some(2), "{command}: {said}");
         assert!(said.contains("--nonsense"), "{command}: {said}");
-        let (help, said) = code(&bench, &format!("{command} --help"));
+        let (help, said) = code(&sandbox, &format!("{command} --help"));
         assert_eq!(help, Some(0), "{command}: {said}");
     }
 }
 
 #[test]
 fn flags_that_do_not_fit_together_are_wrong_usage() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let service = "-d 03:00.0 -r 3b:00.0 --cpu 0";
     let targets = "--data-1-storage h:1 --data-2-storage h:2 --data-p-storage h:3";
     for arguments in [
@@ -76,14 +76,14 @@ fn flags_that_do_not_fit_together_are_wrong_usage() {
         "conformance matrix --only nonsense",
         "conformance record --listen 0 --to :1 --to :2 --output x",
     ] {
-        let (code, said) = code(&bench, arguments);
+        let (code, said) = code(&sandbox, arguments);
         assert_eq!(code, Some(2), "{arguments}: {said}");
     }
 }
 
 #[test]
 fn failures_exit_with_1_whatever_their_number() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for arguments in [
         "target -d 09:00.0 --cpu 0 --listen-port 0",
         "zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --storage-server no-such-host.invalid:1",
@@ -93,11 +93,11 @@ fn failures_exit_with_1_whatever_their_number() {
         "sdk env --prefix /no/such/directory",
         "top 1",
     ] {
-        let (code, said) = code(&bench, arguments);
+        let (code, said) = code(&sandbox, arguments);
         assert_eq!(code, Some(1), "{arguments}: {said}");
     }
     let several = "conformance role zero-copy --bin /bin/true --patience 1 --only ids";
-    let (code, said) = code(&bench, several);
+    let (code, said) = code(&sandbox, several);
     assert!(said.contains("2 failed"), "{said}");
     assert_eq!(code, Some(1), "{said}");
 }
@@ -105,11 +105,11 @@ fn failures_exit_with_1_whatever_their_number() {
 /// Checks the width of every help line for common terminal widths.
 #[test]
 fn help_fits_the_terminal() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for command in COMMANDS {
         for width in [80, 100, 120] {
             let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
-            let output = bench
+            let output = sandbox
                 .command(&words)
                 .env("COLUMNS", width.to_string())
                 .output()

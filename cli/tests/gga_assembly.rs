@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, Set, interrupted, killed, redundancy, under_way};
-use crate::support::{PATIENCE, complaint, document, said, soon};
+use crate::support::{TIMEOUT, document, expect_failure, soon, wait_for_log};
 use serde_json::json;
 
 const READ: &str = "read_only_data_validity_test";
@@ -14,7 +14,7 @@ const READ: &str = "read_only_data_validity_test";
 /// Copies the backing files of the targets, which must not be running.
 fn snapshot(set: &Set) -> [PathBuf; 3] {
     [0, 1, 2].map(|number| {
-        let copy = set.bench.path(&format!("copy of {}", TARGETS[number]));
+        let copy = set.sandbox.path(&format!("copy of {}", TARGETS[number]));
         fs::copy(set.path(number), &copy).expect("copied");
         copy
     })
@@ -46,8 +46,8 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         restore(&set, &copies, &restored);
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&[]);
-        let refused = complaint(set.initiator(READ, &old, BLOCKS));
-        complaint(service);
+        let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
+        expect_failure(service);
         for part in [
             "expected two storage targets that have all that was written",
             "with --rebuild",
@@ -57,8 +57,8 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         }
         // Discarding one of the two others does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
-        let refused = complaint(set.initiator(READ, &old, BLOCKS));
-        complaint(service);
+        let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
+        expect_failure(service);
         assert!(
             refused.contains("expected two storage targets"),
             "{refused}"
@@ -67,7 +67,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         let name = TARGETS[latest];
         let service = set.service(&["--rebuild", name]);
         let reader = set.reader(&old);
-        said(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, &format!("{name} is up to date"), 1);
         set.reads_with_any_two(&service, reader);
         document(service);
         // The superblocks record the decision.
@@ -87,8 +87,8 @@ fn stale_disk_is_rebuilt() {
         let reader = set.reader(&new);
         let all =
             format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-        said(&service, &all, 1);
-        said(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, &all, 1);
+        wait_for_log(&service, &format!("{name} is up to date"), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -102,14 +102,14 @@ fn disk_replaced_by_an_older_one_within_a_session_is_rebuilt() {
         let service = set.service(&["--scrub", "off"]);
         let mut reader = set.reader(&new);
         set.kill(number);
-        said(&service, &format!("detached storage target {name}"), 1);
+        wait_for_log(&service, &format!("detached storage target {name}"), 1);
         under_way(&mut reader);
         restore(&set, &copies, &[number]);
         set.start(number);
         let all =
             format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-        said(&service, &all, 1);
-        said(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, &all, 1);
+        wait_for_log(&service, &format!("{name} is up to date"), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -127,15 +127,15 @@ fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
         let service = set.service(&["--scrub", "off"]);
         let mut reader = set.reader(&new);
         set.kill(number);
-        said(&service, &format!("detached storage target {name}"), 1);
+        wait_for_log(&service, &format!("detached storage target {name}"), 1);
         under_way(&mut reader);
         for (block, chunk) in before.chunks(set.chunk_size()).enumerate() {
             set.put(number, block, 0, chunk);
         }
         set.start(number);
         let missed = format!("{name} is online: rebuilding 0 stripes, those that it has missed");
-        said(&service, &missed, 1);
-        said(&service, "scrub completed", 1);
+        wait_for_log(&service, &missed, 1);
+        wait_for_log(&service, "scrub completed", 1);
         assert!(set.stored(number) == current, "{name} has old chunks");
         set.reads_with_any_two(&service, reader);
         let redundancy = redundancy(service);
@@ -155,11 +155,11 @@ fn target_of_another_set_does_not_replace_a_lost_one() {
     let service = set.service(&[]);
     let mut reader = set.reader(&content);
     set.kill(1);
-    said(&service, "detached storage target data_2", 1);
+    wait_for_log(&service, "detached storage target data_2", 1);
     other.kill(1);
     fs::copy(other.path(1), set.path(1)).expect("copied");
     set.start(1);
-    said(&service, "expected a target of set", 1);
+    wait_for_log(&service, "expected a target of set", 1);
     under_way(&mut reader);
     set.kill(1);
     assert!(set.stored(1) == other.stored(1), "it was overwritten");
@@ -172,7 +172,7 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let name = TARGETS[number];
     let service = set.service(&["--control-timeout", "2", "--sessions", "2"]);
     document(set.initiator(READ, old, 4 * BLOCKS));
-    said(
+    wait_for_log(
         &service,
         &format!("{name} is missing: starting without it"),
         1,
@@ -181,8 +181,8 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let mut writer = set.writer(new);
     set.start(number);
     let all = format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-    said(&service, &all, 1);
-    said(&service, &format!("{name} is up to date"), 1);
+    wait_for_log(&service, &all, 1);
+    wait_for_log(&service, &format!("{name} is up to date"), 1);
     under_way(&mut writer);
     set.reads_with_any_two(&service, writer);
     service.finish(soon(), || false).expect("a good end");
@@ -208,7 +208,7 @@ fn session_starts_without_a_target_after_an_unclean_shutdown() {
         // All blocks have this content, so interrupted writes do not matter.
         let writer = set.writer(&old);
         killed(service);
-        complaint(writer);
+        expect_failure(writer);
         set.kill(number);
         begins_without(&mut set, number, &old, &new);
     }
@@ -227,7 +227,7 @@ fn service_with_one_target_waits_for_a_second_one() {
     assert!(!service.stderr().contains("waiting for the initiator"));
     set.start(1);
     service
-        .wait_for("was waiting for the initiator", PATIENCE, waiting)
+        .wait_for("was waiting for the initiator", TIMEOUT, waiting)
         .expect("two are enough");
     document(set.initiator(READ, &content, BLOCKS));
     assert_eq!(redundancy(service)["state"], "degraded");
@@ -240,10 +240,10 @@ fn new_set_does_not_start_without_a_target() {
     let content = set.content(0);
     set.kill(2);
     let service = set.service(&["--control-timeout", "1"]);
-    let refused = complaint(set.initiator(READ, &content, BLOCKS));
+    let refused = expect_failure(set.initiator(READ, &content, BLOCKS));
     assert!(
         refused.contains("storage target data_p is missing"),
         "{refused}"
     );
-    complaint(service);
+    expect_failure(service);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, Set, interrupted, redundancy};
-use crate::support::{complaint, document, said, soon};
+use crate::support::{document, expect_failure, soon, wait_for_log};
 use ::deployment::process::Process;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const SCRUBBED: &str = "scrub completed";
 
 /// Checks that the run ends at an unreadable block, and that the blocks before it had the expected content.
 fn is_unreadable(initiator: Process) {
-    let said = complaint(initiator);
+    let said = expect_failure(initiator);
     assert!(
         said.contains("DOCA_ERROR_IO_FAILED") && !said.contains("mismatch"),
         "{said}"
@@ -115,7 +115,7 @@ fn read_repair_is_written_back_to_the_file() {
         let reader = set.reader(&content);
         has_stored(&set, number, &expected);
         let failing = format!("storage target {} may be failing", TARGETS[number]);
-        said(&service, &failing, 1);
+        wait_for_log(&service, &failing, 1);
         interrupted(reader);
         let redundancy = redundancy(service);
         let mut repaired = [0; 3];
@@ -138,10 +138,10 @@ fn scrub_repairs_blocks_that_are_not_read() {
         let service = if degraded {
             set.service(&["--scrub", "once"])
         } else {
-            set.bench.gga_service(set.ports, 2, &["--scrub", "once"])
+            set.sandbox.gga_service(set.ports, 2, &["--scrub", "once"])
         };
         let reader = set.reader(&content);
-        said(&service, SCRUBBED, 1);
+        wait_for_log(&service, SCRUBBED, 1);
         interrupted(reader);
         let redundancy = redundancy(service);
         assert_eq!(redundancy["repaired_chunks"], json!([0, 0, BLOCKS]));
@@ -205,7 +205,7 @@ fn misdirected_writes_of_several_targets_are_an_error() {
 fn scrubbed(set: &Set, content: &Path, arguments: &[&str], times: usize) -> (Value, String) {
     let service = set.service(arguments);
     let reader = set.reader(content);
-    said(&service, SCRUBBED, times);
+    wait_for_log(&service, SCRUBBED, times);
     let logged = service.stderr();
     interrupted(reader);
     (redundancy(service), logged)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::support::gga::{TARGETS, compressible};
-use crate::support::{BLOCK_SIZE, Bench, complaint, document};
+use crate::support::{BLOCK_SIZE, Sandbox, document, expect_failure};
 use ::deployment::process::Process;
 
 const BLOCKS: usize = 60;
@@ -30,12 +30,12 @@ struct Session {
 }
 
 /// An initiator that reads all blocks in order, twice, and compares.
-fn reader(bench: &Bench, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
-    let (targets, ports) = bench.gga_targets(files, 1);
-    let service = bench.gga_service(ports, 1, arguments);
-    let initiator = bench.gga_initiator(
+fn reader(sandbox: &Sandbox, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
+    let (targets, ports) = sandbox.gga_targets(files, 1);
+    let service = sandbox.gga_service(ports, 1, arguments);
+    let initiator = sandbox.gga_initiator(
         "read_only_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
         2 * BLOCKS,
         1,
         &["--transaction-count", "1"],
@@ -50,15 +50,15 @@ fn reader(bench: &Bench, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
 /// Checks that all data is read correctly with one corrupt half block in each of many stripes, on every target in turn.
 fn one_of_three(matrix: &str) {
     for recover_every in ["0", "1", "3"] {
-        let bench = Bench::new();
+        let sandbox = Sandbox::new();
         let content = compressible(BLOCKS * BLOCK_SIZE);
-        let files = bench.generate("content", &content, &["--matrix-type", matrix]);
+        let files = sandbox.generate("content", &content, &["--matrix-type", matrix]);
         let places: Vec<_> = (0..BLOCKS - 4)
             .map(|block| (block % 3, block, PLACES[block % PLACES.len()]))
             .collect();
         damage(&files, &places);
         let session = reader(
-            &bench,
+            &sandbox,
             &files,
             &[
                 "--matrix-type",
@@ -109,7 +109,7 @@ fn one_corrupt_chunk_is_recovered_with_cauchy() {
 
 /// Checks that unrecoverable corruption is an I/O error, and not wrong data.
 fn refused(session: Session) {
-    let text = complaint(session.initiator);
+    let text = expect_failure(session.initiator);
     assert!(
         text.contains("DOCA_ERROR_IO_FAILED") && !text.contains("mismatch"),
         "{text}"
@@ -120,12 +120,12 @@ fn refused(session: Session) {
 fn two_corrupt_chunks_of_one_stripe_are_an_error() {
     for (first, second) in [(0, 1), (0, 2), (1, 2)] {
         for recover_every in ["0", "1"] {
-            let bench = Bench::new();
+            let sandbox = Sandbox::new();
             let content = compressible(BLOCKS * BLOCK_SIZE);
-            let files = bench.generate("content", &content, &[]);
+            let files = sandbox.generate("content", &content, &[]);
             damage(&files, &[(first, 17, 100), (second, 17, 200)]);
             let session = reader(
-                &bench,
+                &sandbox,
                 &files,
                 &["--trigger-recovery-read-every-n", recover_every],
             );
@@ -137,19 +137,19 @@ fn two_corrupt_chunks_of_one_stripe_are_an_error() {
 #[test]
 fn without_checksums_any_corruption_is_an_error() {
     for target in 0..3 {
-        let bench = Bench::new();
+        let sandbox = Sandbox::new();
         let content = compressible(BLOCKS * BLOCK_SIZE);
-        let files = bench.generate("content", &content, &["--checksum", "off"]);
+        let files = sandbox.generate("content", &content, &["--checksum", "off"]);
         damage(&files, &[(target, 17, 100)]);
-        refused(reader(&bench, &files, &[]));
+        refused(reader(&sandbox, &files, &[]));
     }
 }
 
 #[test]
 fn block_without_checksum_is_checked_against_its_parity() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
-    let files = bench.generate("content", &content, &[]);
+    let files = sandbox.generate("content", &content, &[]);
     // The trailer is the end of data_2; it is corrupted together with a byte of the LZ4 data.
     let mut bytes = std::fs::read(&files[1]).expect("a file");
     let block = &mut bytes[SBC_HEADER + 17 * HALF..][..HALF];
@@ -157,7 +157,7 @@ fn block_without_checksum_is_checked_against_its_parity() {
     block[3] ^= 1;
     std::fs::write(&files[1], bytes).expect("written");
     // Parity and data_1 still contain both.
-    let session = reader(&bench, &files, &[]);
+    let session = reader(&sandbox, &files, &[]);
     assert_eq!(document(session.initiator)["operation_count"], 2 * BLOCKS);
     let counted = document(session.service);
     let corrected = counted["corrected"][1].as_u64().expect("a count");
@@ -169,16 +169,16 @@ fn block_without_checksum_is_checked_against_its_parity() {
 }
 
 /// Write-read validation with scripted targets, one of which has a fault.
-fn writer(bench: &Bench, liar: usize, fault: &str, passes: usize) -> Session {
+fn writer(sandbox: &Sandbox, liar: usize, fault: &str, passes: usize) -> Session {
     let targets = [0, 1, 2].map(|target| {
-        let content = bench.file(TARGETS[target], &vec![0; BLOCKS * HALF]);
+        let content = sandbox.file(TARGETS[target], &vec![0; BLOCKS * HALF]);
         let fault = if target == liar { fault } else { "none" };
-        bench.scripted_target(&content, HALF, fault)
+        sandbox.scripted_target(&content, HALF, fault)
     });
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let service = bench.gga_service(ports, 1, &["--trigger-recovery-read-every-n", "5"]);
+    let service = sandbox.gga_service(ports, 1, &["--trigger-recovery-read-every-n", "5"]);
     let operations = (BLOCKS * passes).to_string();
-    let initiator = bench.initiator(
+    let initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -198,8 +198,8 @@ fn writer(bench: &Bench, liar: usize, fault: &str, passes: usize) -> Session {
 fn writes_ignored_by_one_target_are_recovered() {
     for fault in ["ignore-writes", "swap-blocks:3:17", "replay-previous-pass"] {
         for (liar, name) in TARGETS.iter().enumerate() {
-            let bench = Bench::new();
-            let session = writer(&bench, liar, fault, 3);
+            let sandbox = Sandbox::new();
+            let session = writer(&sandbox, liar, fault, 3);
             assert_eq!(
                 document(session.initiator)["operation_count"],
                 3 * BLOCKS,
@@ -212,8 +212,8 @@ fn writes_ignored_by_one_target_are_recovered() {
 #[test]
 fn failed_write_of_a_target_is_an_error() {
     for liar in 0..3 {
-        let bench = Bench::new();
+        let sandbox = Sandbox::new();
         // This I/O is a write of the first pass.
-        refused(writer(&bench, liar, "fail-io:3:17", 1));
+        refused(writer(&sandbox, liar, "fail-io:3:17", 1));
     }
 }

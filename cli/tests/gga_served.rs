@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::support::gga::{compressible, noise};
-use crate::support::{BLOCK_SIZE, Bench, complaint, document};
+use crate::support::{BLOCK_SIZE, Sandbox, document, expect_failure};
 use ::deployment::process::Process;
 use serde_json::Value;
 
@@ -11,15 +11,15 @@ const BLOCKS: usize = 64;
 
 /// A service for targets with these files, and an initiator for two passes over them.
 fn session(
-    bench: &Bench,
+    sandbox: &Sandbox,
     files: &[PathBuf; 3],
     arguments: &[&str],
     strategy: &str,
     plain: &Path,
 ) -> (Process, Process, [Process; 3]) {
-    let (targets, ports) = bench.gga_targets(files, 1);
-    let service = bench.gga_service(ports, 1, arguments);
-    let initiator = bench.gga_initiator(
+    let (targets, ports) = sandbox.gga_targets(files, 1);
+    let service = sandbox.gga_service(ports, 1, arguments);
+    let initiator = sandbox.gga_initiator(
         strategy,
         plain,
         2 * BLOCKS,
@@ -31,14 +31,14 @@ fn session(
 
 /// Reads the generator's blocks twice and compares. Returns the service's statistics.
 fn read(content: &[u8], generator: &[&str], service: &[&str]) -> Value {
-    let bench = Bench::new();
-    let files = bench.generate("content", content, generator);
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", content, generator);
     let (initiator, service, targets) = session(
-        &bench,
+        &sandbox,
         &files,
         service,
         "read_only_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
     );
     assert_eq!(document(initiator)["operation_count"], 2 * BLOCKS);
     let counted = document(service);
@@ -48,7 +48,7 @@ fn read(content: &[u8], generator: &[&str], service: &[&str]) -> Value {
     for target in targets {
         document(target);
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
     counted
 }
 
@@ -101,17 +101,17 @@ fn files_of_a_logical_block_size_are_served() {
 
 #[test]
 fn files_without_checksums_are_refused_if_required() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
-    let files = bench.generate("content", &content, &["--checksum", "off"]);
+    let files = sandbox.generate("content", &content, &["--checksum", "off"]);
     let (initiator, service, _targets) = session(
-        &bench,
+        &sandbox,
         &files,
         &["--checksum", "require"],
         "read_only_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
     );
-    let text = complaint(initiator);
+    let text = expect_failure(initiator);
     assert!(
         text.contains("DOCA_ERROR_IO_FAILED") && !text.contains("mismatch"),
         "{text}"
@@ -122,17 +122,17 @@ fn files_without_checksums_are_refused_if_required() {
 
 #[test]
 fn error_for_incompressible_data_names_the_flag() {
-    let bench = Bench::new();
-    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
-    let random = bench.file("random", &noise(BLOCKS * BLOCK_SIZE));
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+    let random = sandbox.file("random", &noise(BLOCKS * BLOCK_SIZE));
     let (initiator, service, _targets) = session(
-        &bench,
+        &sandbox,
         &files,
         &[],
         "read_write_data_validity_test",
         &random,
     );
-    let text = complaint(initiator);
+    let text = expect_failure(initiator);
     assert!(
         text.contains("DOCA_ERROR_IO_FAILED") && !text.contains("mismatch"),
         "{text}"
@@ -146,33 +146,33 @@ fn error_for_incompressible_data_names_the_flag() {
 
 #[test]
 fn targets_too_small_for_the_logical_block_size_are_refused() {
-    let bench = Bench::new();
-    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
     let (initiator, _service, _targets) = session(
-        &bench,
+        &sandbox,
         &files,
         &["--logical-block-size", "4096"],
         "read_only_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
     );
-    let text = complaint(initiator);
+    let text = expect_failure(initiator);
     assert!(text.contains("2112") && text.contains("2048"), "{text}");
 }
 
 #[test]
 fn mismatched_targets_are_refused_with_the_difference() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let content = compressible(BLOCKS * BLOCK_SIZE);
-    let mut files = bench.generate("content", &content, &[]);
-    files[1] = bench.generate("shorter", &content[BLOCK_SIZE..], &[])[1].clone();
+    let mut files = sandbox.generate("content", &content, &[]);
+    files[1] = sandbox.generate("shorter", &content[BLOCK_SIZE..], &[])[1].clone();
     let (initiator, _service, _targets) = session(
-        &bench,
+        &sandbox,
         &files,
         &[],
         "read_only_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
     );
-    let text = complaint(initiator);
+    let text = expect_failure(initiator);
     let (whole, shorter) = (BLOCKS * 2048, (BLOCKS - 1) * 2048);
     assert!(
         text.contains(&whole.to_string()) && text.contains(&shorter.to_string()),

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 use crate::support::gga::{TARGETS, compressible};
-use crate::support::{BLOCK_SIZE, PATIENCE, soon};
+use crate::support::{BLOCK_SIZE, TIMEOUT, soon};
 use ::deployment::process::{Process, Signal};
 
 /// A deployment with two workers during a run that would take hours.
 struct Load {
-    bench: Bench,
+    sandbox: Sandbox,
     initiator: Process,
     service: Process,
     targets: [Process; 3],
@@ -17,25 +17,25 @@ struct Load {
 
 impl Load {
     fn new() -> Self {
-        let bench = Bench::new();
-        let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
-        let (targets, ports) = bench.gga_targets(&files, 2);
+        let sandbox = Sandbox::new();
+        let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+        let (targets, ports) = sandbox.gga_targets(&files, 2);
         let recover = ["--trigger-recovery-read-every-n", "4"];
-        let service = bench.gga_service(ports, 2, &recover);
-        let mut initiator = bench.gga_initiator(
+        let service = sandbox.gga_service(ports, 2, &recover);
+        let mut initiator = sandbox.gga_initiator(
             "read_write_data_validity_test",
-            &bench.path("content"),
+            &sandbox.path("content"),
             2_000_000_000,
             2,
             &["--progress", "always"],
         );
         initiator
-            .wait_for("shown progress", PATIENCE, |line| {
+            .wait_for("shown progress", TIMEOUT, |line| {
                 line.contains("per second").then_some(())
             })
             .expect("the run is under way");
         Self {
-            bench,
+            sandbox,
             initiator,
             service,
             targets,
@@ -50,7 +50,7 @@ impl Load {
         for target in self.targets {
             role(target);
         }
-        assert_eq!(self.bench.leftovers(), Vec::<PathBuf>::new());
+        assert_eq!(self.sandbox.leftovers(), Vec::<PathBuf>::new());
     }
 }
 

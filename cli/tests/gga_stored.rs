@@ -3,14 +3,14 @@
 
 use crate::support::gga::{TARGETS, compressible, noise};
 use crate::support::stored_block::{Sizes, read_targets};
-use crate::support::{Bench, document};
+use crate::support::{Sandbox, document};
 
 /// Size of the header of a `.sbc` file in bytes.
 const SBC_HEADER: usize = 16;
 
 /// Writes content through a service to empty scripted targets, reads it back, and decodes their contents.
 fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     // One I/O per worker, and one more that is short.
     let blocks = workers * blocks_per_io + blocks_per_io.div_ceil(2);
     let logical = sizes == Sizes::logical(sizes.logical);
@@ -22,11 +22,11 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
         }
         content[..sizes.logical / 3].fill(b'=');
     }
-    let plain = bench.file("plain", &content);
+    let plain = sandbox.file("plain", &content);
     let empty = vec![0; blocks * sizes.half];
     let targets = TARGETS.map(|name| {
-        let file = bench.file(name, &empty);
-        bench.scripted_target(&file, sizes.half, "none")
+        let file = sandbox.file(name, &empty);
+        sandbox.scripted_target(&file, sizes.half, "none")
     });
     let block_size = sizes.logical.to_string();
     let mut arguments = vec!["--matrix-type", matrix];
@@ -34,9 +34,9 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
         arguments.extend(["--logical-block-size", &block_size]);
     }
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let service = bench.gga_service(ports, workers, &arguments);
+    let service = sandbox.gga_service(ports, workers, &arguments);
     let ios = blocks.div_ceil(blocks_per_io);
-    let initiator = bench.gga_initiator(
+    let initiator = sandbox.gga_initiator(
         "read_write_data_validity_test",
         &plain,
         ios.div_ceil(workers),
@@ -58,7 +58,7 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
             .expect("the script is played to its end");
     }
     let dumps = TARGETS.map(|name| {
-        std::fs::read(bench.path(&format!("{name}.dump"))).expect("what the target held")
+        std::fs::read(sandbox.path(&format!("{name}.dump"))).expect("what the target held")
     });
     let decoded = read_targets(dumps.each_ref().map(Vec::as_slice), sizes, matrix, true);
     assert!(decoded == content, "the content");
@@ -105,11 +105,11 @@ fn blocks_of_1_mib_with_cauchy() {
 
 #[test]
 fn generator_and_service_store_the_same_bytes() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let content = compressible(5 * 65536);
     let noise = noise(5 * 65536);
     let read = |name, content: &[u8], arguments: &[&str], sizes, matrix, checksum| {
-        let files = bench.generate(name, content, arguments);
+        let files = sandbox.generate(name, content, arguments);
         let files = files.map(|file| std::fs::read(file).expect("a file"));
         let halves = files.each_ref().map(|file| &file[SBC_HEADER..]);
         assert!(

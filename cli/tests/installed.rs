@@ -16,11 +16,11 @@ fn run(program: &Path, runtime: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn demo_works_without_a_checkout() {
-    let bench = crate::support::Bench::new();
-    let program = bench.path("program");
+    let sandbox = crate::support::Sandbox::new();
+    let program = sandbox.path("program");
     fs::copy(env!("CARGO_BIN_EXE_doca-storage"), &program).expect("copied");
     let arguments = ["demo", "--layout", "zero-copy", "--operations", "64"];
-    let output = run(&program, &bench.runtime(), &arguments);
+    let output = run(&program, &sandbox.runtime(), &arguments);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     assert!(
@@ -31,9 +31,9 @@ fn demo_works_without_a_checkout() {
 
 #[test]
 fn link_named_like_a_role_runs_that_role() {
-    let bench = crate::support::Bench::new();
+    let sandbox = crate::support::Sandbox::new();
     let help = |program: &Path, arguments: &[&str]| {
-        let output = run(program, &bench.runtime(), arguments);
+        let output = run(program, &sandbox.runtime(), arguments);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("text")
     };
@@ -59,7 +59,7 @@ fn link_named_like_a_role_runs_that_role() {
         ("nbd", "doca_storage_nbd", "--max-connections"),
         ("vhost-user-blk", "doca_storage_vhost_user_blk", "--queues"),
     ] {
-        let link = bench.path(name);
+        let link = sandbox.path(name);
         symlink(program, &link).expect("a link");
         let text = help(&link, &["--help"]);
         assert!(text.contains(name) && text.contains(flag), "{name}: {text}");
@@ -71,7 +71,7 @@ fn link_named_like_a_role_runs_that_role() {
 
 #[test]
 fn output_fits_the_terminal() {
-    let bench = crate::support::Bench::new();
+    let sandbox = crate::support::Sandbox::new();
     let matrix = [
         "conformance",
         "matrix",
@@ -106,7 +106,7 @@ fn output_fits_the_terminal() {
         (&["demo", "--layout", "all", "--operations", "64"], &[100]),
     ] {
         for &width in widths {
-            let output = bench
+            let output = sandbox
                 .command(arguments)
                 .env("COLUMNS", width.to_string())
                 .output()

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 
 fn shell(line: &str) -> Output {
     Command::new("sh")
@@ -26,7 +26,7 @@ fn the_printed_lines_drive_and_remove(layout: &str, processes: usize) {
     let parent = tempfile::tempdir().expect("a directory");
     let temporary = parent.path().join("it's here");
     std::fs::create_dir(&temporary).expect("a directory");
-    let output = Bench::new()
+    let output = Sandbox::new()
         .command(&["demo", "--layout", layout, "--keep", "--operations", "100"])
         .env("TMPDIR", &temporary)
         .output()

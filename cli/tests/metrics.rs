@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{Set, interrupted, redundancy};
-use crate::support::{BLOCK_SIZE, Bench, document, said, soon};
+use crate::support::{BLOCK_SIZE, Sandbox, document, soon, wait_for_log};
 use deployment::process::Process;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const METRICS: [&str; 2] = ["--metrics", "0"];
 
 /// Address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
 pub fn endpoint(role: &Process) -> SocketAddr {
-    said(role, "metrics at http://", 1);
+    wait_for_log(role, "metrics at http://", 1);
     let stderr = role.stderr();
     let (_, rest) = stderr.split_once("metrics at http://").expect("said");
     let (address, _) = rest.split_once("/metrics").expect("a path");
@@ -94,13 +94,13 @@ fn counts_agree(roles: &[SocketAddr], initiator: Process, operations: u64) {
 
 #[test]
 fn zero_copy_metrics_match_the_initiators_ios() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let forever = ["--sessions", "forever"];
-    let (target, port) = bench.target(&[&METRICS[..], &forever].concat());
-    let service = bench.service(port, &[&METRICS[..], &forever].concat());
+    let (target, port) = sandbox.target(&[&METRICS[..], &forever].concat());
+    let service = sandbox.service(port, &[&METRICS[..], &forever].concat());
     let roles = [endpoint(&target), endpoint(&service)];
     let arguments = [&METRICS[..], &["--run-limit-operation-count", "500"]].concat();
-    let initiator = bench.initiator("read_write_data_validity_test", &arguments);
+    let initiator = sandbox.initiator("read_write_data_validity_test", &arguments);
     counts_agree(&roles, initiator, 500);
 
     // A client that sends a malformed message is refused and counted.
@@ -111,7 +111,7 @@ fn zero_copy_metrics_match_the_initiators_ios() {
 
     let ports = roles.map(|address| address.to_string());
     let status = |more: &[&str]| {
-        let output = bench
+        let output = sandbox
             .command(&["status", &ports[0], &ports[1]])
             .args(more)
             .output()
@@ -137,12 +137,12 @@ fn zero_copy_metrics_match_the_initiators_ios() {
 
 #[test]
 fn latency_histogram_counts_every_transaction() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
     // Longer than the test polls.
     let arguments = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
-    let initiator = bench.initiator("read_throughput_test", &arguments);
+    let initiator = sandbox.initiator("read_throughput_test", &arguments);
     let address = endpoint(&initiator);
     value_is(address, "doca_storage_latency_seconds_count", |count| {
         count > 1000.0
@@ -200,7 +200,7 @@ fn gga_metrics_show_a_lost_and_a_rebuilt_target() {
 
 #[test]
 fn metrics_address_in_use_is_an_error() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let target = [
@@ -212,7 +212,7 @@ fn metrics_address_in_use_is_an_error() {
         "--listen-port",
         "0",
     ];
-    let output = bench
+    let output = sandbox
         .command(&[&target[..], &["--metrics", &port]].concat())
         .output()
         .expect("it runs");
@@ -283,8 +283,8 @@ fn dashboard_and_alerts_name_exported_metrics_and_labels() {
     let healthy = "doca_storage_redundancy_state{state=\"healthy\"}";
     value_is(endpoint(&service), healthy, |it| it == 1.0);
     let mut pages = vec![page(endpoint(&service))];
-    let bench = Bench::new();
-    let blocks = bench.path("blocks");
+    let sandbox = Sandbox::new();
+    let blocks = sandbox.path("blocks");
     let size = BLOCK_SIZE.to_string();
     let backing = [
         "--backing-file",
@@ -294,10 +294,10 @@ fn dashboard_and_alerts_name_exported_metrics_and_labels() {
         "--block-count",
         "64",
     ];
-    let (target, port) = bench.target(&[&METRICS[..], &backing].concat());
-    let forwards = bench.service(port, &METRICS);
+    let (target, port) = sandbox.target(&[&METRICS[..], &backing].concat());
+    let forwards = sandbox.service(port, &METRICS);
     let endless = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
-    let initiator = bench.initiator("read_throughput_test", &endless);
+    let initiator = sandbox.initiator("read_throughput_test", &endless);
     let latencies = "doca_storage_latency_seconds_count";
     value_is(endpoint(&initiator), latencies, |it| it > 0.0);
     pages.extend([&target, &forwards, &initiator].map(|role| page(endpoint(role))));

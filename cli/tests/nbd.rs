@@ -11,7 +11,7 @@ use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
     Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
-use crate::support::{Bench, PATIENCE, complaint, failure, soon, text};
+use crate::support::{Sandbox, TIMEOUT, expect_failure, failure, soon, text};
 use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -20,8 +20,8 @@ const FOREVER: [&str; 2] = ["--sessions", "forever"];
 const SIZE: usize = 16 << 20;
 
 /// Starts a server, and returns it with its socket.
-fn serve(bench: &Bench, arguments: &[&str]) -> (Process, PathBuf) {
-    let socket = bench.path("socket");
+fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
+    let socket = sandbox.path("socket");
     let base = [
         "nbd",
         "-d",
@@ -37,9 +37,9 @@ fn serve(bench: &Bench, arguments: &[&str]) -> (Process, PathBuf) {
         "--socket",
         text(&socket),
     ];
-    let mut server = bench.spawn("nbd", &[&base[..], arguments].concat());
+    let mut server = sandbox.spawn("nbd", &[&base[..], arguments].concat());
     server
-        .wait_for("was listening", PATIENCE, |line| {
+        .wait_for("was listening", TIMEOUT, |line| {
             line.contains(&format!("Serving {SIZE} bytes at nbd+unix:///"))
                 .then_some(())
         })
@@ -55,9 +55,9 @@ fn stop(mut process: Process) {
 }
 
 /// A target with a backing file, so that it supports flush.
-fn target(bench: &Bench, name: &str, block_size: &str) -> (Process, u16) {
+fn target(sandbox: &Sandbox, name: &str, block_size: &str) -> (Process, u16) {
     let blocks = (SIZE / 4096).to_string();
-    let file = bench.path(name);
+    let file = sandbox.path(name);
     let arguments = [
         "--block-size",
         block_size,
@@ -68,16 +68,16 @@ fn target(bench: &Bench, name: &str, block_size: &str) -> (Process, u16) {
         "--backing-io",
         "buffered",
     ];
-    bench.target(&[&arguments[..], &FOREVER].concat())
+    sandbox.target(&[&arguments[..], &FOREVER].concat())
 }
 
-fn zero_copy_target(bench: &Bench) -> (Process, u16) {
-    target(bench, "disk", "4096")
+fn zero_copy_target(sandbox: &Sandbox) -> (Process, u16) {
+    target(sandbox, "disk", "4096")
 }
 
 /// Checks that unaligned writes, zeroes, flush and FUA are visible to another client and through another server.
-fn writes_are_kept(bench: &Bench) {
-    let (server, socket) = serve(bench, &[]);
+fn writes_are_kept(sandbox: &Sandbox) {
+    let (server, socket) = serve(sandbox, &[]);
     let mut client = Client::transmitting(&socket, true);
     let mut expected = pattern(SIZE, 1);
     for (index, piece) in expected.chunks(1 << 20).enumerate() {
@@ -111,7 +111,7 @@ fn writes_are_kept(bench: &Bench) {
     assert!(other.is_closed());
     assert!(!socket.exists());
 
-    let (server, socket) = serve(bench, &["--read-only"]);
+    let (server, socket) = serve(sandbox, &["--read-only"]);
     let mut again = Client::transmitting(&socket, true);
     assert!(content(&mut again) == expected);
     assert_eq!(again.write(0, b"x"), EPERM);
@@ -120,24 +120,24 @@ fn writes_are_kept(bench: &Bench) {
 
 #[test]
 fn zero_copy_keeps_writes() {
-    let bench = Bench::new();
-    let (target, port) = zero_copy_target(&bench);
-    let service = bench.service(port, &FOREVER);
-    writes_are_kept(&bench);
+    let sandbox = Sandbox::new();
+    let (target, port) = zero_copy_target(&sandbox);
+    let service = sandbox.service(port, &FOREVER);
+    writes_are_kept(&sandbox);
     stop(service);
     stop(target);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
 #[test]
 fn gga_offload_keeps_writes() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     // Chunk size for blocks that hold incompressible data.
-    let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));
+    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
     let logical = ["--cpu", "0", "--logical-block-size", "4096"];
-    let service = bench.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
-    writes_are_kept(&bench);
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
+    writes_are_kept(&sandbox);
     stop(service);
     targets.into_iter().for_each(|(target, _)| stop(target));
 }
@@ -193,14 +193,14 @@ fn write_until_disconnected(
 
 #[test]
 fn killed_front_end_loses_no_block_while_a_target_is_offline() {
-    let bench = Bench::new();
-    let targets = crate::support::gga::TARGETS.map(|name| target(&bench, name, "2112"));
+    let sandbox = Sandbox::new();
+    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
     let logical = ["--logical-block-size", "4096", "--degraded", "on"];
-    let service = bench.gga_service(ports, 1, &[&FOREVER[..], &logical].concat());
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical].concat());
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
-    let (mut server, mut socket) = serve(&bench, &[]);
+    let (mut server, mut socket) = serve(&sandbox, &[]);
     // Offline from now on: blocks that are written below are stored on the two others only.
     data_p.signal(Signal::TERM);
     data_p.wait(soon()).expect("it ends");
@@ -215,7 +215,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
             data_2.signal(Signal::CONT);
         });
         server.wait(soon()).expect("it was killed");
-        (server, socket) = serve(&bench, &[]);
+        (server, socket) = serve(&sandbox, &[]);
         let mut client = Client::transmitting(&socket, false);
         for (number, versions) in versions.iter_mut().enumerate() {
             let read = client.read_simple(number as u64 * 4096, 4096);
@@ -237,10 +237,10 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
 
 #[test]
 fn requests_wait_for_a_service_that_is_restarted() {
-    let bench = Bench::new();
-    let (target, port) = zero_copy_target(&bench);
-    let service = bench.service(port, &FOREVER);
-    let (server, socket) = serve(&bench, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = zero_copy_target(&sandbox);
+    let service = sandbox.service(port, &FOREVER);
+    let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, true);
     let before = pattern(1 << 20, 1);
     assert_eq!(client.write(0, &before), 0);
@@ -250,7 +250,7 @@ fn requests_wait_for_a_service_that_is_restarted() {
     let data = pattern(1 << 20, 2);
     let write = client.send_write(0, 2 << 20, &data);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let service = bench.service(port, &FOREVER);
+    let service = sandbox.service(port, &FOREVER);
     assert_eq!(client.result(write), 0);
     assert!(client.read_structured(0, 0, 1 << 20).0 == before);
     assert!(client.read_structured(0, 2 << 20, 1 << 20).0 == data);
@@ -258,17 +258,17 @@ fn requests_wait_for_a_service_that_is_restarted() {
     stop(service);
     // One of its sessions was interrupted, so its exit status is not 0.
     target.signal(Signal::TERM);
-    complaint(target);
+    expect_failure(target);
 }
 
 #[test]
 fn flush_is_offered_only_if_the_targets_have_it() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let blocks = (SIZE / 4096).to_string();
     let in_memory = ["--block-size", "4096", "--block-count", &blocks];
-    let (target, port) = bench.target(&[&in_memory[..], &FOREVER].concat());
-    let service = bench.service(port, &FOREVER);
-    let (server, socket) = serve(&bench, &[]);
+    let (target, port) = sandbox.target(&[&in_memory[..], &FOREVER].concat());
+    let service = sandbox.service(port, &FOREVER);
+    let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, true);
     assert_eq!(client.write(1, b"volatile"), 0);
     let cookie = client.send(0, FLUSH, 0, 0);
@@ -303,14 +303,14 @@ fn nbdcopy_copies_both_ways() {
     let Some(mut there) = installed("nbdcopy") else {
         return;
     };
-    let bench = Bench::new();
-    let (target, port) = zero_copy_target(&bench);
-    let service = bench.service(port, &FOREVER);
-    let (server, socket) = serve(&bench, &["--export", "a disk"]);
+    let sandbox = Sandbox::new();
+    let (target, port) = zero_copy_target(&sandbox);
+    let service = sandbox.service(port, &FOREVER);
+    let (server, socket) = serve(&sandbox, &["--export", "a disk"]);
     let uri = format!("nbd+unix:///a%20disk?socket={}", text(&socket));
     let content = pattern(SIZE, 3);
-    let file = bench.file("from", &content);
-    let copy = bench.path("to");
+    let file = sandbox.file("from", &content);
+    let copy = sandbox.path("to");
     let there = there.arg("--flush").arg(file).arg(&uri).output();
     let there = there.expect("it runs");
     assert!(there.status.success(), "{there:?}");
@@ -325,10 +325,10 @@ fn nbdcopy_copies_both_ways() {
 
 #[test]
 fn clients_ios_are_counted_by_the_metrics() {
-    let bench = Bench::new();
-    let (target, port) = zero_copy_target(&bench);
-    let service = bench.service(port, &FOREVER);
-    let (server, socket) = serve(&bench, &["--metrics", "0"]);
+    let sandbox = Sandbox::new();
+    let (target, port) = zero_copy_target(&sandbox);
+    let service = sandbox.service(port, &FOREVER);
+    let (server, socket) = serve(&sandbox, &["--metrics", "0"]);
     let address = endpoint(&server);
     let mut client = Client::transmitting(&socket, false);
     for block in 0..8 {
@@ -357,7 +357,7 @@ fn clients_ios_are_counted_by_the_metrics() {
 
 #[test]
 fn impossible_configurations_are_refused() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let base = [
         "nbd",
         "-d",
@@ -367,8 +367,8 @@ fn impossible_configurations_are_refused() {
         "--control-timeout",
         "1",
     ];
-    let socket = bench.path("socket");
-    let file = bench.file("precious", b"precious");
+    let socket = sandbox.path("socket");
+    let file = sandbox.file("precious", b"precious");
     let socket = text(&socket);
     let cases: [(&[&str], i32, &str); 6] = [
         (&[], 2, "--socket"),
@@ -401,12 +401,12 @@ fn impossible_configurations_are_refused() {
         ),
     ];
     for (arguments, code, expected) in cases {
-        let server = bench.spawn("nbd", &[&base[..], arguments].concat());
+        let server = sandbox.spawn("nbd", &[&base[..], arguments].concat());
         let said = failure(server, code);
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     // Without a service.
-    let server = bench.spawn("nbd", &[&base[..], &["--socket", socket]].concat());
-    complaint(server);
+    let server = sandbox.spawn("nbd", &[&base[..], &["--socket", socket]].concat());
+    expect_failure(server);
     assert!(!std::path::Path::new(socket).exists());
 }

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Output, Stdio};
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 use ::deployment::process::Signal;
 use rustix::process::{Pid, kill_process};
 
@@ -24,8 +24,8 @@ const PRINTING: [&[&str]; 8] = [
     &["target", "--help"],
 ];
 
-fn run(bench: &Bench, arguments: &[&str], stdout: impl Into<Stdio>) -> Output {
-    bench
+fn run(sandbox: &Sandbox, arguments: &[&str], stdout: impl Into<Stdio>) -> Output {
+    sandbox
         .command(arguments)
         .stdin(Stdio::null())
         .stdout(stdout)
@@ -67,21 +67,21 @@ fn check(output: &Output, code: i32, complains: bool, arguments: &[&str]) {
 
 #[test]
 fn full_device_is_an_error_and_closed_pipe_a_quiet_exit() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for arguments in PRINTING {
-        check(&run(&bench, arguments, full()), 1, true, arguments);
-        let output = run(&bench, arguments, closed_pipe());
+        check(&run(&sandbox, arguments, full()), 1, true, arguments);
+        let output = run(&sandbox, arguments, closed_pipe());
         check(&output, CLOSED_PIPE, false, arguments);
     }
 }
 
 #[test]
 fn output_errors_of_the_demo_are_reported() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let small = ["demo", "--operations", "64"];
     for arguments in [&small[..], &[&small[..], &["--json"]].concat()] {
-        check(&run(&bench, arguments, full()), 1, true, arguments);
-        let output = run(&bench, arguments, closed_pipe());
+        check(&run(&sandbox, arguments, full()), 1, true, arguments);
+        let output = run(&sandbox, arguments, closed_pipe());
         check(&output, CLOSED_PIPE, false, arguments);
     }
 }
@@ -90,9 +90,9 @@ fn output_errors_of_the_demo_are_reported() {
 #[test]
 fn role_that_cannot_print_its_report_fails_after_its_session() {
     for (stdout, code) in [(Stdio::from(full()), 1), (Stdio::from(closed_pipe()), 0)] {
-        let bench = Bench::new();
-        let (target, port) = bench.target(&[]);
-        let service = bench.service(port, &[]);
+        let sandbox = Sandbox::new();
+        let (target, port) = sandbox.target(&[]);
+        let service = sandbox.service(port, &[]);
         let arguments = [
             "initiator",
             "-d",
@@ -104,7 +104,7 @@ fn role_that_cannot_print_its_report_fails_after_its_session() {
             "--run-limit-operation-count",
             "64",
         ];
-        let output = run(&bench, &arguments, stdout);
+        let output = run(&sandbox, &arguments, stdout);
         check(&output, code, code == 1, &arguments);
         crate::support::document(service);
         crate::support::document(target);
@@ -114,8 +114,8 @@ fn role_that_cannot_print_its_report_fails_after_its_session() {
 /// The terminal of a target is closed: standard output and standard error cannot be written, and SIGHUP is a clean shutdown.
 #[test]
 fn a_closed_terminal_is_a_clean_shutdown() {
-    let bench = Bench::new();
-    let file = bench.path("blocks");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("blocks");
     let arguments = [
         "target",
         "-d",
@@ -130,7 +130,7 @@ fn a_closed_terminal_is_a_clean_shutdown() {
         crate::support::text(&file),
     ];
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
-    let mut child = bench
+    let mut child = sandbox
         .command(&arguments)
         .stdout(writer.try_clone().expect("a descriptor"))
         .stderr(writer)

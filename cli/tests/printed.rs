@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::documents::{commands, documents, root};
-use crate::support::{Bench, PATIENCE, soon, text};
+use crate::support::{Sandbox, TIMEOUT, soon, text};
 use ::deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
@@ -119,21 +119,21 @@ fn shortened(command: &str) -> String {
 
 /// A page whose commands are run in order.
 struct Page {
-    bench: Bench,
+    sandbox: Sandbox,
     ports: Vec<(&'static str, String)>,
     running: Vec<Process>,
 }
 
 impl Page {
     fn new() -> Self {
-        let bench = Bench::new();
+        let sandbox = Sandbox::new();
         let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
         for directory in ["target/release", "target/dist", "build", "DIR"] {
-            fs::create_dir_all(bench.path(directory)).expect("a directory");
-            let link = bench.path(directory).join("doca-storage");
+            fs::create_dir_all(sandbox.path(directory)).expect("a directory");
+            let link = sandbox.path(directory).join("doca-storage");
             symlink(program, link).expect("a link");
         }
-        symlink(root().join("softdoca"), bench.path("softdoca-sources")).expect("a link");
+        symlink(root().join("softdoca"), sandbox.path("softdoca-sources")).expect("a link");
         // A target, and a file with content.
         let script = format!(
             "#!/bin/sh\nexec {} target \"$@\"\n{}",
@@ -141,16 +141,16 @@ impl Page {
             "# text\n".repeat(2000)
         );
         for name in ["build/my_target", "FILE"] {
-            let file = bench.file(name, script.as_bytes());
+            let file = sandbox.file(name, script.as_bytes());
             fs::set_permissions(file, fs::Permissions::from_mode(0o700)).expect("executable");
         }
         // Header of a library for x86-64.
         let mut library = [0; 64];
         library[..6].copy_from_slice(b"\x7fELF\x02\x01");
         library[18] = 62;
-        bench.file("library.so", &library);
+        sandbox.file("library.so", &library);
         // Created by an installation on another page.
-        fs::create_dir_all(bench.path("installed/lib")).expect("a directory");
+        fs::create_dir_all(sandbox.path("installed/lib")).expect("a directory");
         let listeners: Vec<_> = ["12345", "12346", "12347", "9101", "9102", "9103", "9104"]
             .into_iter()
             .map(|port| (port, TcpListener::bind("127.0.0.1:0").expect("a free port")))
@@ -163,7 +163,7 @@ impl Page {
             })
             .collect();
         Self {
-            bench,
+            sandbox,
             ports,
             running: Vec::new(),
         }
@@ -171,7 +171,7 @@ impl Page {
 
     /// The printed line, with the paths and ports of this test.
     fn here(&self, command: &str) -> String {
-        let place = |name: &str| text(&self.bench.path(name)).to_owned();
+        let place = |name: &str| text(&self.sandbox.path(name)).to_owned();
         let mut line = shortened(command)
             .replace("dpu.example:", "localhost:")
             .replace("--library-path ~/softdoca", "--library-path ~/installed")
@@ -195,8 +195,8 @@ impl Page {
     }
 
     fn shell(&self, line: &str) -> Command {
-        let home = self.bench.path("");
-        let program = self.bench.path("target/release");
+        let home = self.sandbox.path("");
+        let program = self.sandbox.path("target/release");
         let path = std::env::var("PATH").expect("a path");
         let mut shell = Command::new("sh");
         shell
@@ -204,7 +204,7 @@ impl Page {
             .current_dir(&home)
             .env("HOME", &home)
             .env("PATH", format!("{}:{path}", program.display()))
-            .env("SOFTDOCA_RUNTIME_DIR", self.bench.runtime())
+            .env("SOFTDOCA_RUNTIME_DIR", self.sandbox.runtime())
             .stdin(Stdio::null());
         shell
     }
@@ -215,7 +215,7 @@ impl Page {
         let line = line.replace("./target/release/doca-storage", "exec doca-storage");
         let mut process = Process::spawn_interactive("role", self.shell(&line)).expect("a shell");
         process
-            .wait_for("was ready", PATIENCE, |line| {
+            .wait_for("was ready", TIMEOUT, |line| {
                 line.contains(ready).then_some(())
             })
             .unwrap_or_else(|failure| {
@@ -252,7 +252,7 @@ impl Page {
                     .replace("./target/release/doca-storage", "exec doca-storage");
                 let mut load =
                     Process::spawn_interactive("initiator", self.shell(&line)).expect("a shell");
-                load.wait_for("was started", PATIENCE, |line| {
+                load.wait_for("was started", TIMEOUT, |line| {
                     line.contains("start_storage_request").then_some(())
                 })
                 .expect("the initiator starts");

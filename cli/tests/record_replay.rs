@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
-use crate::support::{Bench, PATIENCE, document, listening_port, soon, text};
+use crate::support::{Sandbox, TIMEOUT, document, listening_port, soon, text};
 use ::deployment::process::{Process, Signal};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
@@ -21,8 +21,8 @@ const INITIATOR: [&str; 4] = [
     "4",
 ];
 
-fn conformance(bench: &Bench, arguments: &[&str]) -> Output {
-    bench
+fn conformance(sandbox: &Sandbox, arguments: &[&str]) -> Output {
+    sandbox
         .command(&[&["conformance"], arguments].concat())
         .output()
         .expect("the program runs")
@@ -33,7 +33,7 @@ fn utf8(bytes: &[u8]) -> String {
 }
 
 /// Starts a recorder, and returns it with its port.
-fn recorder(bench: &Bench, to: &str, output: &Path, arguments: &[&str]) -> (Process, u16) {
+fn recorder(sandbox: &Sandbox, to: &str, output: &Path, arguments: &[&str]) -> (Process, u16) {
     let base = [
         "conformance",
         "record",
@@ -44,9 +44,9 @@ fn recorder(bench: &Bench, to: &str, output: &Path, arguments: &[&str]) -> (Proc
         "--output",
         text(output),
     ];
-    let mut recorder = bench.spawn("recorder", &[&base[..], arguments].concat());
+    let mut recorder = sandbox.spawn("recorder", &[&base[..], arguments].concat());
     let port = recorder
-        .wait_for("was listening", PATIENCE, listening_port)
+        .wait_for("was listening", TIMEOUT, listening_port)
         .expect("the recorder listens");
     (recorder, port)
 }
@@ -55,13 +55,13 @@ fn recorder(bench: &Bench, to: &str, output: &Path, arguments: &[&str]) -> (Proc
 fn recorded() -> &'static [u8] {
     static RECORDED: OnceLock<Vec<u8>> = OnceLock::new();
     RECORDED.get_or_init(|| {
-        let bench = Bench::new();
-        let file = bench.path("session.transcript");
-        let (target, port) = bench.target(&TARGET);
+        let sandbox = Sandbox::new();
+        let file = sandbox.path("session.transcript");
+        let (target, port) = sandbox.target(&TARGET);
         let to = format!("127.0.0.1:{port}");
-        let (recorder, port) = recorder(&bench, &to, &file, &["--sessions", "1"]);
-        let service = bench.service(port, &[]);
-        let initiator = bench.initiator("read_write_data_validity_test", &INITIATOR);
+        let (recorder, port) = recorder(&sandbox, &to, &file, &["--sessions", "1"]);
+        let service = sandbox.service(port, &[]);
+        let initiator = sandbox.initiator("read_write_data_validity_test", &INITIATOR);
         assert_eq!(document(initiator)["operation_count"], 32);
         document(service);
         document(target);
@@ -73,7 +73,7 @@ fn recorded() -> &'static [u8] {
 }
 
 /// The transcript with changed entries.
-fn altered(bench: &Bench, name: &str, change: impl Fn(&mut Entry)) -> std::path::PathBuf {
+fn altered(sandbox: &Sandbox, name: &str, change: impl Fn(&mut Entry)) -> std::path::PathBuf {
     let mut transcript = Transcript::from_reader(recorded()).expect("a transcript");
     transcript.entries.iter_mut().for_each(change);
     let mut file = Vec::new();
@@ -81,17 +81,17 @@ fn altered(bench: &Bench, name: &str, change: impl Fn(&mut Entry)) -> std::path:
     for entry in &transcript.entries {
         writer.write(entry).expect("memory");
     }
-    bench.file(name, &file)
+    sandbox.file(name, &file)
 }
 
 /// Replays a transcript against a new target; returns exit code and report.
-fn replayed(bench: &Bench, transcript: &Path) -> (Option<i32>, Value) {
-    replayed_with(bench, &[text(transcript)], &TARGET)
+fn replayed(sandbox: &Sandbox, transcript: &Path) -> (Option<i32>, Value) {
+    replayed_with(sandbox, &[text(transcript)], &TARGET)
 }
 
-fn replayed_with(bench: &Bench, arguments: &[&str], target: &[&str]) -> (Option<i32>, Value) {
+fn replayed_with(sandbox: &Sandbox, arguments: &[&str], target: &[&str]) -> (Option<i32>, Value) {
     let output = conformance(
-        bench,
+        sandbox,
         &[
             &["replay", "--json", "--timeout", "20"],
             arguments,
@@ -116,9 +116,9 @@ fn failures(report: &Value) -> Vec<String> {
 
 #[test]
 fn a_session_is_shown_message_by_message() {
-    let bench = Bench::new();
-    let file = bench.file("session.transcript", recorded());
-    let shown = utf8(&conformance(&bench, &["show", text(&file), "--hex"]).stdout);
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("session.transcript", recorded());
+    let shown = utf8(&conformance(&sandbox, &["show", text(&file), "--hex"]).stdout);
     for expected in [
         "query_storage_request",
         "service → target",
@@ -133,7 +133,7 @@ fn a_session_is_shown_message_by_message() {
     ] {
         assert!(shown.contains(expected), "{expected} in {shown}");
     }
-    let json = conformance(&bench, &["show", text(&file), "--json"]).stdout;
+    let json = conformance(&sandbox, &["show", text(&file), "--json"]).stdout;
     let json: Value = serde_json::from_slice(&json).expect("a document");
     assert_eq!(json["whole"], true);
     let first = &json["entries"][1];
@@ -146,9 +146,9 @@ fn a_session_is_shown_message_by_message() {
 
 #[test]
 fn fresh_target_answers_as_recorded() {
-    let bench = Bench::new();
-    let file = bench.file("session.transcript", recorded());
-    let (status, report) = replayed(&bench, &file);
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("session.transcript", recorded());
+    let (status, report) = replayed(&sandbox, &file);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(status, Some(0));
     // Seven answers, the end of the connection, and the exit of the process.
@@ -157,15 +157,15 @@ fn fresh_target_answers_as_recorded() {
 
 #[test]
 fn differing_answer_fails_and_is_reported() {
-    let bench = Bench::new();
-    let file = altered(&bench, "altered.transcript", |entry| {
+    let sandbox = Sandbox::new();
+    let file = altered(&sandbox, "altered.transcript", |entry| {
         if let Event::Frame(frame) = &mut entry.event
             && let Payload::QueryStorageResponse(details) = &mut frame.message.payload
         {
             details.total_size += 1;
         }
     });
-    let (status, report) = replayed(&bench, &file);
+    let (status, report) = replayed(&sandbox, &file);
     let failures = failures(&report);
     let expected = "total_size: expected 65537, got 65536";
     assert!(
@@ -177,9 +177,9 @@ fn differing_answer_fails_and_is_reported() {
 
 #[test]
 fn fresh_service_asks_as_recorded() {
-    let bench = Bench::new();
-    let file = bench.file("session.transcript", recorded());
-    let mut replay = bench.spawn(
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("session.transcript", recorded());
+    let mut replay = sandbox.spawn(
         "replay",
         &[
             "conformance",
@@ -193,10 +193,10 @@ fn fresh_service_asks_as_recorded() {
         ],
     );
     let port = replay
-        .wait_for("was listening", PATIENCE, listening_port)
+        .wait_for("was listening", TIMEOUT, listening_port)
         .expect("the replay listens");
-    let service = bench.service(port, &[]);
-    let initiator = bench.initiator("read_write_data_validity_test", &INITIATOR);
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.initiator("read_write_data_validity_test", &INITIATOR);
     let report = document(replay);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(document(initiator)["operation_count"], 32);
@@ -211,7 +211,7 @@ fn kept(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn own_target_answers_as_the_reference() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let gga = ["--block-count", "16", "--block-size", "2048"];
     for (name, channel, target) in [
         ("zero_copy", "0", &TARGET[..]),
@@ -220,7 +220,8 @@ fn own_target_answers_as_the_reference() {
         ("gga_offload_reference", "2", &gga[..]),
     ] {
         let path = kept(name);
-        let (status, report) = replayed_with(&bench, &[text(&path), "--channel", channel], target);
+        let (status, report) =
+            replayed_with(&sandbox, &[text(&path), "--channel", channel], target);
         assert_eq!(failures(&report), Vec::<String>::new(), "{name}");
         assert_eq!(status, Some(0), "{name}");
     }
@@ -228,9 +229,9 @@ fn own_target_answers_as_the_reference() {
 
 #[test]
 fn own_gga_service_asks_as_the_reference() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let content = crate::support::gga::compressible(65536);
-    let files = bench.generate("plain", &content, &[]);
+    let files = sandbox.generate("plain", &content, &[]);
     let [data_1, data_2, data_p] = files.each_ref().map(|path| text(path));
     let transcript = kept("gga_offload_reference");
     let arguments = [
@@ -249,21 +250,21 @@ fn own_gga_service_asks_as_the_reference() {
         "--content",
         data_p,
     ];
-    let mut replay = bench.spawn("replay", &arguments);
+    let mut replay = sandbox.spawn("replay", &arguments);
     let ports = ["0", "1", "2"].map(|channel| {
         let own = |line: &str| {
             line.starts_with(&format!("channel {channel}:"))
                 .then(|| listening_port(line))?
         };
         replay
-            .wait_for("was listening", PATIENCE, own)
+            .wait_for("was listening", TIMEOUT, own)
             .expect("the replay listens")
     });
-    let service = bench.gga_service(ports, 1, &[]);
+    let service = sandbox.gga_service(ports, 1, &[]);
     let arguments = ["--transaction-count", "4"];
-    let initiator = bench.gga_initiator(
+    let initiator = sandbox.gga_initiator(
         "read_only_data_validity_test",
-        &bench.path("plain"),
+        &sandbox.path("plain"),
         16,
         1,
         &arguments,
@@ -279,11 +280,11 @@ fn own_gga_service_asks_as_the_reference() {
 /// A message that no service sends: the target refuses it, and disconnects a client that sends malformed bytes.
 #[test]
 fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
-    let bench = Bench::new();
-    let file = bench.path("wrong.transcript");
-    let (target, port) = bench.target(&TARGET);
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("wrong.transcript");
+    let (target, port) = sandbox.target(&TARGET);
     let to = format!("127.0.0.1:{port}");
-    let (recorder, port) = recorder(&bench, &to, &file, &["--sessions", "1"]);
+    let (recorder, port) = recorder(&sandbox, &to, &file, &["--sessions", "1"]);
     let message = |message_id, payload| {
         let message = Message {
             message_id,
@@ -330,22 +331,22 @@ fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
     });
     assert!(refused.count() >= 2, "{came:?}");
 
-    let (status, report) = replayed(&bench, &file);
+    let (status, report) = replayed(&sandbox, &file);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(status, Some(0));
 }
 
 #[test]
 fn truncated_recording_is_reported_and_not_replayed() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let cut = &recorded()[..recorded().len() * 2 / 3];
-    let file = bench.file("cut.transcript", cut);
-    let shown = conformance(&bench, &["show", text(&file)]);
+    let file = sandbox.file("cut.transcript", cut);
+    let shown = conformance(&sandbox, &["show", text(&file)]);
     assert!(shown.status.success());
     assert!(utf8(&shown.stdout).contains("query_storage_request"));
     let note = utf8(&shown.stderr);
     assert!(note.contains("truncated: entry"), "{note}");
-    let replayed = conformance(&bench, &["replay", text(&file), "--to", "127.0.0.1:1"]);
+    let replayed = conformance(&sandbox, &["replay", text(&file), "--to", "127.0.0.1:1"]);
     let error = utf8(&replayed.stderr);
     assert_eq!(replayed.status.code(), Some(1));
     assert!(
@@ -356,11 +357,11 @@ fn truncated_recording_is_reported_and_not_replayed() {
 
 #[test]
 fn interrupted_recorder_ends_the_session_and_completes_the_file() {
-    let bench = Bench::new();
-    let file = bench.path("cut_short.transcript");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("cut_short.transcript");
     let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let to = server.local_addr().expect("an address").to_string();
-    let (recorder, port) = recorder(&bench, &to, &file, &[]);
+    let (recorder, port) = recorder(&sandbox, &to, &file, &[]);
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("the recorder");
     client.write_all(b"he").expect("the recorder listens");
     let (mut served, _) = server.accept().expect("the recorder connects");
@@ -380,10 +381,10 @@ fn interrupted_recorder_ends_the_session_and_completes_the_file() {
 
 #[test]
 fn missing_target_is_a_failure() {
-    let bench = Bench::new();
-    let file = bench.file("session.transcript", recorded());
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("session.transcript", recorded());
     let replayed = conformance(
-        &bench,
+        &sandbox,
         &["replay", text(&file), "--to", "127.0.0.1:1", "--json"],
     );
     assert_eq!(replayed.status.code(), Some(1));
@@ -396,10 +397,10 @@ fn missing_target_is_a_failure() {
 
 #[test]
 fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let transcript = kept("zero_copy");
     let replay = |limit: &str| {
-        bench.spawn(
+        sandbox.spawn(
             "replay",
             &[
                 "conformance",
@@ -426,9 +427,9 @@ fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
     // A service without an initiator.
     let mut waiting = replay("3s");
     let port = waiting
-        .wait_for("was listening", PATIENCE, listening_port)
+        .wait_for("was listening", TIMEOUT, listening_port)
         .expect("the replay listens");
-    let service = bench.starting_service(port, &[]);
+    let service = sandbox.starting_service(port, &[]);
     let first = &failures(&report(waiting))[0];
     assert!(first.contains("within the session timeout"), "{first}");
     drop(service);

@@ -1,6 +1,6 @@
 //! Files of the generator, as loaded by targets.
 
-use crate::support::{Bench, content, text};
+use crate::support::{Sandbox, content, text};
 
 /// Compressible content: each byte eight times.
 fn compressible(blocks: usize) -> Vec<u8> {
@@ -10,10 +10,10 @@ fn compressible(blocks: usize) -> Vec<u8> {
 
 #[test]
 fn targets_load_what_the_generator_makes() {
-    let bench = Bench::new();
-    let original = bench.file("original", &compressible(5));
+    let sandbox = Sandbox::new();
+    let original = sandbox.file("original", &compressible(5));
     let files = ["data_1", "data_2", "data_p"].map(|name| original.with_file_name(name));
-    let output = bench
+    let output = sandbox
         .command(&["sbc-generator", "-d", "03:00.0", "--original-input-data"])
         .arg(&original)
         .args(["--matrix-type", "cauchy"])
@@ -30,7 +30,7 @@ fn targets_load_what_the_generator_makes() {
     for file in &files {
         let size = std::fs::metadata(file).expect("a file").len();
         assert_eq!(size, 16 + 5 * 2048, "{}", file.display());
-        let (target, port) = bench.target(&["--binary-content", text(file)]);
+        let (target, port) = sandbox.target(&["--binary-content", text(file)]);
         assert_ne!(port, 0);
         // The target prints its blocks before its port.
         let said = target.stderr();

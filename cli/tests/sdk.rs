@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use crate::support::Bench;
+use crate::support::Sandbox;
 
 fn sdk(arguments: &[&str]) -> Output {
-    Bench::new()
+    Sandbox::new()
         .command(&[&["sdk"], arguments].concat())
         .output()
         .expect("the program starts")
@@ -116,8 +116,8 @@ fn file_that_is_not_a_library_is_refused() {
 }
 
 /// `sdk devices --json` with a topology file, or the built-in devices.
-fn devices(bench: &Bench, topology: Option<&Path>) -> Vec<serde_json::Value> {
-    let mut command = bench.command(&["sdk", "devices", "--json"]);
+fn devices(sandbox: &Sandbox, topology: Option<&Path>) -> Vec<serde_json::Value> {
+    let mut command = sandbox.command(&["sdk", "devices", "--json"]);
     command.env_remove("SOFTDOCA_TOPOLOGY");
     if let Some(topology) = topology {
         command.env("SOFTDOCA_TOPOLOGY", topology);
@@ -129,8 +129,8 @@ fn devices(bench: &Bench, topology: Option<&Path>) -> Vec<serde_json::Value> {
 
 #[test]
 fn listed_devices_are_those_of_programs() {
-    let bench = Bench::new();
-    let built_in = devices(&bench, None);
+    let sandbox = Sandbox::new();
+    let built_in = devices(&sandbox, None);
     assert_eq!(built_in.len(), 2);
     assert_eq!(built_in[0]["pci"], "0000:03:00.0");
     assert_eq!(built_in[0]["ibdev"], "mlx5_0");
@@ -146,9 +146,9 @@ fn listed_devices_are_those_of_programs() {
 /// The example of the documentation has the described devices.
 #[test]
 fn documented_topology_is_seen_by_programs() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../softdoca/examples/topology.toml");
-    let devices = devices(&bench, Some(&topology));
+    let devices = devices(&sandbox, Some(&topology));
     let addresses: Vec<_> = devices.iter().map(|device| &device["pci"]).collect();
     assert_eq!(
         addresses,
@@ -172,7 +172,7 @@ fn documented_topology_is_seen_by_programs() {
         .collect();
     assert_eq!(kinds, [("0001:17:00.0", "pf"), ("0001:17:00.2", "vf")]);
     assert_eq!(devices[1]["representors"][0]["kind"], "emulated");
-    let table = bench
+    let table = sandbox
         .command(&["sdk", "devices"])
         .env("SOFTDOCA_TOPOLOGY", &topology)
         .output()
@@ -188,12 +188,12 @@ fn documented_topology_is_seen_by_programs() {
 
 #[test]
 fn error_in_a_topology_has_its_location() {
-    let bench = Bench::new();
-    let file = bench.file(
+    let sandbox = Sandbox::new();
+    let file = sandbox.file(
         "topology.toml",
         b"version = 1\n[[device]]\npci = \"3:00.0\"\nibdev = \"mlx5_0\"\n",
     );
-    let output = bench
+    let output = sandbox
         .command(&["sdk", "devices"])
         .env("SOFTDOCA_TOPOLOGY", &file)
         .output()

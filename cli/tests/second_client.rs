@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Bench, PATIENCE, complaint, document, said};
+use crate::support::{Sandbox, TIMEOUT, document, expect_failure, wait_for_log};
 use ::deployment::process::{Process, Signal};
 
 /// Maximum time for a refusal: less than the timeout (5 s) of a client without an answer.
 const QUICKLY: Duration = Duration::from_secs(4);
 
 /// An initiator during a validated run that would take minutes.
-fn busy(bench: &Bench) -> Process {
-    let mut initiator = bench.initiator(
+fn busy(sandbox: &Sandbox) -> Process {
+    let mut initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -20,7 +20,7 @@ fn busy(bench: &Bench) -> Process {
         ],
     );
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
@@ -30,25 +30,25 @@ fn busy(bench: &Bench) -> Process {
 /// Checks that the run makes progress without an error, and interrupts it.
 fn goes_on(first: Process) {
     let so_far = first.stderr().matches("per second").count();
-    said(&first, "per second", so_far + 1);
+    wait_for_log(&first, "per second", so_far + 1);
     first.signal(Signal::INT);
-    let stderr = complaint(first);
+    let stderr = expect_failure(first);
     assert!(stderr.contains("interrupted by the user"), "{stderr}");
 }
 
 #[test]
 fn second_initiator_is_refused_and_the_first_continues() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
-    let first = busy(&bench);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let first = busy(&sandbox);
     for _ in 0..2 {
         let start = Instant::now();
-        let stderr = complaint(bench.initiator("read_throughput_test", &[]));
+        let stderr = expect_failure(sandbox.initiator("read_throughput_test", &[]));
         assert!(stderr.contains("serves another initiator"), "{stderr}");
         assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
     }
-    said(&service, "refused a further client", 2);
+    wait_for_log(&service, "refused a further client", 2);
     goes_on(first);
     document(service);
     document(target);
@@ -56,10 +56,10 @@ fn second_initiator_is_refused_and_the_first_continues() {
 
 #[test]
 fn second_service_is_refused_and_the_first_continues() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
-    let first = busy(&bench);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let first = busy(&sandbox);
     let start = Instant::now();
     let other = [
         "zero-copy",
@@ -74,7 +74,7 @@ fn second_service_is_refused_and_the_first_continues() {
         "--storage-server",
     ];
     let storage = format!("127.0.0.1:{port}");
-    let stderr = complaint(bench.spawn("service", &[&other[..], &[&storage]].concat()));
+    let stderr = expect_failure(sandbox.spawn("service", &[&other[..], &[&storage]].concat()));
     assert!(stderr.contains("serves another client"), "{stderr}");
     assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
     goes_on(first);
@@ -84,15 +84,15 @@ fn second_service_is_refused_and_the_first_continues() {
 
 #[test]
 fn refused_client_is_served_after_the_first_disconnects() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&["--sessions", "2"]);
-    let service = bench.service(port, &["--sessions", "2"]);
-    let first = busy(&bench);
-    complaint(bench.initiator("read_throughput_test", &[]));
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "2"]);
+    let service = sandbox.service(port, &["--sessions", "2"]);
+    let first = busy(&sandbox);
+    expect_failure(sandbox.initiator("read_throughput_test", &[]));
     first.signal(Signal::INT);
-    complaint(first);
-    said(&service, "waiting for the initiator", 2);
-    document(bench.initiator(
+    expect_failure(first);
+    wait_for_log(&service, "waiting for the initiator", 2);
+    document(sandbox.initiator(
         "read_write_data_validity_test",
         &["--run-limit-operation-count", "64"],
     ));

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crate::support::gga::compressible;
 use crate::support::resources::Resources;
-use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
+use crate::support::{
+    BLOCK_SIZE, Sandbox, TIMEOUT, content, document, expect_failure, soon, text, wait_for_log,
+};
 use ::deployment::process::{Process, Signal};
 
 /// Log line of a service that is ready.
@@ -16,14 +18,14 @@ const WAITING: &str = "waiting for the initiator";
 const SLACK: u64 = 2048;
 
 /// Runs an initiator, which must succeed.
-fn good(bench: &Bench, strategy: &str, arguments: &[&str]) {
+fn good(sandbox: &Sandbox, strategy: &str, arguments: &[&str]) {
     let operations = ["--run-limit-operation-count", "64"];
-    document(bench.initiator(strategy, &[&operations[..], arguments].concat()));
+    document(sandbox.initiator(strategy, &[&operations[..], arguments].concat()));
 }
 
 /// An initiator during a run that would take minutes.
-fn busy(bench: &Bench) -> Process {
-    let mut initiator = bench.initiator(
+fn busy(sandbox: &Sandbox) -> Process {
+    let mut initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -33,7 +35,7 @@ fn busy(bench: &Bench) -> Process {
         ],
     );
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
@@ -58,16 +60,16 @@ fn ended(mut process: Process, code: i32) -> String {
 #[test]
 fn many_sessions_leak_no_resources() {
     const SESSIONS: usize = 30;
-    let bench = Bench::new();
-    let plain = bench.file("content", &content(64));
+    let sandbox = Sandbox::new();
+    let plain = sandbox.file("content", &content(64));
     let count = SESSIONS.to_string();
     let sessions = ["--sessions", count.as_str()];
     let blocks = ["--block-count", "64"];
-    let (target, port) = bench.target(&[sessions, blocks].concat());
-    let service = bench.service(port, &sessions);
+    let (target, port) = sandbox.target(&[sessions, blocks].concat());
+    let service = sandbox.service(port, &sessions);
     let mut early = None;
     for number in 1..=SESSIONS {
-        said(&service, WAITING, number);
+        wait_for_log(&service, WAITING, number);
         if number == 6 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
         }
@@ -79,16 +81,16 @@ fn many_sessions_leak_no_resources() {
         match number {
             // The first session writes all blocks, which must still be there in the last one.
             1 => good(
-                &bench,
+                &sandbox,
                 "read_write_data_validity_test",
                 &["--storage-plain-content", text(&plain)],
             ),
             SESSIONS => good(
-                &bench,
+                &sandbox,
                 "read_only_data_validity_test",
                 &["--storage-plain-content", text(&plain)],
             ),
-            _ => good(&bench, "read_throughput_test", &[]),
+            _ => good(&sandbox, "read_throughput_test", &[]),
         }
     }
     for (role, process) in [("target", target), ("service", service)] {
@@ -99,38 +101,38 @@ fn many_sessions_leak_no_resources() {
             "{role}: {stderr}"
         );
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn initiator_is_served_after_others_died_under_load() {
     const DEATHS: usize = 4;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let sessions = ["--sessions", "5"];
-    let (target, port) = bench.target(&sessions);
-    let service = bench.service(port, &sessions);
+    let (target, port) = sandbox.target(&sessions);
+    let service = sandbox.service(port, &sessions);
     let mut early = None;
     for number in 1..=DEATHS {
-        said(&service, WAITING, number);
+        wait_for_log(&service, WAITING, number);
         // The target ends its session independently, possibly after the service.
-        said(&target, "has failed: ", number - 1);
+        wait_for_log(&target, "has failed: ", number - 1);
         if number == 2 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
         }
-        kill(busy(&bench));
+        kill(busy(&sandbox));
     }
-    said(&service, WAITING, DEATHS + 1);
-    said(&target, "has failed: ", DEATHS);
+    wait_for_log(&service, WAITING, DEATHS + 1);
+    wait_for_log(&target, "has failed: ", DEATHS);
     let [target_before, service_before] = early.expect("there was a second session");
     target_before.wait_until_flat(&target, SLACK, "target");
     service_before.wait_until_flat(&service, SLACK, "service");
-    good(&bench, "read_write_data_validity_test", &[]);
+    good(&sandbox, "read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = ended(process, 1);
         assert!(stderr.contains("4 of 5 sessions have failed"), "{stderr}");
         assert_eq!(stderr.matches("has failed: ").count(), DEATHS, "{stderr}");
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 /// A new connection is independent of the previous session: the service does not close it with that session, and the
@@ -138,13 +140,13 @@ fn initiator_is_served_after_others_died_under_load() {
 #[test]
 fn initiator_is_served_right_after_another_was_killed() {
     const ROUNDS: usize = 10;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let sessions = ["--sessions", "forever"];
-    let (target, port) = bench.target(&sessions);
-    let service = bench.service(port, &sessions);
+    let (target, port) = sandbox.target(&sessions);
+    let service = sandbox.service(port, &sessions);
     for _ in 0..ROUNDS {
-        kill(busy(&bench));
-        good(&bench, "read_write_data_validity_test", &[]);
+        kill(busy(&sandbox));
+        good(&sandbox, "read_write_data_validity_test", &[]);
     }
     for process in [service, target] {
         process.signal(Signal::TERM);
@@ -156,33 +158,33 @@ fn initiator_is_served_right_after_another_was_killed() {
 
 #[test]
 fn service_continues_with_a_restarted_target() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &["--sessions", "2"]);
-    let initiator = busy(&bench);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &["--sessions", "2"]);
+    let initiator = busy(&sandbox);
     kill(target);
-    complaint(initiator);
-    let target = bench.target_again(port, &[]);
-    said(&service, WAITING, 2);
-    good(&bench, "read_write_data_validity_test", &[]);
+    expect_failure(initiator);
+    let target = sandbox.target_again(port, &[]);
+    wait_for_log(&service, WAITING, 2);
+    good(&sandbox, "read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
     assert!(stderr.contains("session 1 has failed"), "{stderr}");
     assert!(stderr.contains("session 2 has completed"), "{stderr}");
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn target_restart_between_sessions_fails_no_session() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &["--sessions", "forever"]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &["--sessions", "forever"]);
     kill(target);
-    let target = bench.target_again(port, &[]);
-    said(&service, WAITING, 2);
-    good(&bench, "read_write_data_validity_test", &[]);
+    let target = sandbox.target_again(port, &[]);
+    wait_for_log(&service, WAITING, 2);
+    good(&sandbox, "read_write_data_validity_test", &[]);
     ended(target, 0);
-    said(&service, "session 1 has completed", 1);
+    wait_for_log(&service, "session 1 has completed", 1);
     service.signal(Signal::TERM);
     let stderr = ended(service, 0);
     assert!(!stderr.contains("has failed: "), "{stderr}");
@@ -190,13 +192,13 @@ fn target_restart_between_sessions_fails_no_session() {
 
 #[test]
 fn target_survives_dying_services_and_malformed_messages() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&["--sessions", "forever"]);
-    let service = bench.service(port, &[]);
-    let initiator = busy(&bench);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "forever"]);
+    let service = sandbox.service(port, &[]);
+    let initiator = busy(&sandbox);
     kill(service);
-    complaint(initiator);
-    said(&target, "session 1 has failed", 1);
+    expect_failure(initiator);
+    wait_for_log(&target, "session 1 has failed", 1);
 
     // A frame of an unknown type, which does not begin a session.
     let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
@@ -207,48 +209,48 @@ fn target_survives_dying_services_and_malformed_messages() {
     // It may get an error, or only be disconnected.
     let _ = nonsense.read_to_end(&mut answer);
 
-    let service = bench.service(port, &[]);
-    good(&bench, "read_write_data_validity_test", &[]);
+    let service = sandbox.service(port, &[]);
+    good(&sandbox, "read_write_data_validity_test", &[]);
     ended(service, 0);
-    said(&target, "session 2 has completed", 1);
+    wait_for_log(&target, "session 2 has completed", 1);
     target.signal(Signal::INT);
     let stderr = ended(target, 1);
     assert!(stderr.contains("1 of 2 sessions have failed"), "{stderr}");
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn targets_keep_their_content_for_the_next_gga_session() {
-    let bench = Bench::new();
-    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
-    let plain = bench.path("content");
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let plain = sandbox.path("content");
     let sessions = ["--sessions", "3"];
     let targets = files
         .each_ref()
-        .map(|file| bench.target(&["--binary-content", text(file), sessions[0], sessions[1]]));
+        .map(|file| sandbox.target(&["--binary-content", text(file), sessions[0], sessions[1]]));
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let service = bench.gga_service(ports, 1, &sessions);
-    let other = bench.file("other", &compressible(65 * BLOCK_SIZE)[BLOCK_SIZE..]);
+    let service = sandbox.gga_service(ports, 1, &sessions);
+    let other = sandbox.file("other", &compressible(65 * BLOCK_SIZE)[BLOCK_SIZE..]);
     let runs = [
         ("read_only_data_validity_test", &plain),
         ("read_write_data_validity_test", &other),
         ("read_only_data_validity_test", &other),
     ];
     for (number, (strategy, expected)) in runs.into_iter().enumerate() {
-        said(&service, WAITING, number + 1);
-        document(bench.gga_initiator(strategy, expected, 64, 1, &[]));
+        wait_for_log(&service, WAITING, number + 1);
+        document(sandbox.gga_initiator(strategy, expected, 64, 1, &[]));
     }
     ended(service, 0);
     for (target, _) in targets {
         ended(target, 0);
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn target_listens_on_the_given_address() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&["--listen-address", "127.0.0.2"]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--listen-address", "127.0.0.2"]);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     drop(TcpStream::connect(("127.0.0.2", port)).expect("the target listens"));
     target.signal(Signal::TERM);
@@ -257,12 +259,12 @@ fn target_listens_on_the_given_address() {
 
 #[test]
 fn unexpected_results_are_logged_and_not_forwarded() {
-    let bench = Bench::new();
-    let file = bench.file("content", &content(16));
-    let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "answer-twice");
-    let service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("content", &content(16));
+    let (target, port) = sandbox.scripted_target(&file, BLOCK_SIZE, "answer-twice");
+    let service = sandbox.service(port, &[]);
     // With one I/O in flight, the second answer arrives when no I/O is outstanding, or with the next one.
-    let initiator = bench.initiator(
+    let initiator = sandbox.initiator(
         "read_throughput_test",
         &[
             "--run-limit-operation-count",
@@ -283,17 +285,17 @@ fn unexpected_results_are_logged_and_not_forwarded() {
 
 #[test]
 fn invalid_result_ends_only_its_session() {
-    let bench = Bench::new();
-    let file = bench.file("content", &content(16));
-    let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "nonsense:5");
-    let service = bench.service(port, &["--sessions", "2"]);
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("content", &content(16));
+    let (target, port) = sandbox.scripted_target(&file, BLOCK_SIZE, "nonsense:5");
+    let service = sandbox.service(port, &["--sessions", "2"]);
     let arguments = ["--run-limit-operation-count", "64"];
-    complaint(bench.initiator("read_throughput_test", &arguments));
-    said(&service, "session 1 has failed", 1);
+    expect_failure(sandbox.initiator("read_throughput_test", &arguments));
+    wait_for_log(&service, "session 1 has failed", 1);
     drop(target);
-    let target = bench.target_again(port, &["--block-count", "16"]);
-    said(&service, WAITING, 2);
-    good(&bench, "read_write_data_validity_test", &[]);
+    let target = sandbox.target_again(port, &["--block-count", "16"]);
+    wait_for_log(&service, WAITING, 2);
+    good(&sandbox, "read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
     assert!(stderr.contains("that is no result"), "{stderr}");

@@ -19,7 +19,7 @@ use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::certificates::Certificates;
 use support::set::{self, killed, under_way};
-use support::{PATIENCE, document, patient, said, soon, start_target, text, waiting};
+use support::{TIMEOUT, document, long_timeouts, soon, start_target, text, wait_for_log, waiting};
 
 type Test = fn() -> Result<(), Failed>;
 
@@ -169,7 +169,7 @@ impl Machine<'_> {
         let base = [
             role, "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0", "--output", "json",
         ];
-        let patient = patient(arguments);
+        let patient = long_timeouts(arguments);
         let words = [&base[..], storage, arguments, patient].concat();
         waiting(self.spawn("service", &words))
     }
@@ -228,9 +228,9 @@ fn expect(found: &serde_json::Value, expected: u64) -> Result<(), Failed> {
 
 /// A validation through gga_offload, whose targets have the addresses `hosts`.
 fn gga(hosts: [&str; 3], near: &Machine<'_>, far: [&Machine<'_>; 3]) -> Result<(), Failed> {
-    let bench = support::Bench::new();
+    let sandbox = support::Sandbox::new();
     let content: Vec<u8> = (0..64 * 4096).map(|at: usize| (at / 64) as u8).collect();
-    let files = bench.generate(
+    let files = sandbox.generate(
         "content",
         &content,
         &["--block-size", "4096", "--matrix-type", "vandermonde"],
@@ -312,7 +312,7 @@ fn refused_with(
     }
     for (role, texts) in [(&service, of_service), (&target, of_target)] {
         for text in texts {
-            said(role, text, 1);
+            wait_for_log(role, text, 1);
         }
     }
     Ok(())
@@ -454,18 +454,18 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     ]);
     under_way(&mut initiator);
     killed(targets[1].take().ok_or("it runs")?);
-    said(&service, "detached storage target data_2", 1);
+    wait_for_log(&service, "detached storage target data_2", 1);
     // Its control channel is accepted, but its memory cannot be accessed.
     let other = start(1, "other-127.0.0.1");
-    said(&other, "TLS: ", 1);
-    said(&service, "trying again", 1);
+    wait_for_log(&other, "TLS: ", 1);
+    wait_for_log(&service, "trying again", 1);
     under_way(&mut initiator);
     if service.stderr().contains("data_2 is up to date") {
         return Err(service.stderr().into());
     }
     killed(other);
     targets[1] = Some(start(1, good));
-    said(&service, "storage target data_2 is up to date", 1);
+    wait_for_log(&service, "storage target data_2 is up to date", 1);
     under_way(&mut initiator);
     set::interrupted(initiator);
     Ok(())
@@ -575,7 +575,7 @@ fn resolver_failure_is_retried() -> Result<(), Failed> {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
     service.wait(soon());
-    said(&target, "cannot resolve \"far.example\"", 1);
+    wait_for_log(&target, "cannot resolve \"far.example\"", 1);
     network.name(1, &[("far.example", "10.91.1.2")])?;
     let (service, initiator) = session();
     expect(&document(initiator)["operation_count"], 640)?;
@@ -777,7 +777,7 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
         "600",
     ]);
     initiator
-        .wait_for("was started", PATIENCE, |line| {
+        .wait_for("was started", TIMEOUT, |line| {
             line.contains("start_storage_request").then_some(())
         })
         .expect("the session begins");

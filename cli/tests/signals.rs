@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Bench, soon};
+use crate::support::{Sandbox, soon};
 use ::deployment::process::{Process, Signal};
 
 fn ended(mut process: Process, role: &str) -> Option<i32> {
@@ -19,47 +19,47 @@ fn ended(mut process: Process, role: &str) -> Option<i32> {
 
 #[test]
 fn signal_stops_a_target_that_waits_for_its_service() {
-    let bench = Bench::new();
-    let (target, _) = bench.target(&[]);
+    let sandbox = Sandbox::new();
+    let (target, _) = sandbox.target(&[]);
     target.signal(Signal::INT);
     assert_eq!(ended(target, "target"), Some(1));
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
 #[test]
 fn signal_stops_a_service_that_waits_for_its_target() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     // A port that refuses connections: bound, and closed again.
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|l| l.local_addr())
         .expect("a port")
         .port();
-    let service = bench.starting_service(port, &[]);
+    let service = sandbox.starting_service(port, &[]);
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
     assert_eq!(ended(service, "service"), Some(1));
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
 #[test]
 fn signal_stops_a_service_that_waits_for_its_initiator() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
     service.signal(Signal::TERM);
     assert_eq!(ended(service, "service"), Some(1));
     // A connection without a request is not a session: the target is still waiting for one.
     target.signal(Signal::TERM);
     assert_eq!(ended(target, "target"), Some(1));
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
 /// A run that would take minutes; `victim` gets the signal during it.
 fn under_load(victim: &str, signal: Signal) {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
-    let mut initiator = bench.initiator(
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let mut initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -69,7 +69,7 @@ fn under_load(victim: &str, signal: Signal) {
         ],
     );
     initiator
-        .wait_for("shown progress", crate::support::PATIENCE, |line| {
+        .wait_for("shown progress", crate::support::TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
@@ -81,7 +81,7 @@ fn under_load(victim: &str, signal: Signal) {
     assert_eq!(ended(initiator, "initiator"), Some(1));
     ended(service, "service");
     ended(target, "target");
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
 #[test]
@@ -91,19 +91,19 @@ fn signal_stops_an_initiator_under_load() {
 
 /// Statistics, in this format, of an initiator that is interrupted during its run.
 fn statistics(signal: Signal, format: &[&'static str]) -> String {
-    let bench = Bench::new();
-    let (_target, port) = bench.target(&[]);
-    let _service = bench.service(port, &[]);
+    let sandbox = Sandbox::new();
+    let (_target, port) = sandbox.target(&[]);
+    let _service = sandbox.service(port, &[]);
     let line = "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000000000 \
                 --progress always --control-timeout 60 --io-timeout 60";
     let arguments: Vec<&str> = line
         .split_whitespace()
         .chain(format.iter().copied())
         .collect();
-    let mut initiator = bench.spawn("initiator", &arguments);
+    let mut initiator = sandbox.spawn("initiator", &arguments);
     for _ in 0..2 {
         initiator
-            .wait_for("shown progress", crate::support::PATIENCE, |line| {
+            .wait_for("shown progress", crate::support::TIMEOUT, |line| {
                 line.contains("per second").then_some(())
             })
             .expect("the run is under way");
@@ -161,10 +161,10 @@ fn signal_stops_a_target_under_load() {
 
 #[test]
 fn signal_to_the_process_group_stops_all_roles() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
-    let initiator = bench.initiator(
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.initiator(
         "read_throughput_test",
         &["--run-limit-operation-count", "2000000000"],
     );
@@ -175,5 +175,5 @@ fn signal_to_the_process_group_stops_all_roles() {
     assert_eq!(ended(initiator, "initiator"), Some(1));
     ended(service, "service");
     ended(target, "target");
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::gga::compressible;
-use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
+use crate::support::{BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, wait_for_log};
 use ::deployment::process::{Process, Signal};
 
 /// Flags of a service with short timeouts.
-const IMPATIENT: [&str; 6] = [
+const SHORT_TIMEOUTS: [&str; 6] = [
     "--io-timeout",
     "1",
     "--control-timeout",
@@ -27,7 +27,7 @@ const IMPATIENT: [&str; 6] = [
 const IN_TIME: Duration = Duration::from_secs(20);
 
 /// An initiator during a run that would take hours; its own timeout for an answer is a minute.
-fn busy(bench: &Bench, arguments: &[&str]) -> Process {
+fn busy(sandbox: &Sandbox, arguments: &[&str]) -> Process {
     let base = [
         "--run-limit-operation-count",
         "2000000000",
@@ -36,12 +36,12 @@ fn busy(bench: &Bench, arguments: &[&str]) -> Process {
         "--io-timeout",
         "60",
     ];
-    let mut initiator = bench.initiator(
+    let mut initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[&base[..], arguments].concat(),
     );
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
@@ -54,8 +54,8 @@ fn woken_and_killed(mut process: Process) {
     assert!(process.wait(soon()).is_some());
 }
 
-fn good(bench: &Bench) {
-    document(bench.initiator(
+fn good(sandbox: &Sandbox) {
+    document(sandbox.initiator(
         "read_write_data_validity_test",
         &["--run-limit-operation-count", "64"],
     ));
@@ -139,43 +139,46 @@ fn pass(from: &TcpStream, to: &TcpStream) {
 
 #[test]
 fn service_continues_after_its_target_was_stopped() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &IMPATIENT);
-    let initiator = busy(&bench, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &SHORT_TIMEOUTS);
+    let initiator = busy(&sandbox, &[]);
     target.signal(Signal::STOP);
     let start = Instant::now();
-    complaint(initiator);
-    said(&service, "session 1 has failed", 1);
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(target);
-    let target = bench.target_again(port, &[]);
+    let target = sandbox.target_again(port, &[]);
     // Possibly once for the kernel, which still accepts for the stopped target, and once for the new one.
     std::thread::sleep(Duration::from_millis(1500));
-    good(&bench);
+    good(&sandbox);
     document(target);
     let stderr = ended(service, 1);
     for part in ["timed out after 1s", "the storage target"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn stopped_initiator_is_dropped_and_the_next_one_served() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&["--sessions", "2"]);
-    let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
-    let stopped = busy(&bench, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "2"]);
+    let service = sandbox.service(
+        port,
+        &[&SHORT_TIMEOUTS[..], &["--idle-timeout", "1"]].concat(),
+    );
+    let stopped = busy(&sandbox, &[]);
     assert_ne!(shared(&service, &stopped), BTreeSet::new());
     stopped.signal(Signal::STOP);
     let start = Instant::now();
-    said(&service, "session 1 has failed", 1);
+    wait_for_log(&service, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
-    said(&service, "waiting for the initiator", 2);
+    wait_for_log(&service, "waiting for the initiator", 2);
     // Its memory is separate: the next session does not share what the stopped initiator may access.
     unshared(&service, &stopped);
-    good(&bench);
+    good(&sandbox);
     let stderr = ended(service, 1);
     // Depending on whether all results fit in its queue.
     let expected = ["an I/O of the initiator", "the initiator takes no results"];
@@ -185,24 +188,27 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     );
     ended(target, 1);
     stopped.signal(Signal::CONT);
-    complaint(stopped);
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    expect_failure(stopped);
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn busy_initiator_is_not_dropped() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&["--sessions", "forever"]);
-    let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "forever"]);
+    let service = sandbox.service(
+        port,
+        &[&SHORT_TIMEOUTS[..], &["--idle-timeout", "1"]].concat(),
+    );
     // Its control requests are far apart, but its I/Os are not.
-    let initiator = busy(&bench, &[]);
+    let initiator = busy(&sandbox, &[]);
     std::thread::sleep(Duration::from_millis(2500));
     assert!(!service.stderr().contains("ended"), "{}", service.stderr());
     initiator.signal(Signal::INT);
-    complaint(initiator);
-    said(&service, "session 1 has ", 1);
-    said(&service, "waiting for the initiator", 2);
-    good(&bench);
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has ", 1);
+    wait_for_log(&service, "waiting for the initiator", 2);
+    good(&sandbox);
     ended(service, 0);
     target.signal(Signal::INT);
     ended(target, 0);
@@ -210,10 +216,10 @@ fn busy_initiator_is_not_dropped() {
 
 #[test]
 fn session_of_a_stopped_service_times_out() {
-    let bench = Bench::new();
-    let (target, port) = bench.target(&[]);
-    let service = bench.service(port, &[]);
-    let mut initiator = bench.initiator(
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let mut initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -227,13 +233,13 @@ fn session_of_a_stopped_service_times_out() {
         ],
     );
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
     service.signal(Signal::STOP);
     let start = Instant::now();
-    complaint(initiator);
+    expect_failure(initiator);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     // As long as it may resume, it is the target's client.
     woken_and_killed(service);
@@ -247,25 +253,25 @@ fn session_of_a_stopped_service_times_out() {
 
 #[test]
 fn target_with_an_idle_timeout_drops_a_stopped_service() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let flags = ["--sessions", "2", "--idle-timeout", "1"];
-    let (target, port) = bench.target(&flags);
+    let (target, port) = sandbox.target(&flags);
     // During I/O, and before the first request, which is not a session.
-    let service = bench.service(port, &[]);
-    let initiator = busy(&bench, &[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = busy(&sandbox, &[]);
     service.signal(Signal::STOP);
     let start = Instant::now();
-    said(&target, "session 1 has failed", 1);
+    wait_for_log(&target, "session 1 has failed", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     woken_and_killed(service);
-    complaint(initiator);
-    let service = bench.service(port, &[]);
+    expect_failure(initiator);
+    let service = sandbox.service(port, &[]);
     service.signal(Signal::STOP);
-    said(&target, "its first request", 1);
+    wait_for_log(&target, "its first request", 1);
     woken_and_killed(service);
     // An active service is not disconnected, however far apart its control requests are.
-    let service = bench.service(port, &[]);
-    let initiator = busy(&bench, &[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = busy(&sandbox, &[]);
     std::thread::sleep(Duration::from_millis(2500));
     assert!(
         !target.stderr().contains("session 2 has "),
@@ -273,44 +279,48 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
         target.stderr()
     );
     initiator.signal(Signal::INT);
-    complaint(initiator);
+    expect_failure(initiator);
     drop(service);
     let stderr = ended(target, 1);
     assert!(stderr.contains("an I/O of the service"), "{stderr}");
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 /// gga targets access the service's own memory: that of an abandoned session is not used by the next one.
 #[test]
 fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
-    let bench = Bench::new();
-    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
-    let (first, ports) = bench.gga_targets(&files, 1);
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (first, ports) = sandbox.gga_targets(&files, 1);
     let relays = ports.map(Relay::to);
-    let service = bench.gga_service(relays.each_ref().map(|relay| relay.port), 1, &IMPATIENT);
+    let service = sandbox.gga_service(
+        relays.each_ref().map(|relay| relay.port),
+        1,
+        &SHORT_TIMEOUTS,
+    );
     let busy = || {
-        let mut initiator = bench.gga_initiator(
+        let mut initiator = sandbox.gga_initiator(
             "read_write_data_validity_test",
-            &bench.path("content"),
+            &sandbox.path("content"),
             2_000_000_000,
             1,
             &["--progress", "always", "--io-timeout", "60"],
         );
         let progress = |line: &str| line.contains("per second").then_some(());
-        let shown = initiator.wait_for("shown progress", PATIENCE, progress);
+        let shown = initiator.wait_for("shown progress", TIMEOUT, progress);
         shown.expect("the run is under way");
         initiator
     };
     let initiator = busy();
     let reached = shared(&service, &first[1]);
     assert_ne!(reached, BTreeSet::new());
-    let (second, ports) = bench.gga_targets(&files, 1);
+    let (second, ports) = sandbox.gga_targets(&files, 1);
     for (relay, port) in relays.iter().zip(ports) {
         relay.to.store(port, Ordering::Relaxed);
     }
     first[1].signal(Signal::STOP);
-    complaint(initiator);
-    said(&service, "session 1 has failed", 1);
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has failed", 1);
 
     let initiator = busy();
     unshared(&first[1], &service);
@@ -320,35 +330,35 @@ fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
         ended(target, 1);
     }
     initiator.signal(Signal::INT);
-    complaint(initiator);
+    expect_failure(initiator);
     ended(service, 1);
     for target in second {
         ended(target, 0);
     }
-    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn stopped_gga_target_ends_the_session() {
-    let bench = Bench::new();
-    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
-    let (targets, ports) = bench.gga_targets(&files, 1);
-    let service = bench.gga_service(ports, 1, &IMPATIENT[..4]);
-    let mut initiator = bench.gga_initiator(
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (targets, ports) = sandbox.gga_targets(&files, 1);
+    let service = sandbox.gga_service(ports, 1, &SHORT_TIMEOUTS[..4]);
+    let mut initiator = sandbox.gga_initiator(
         "read_write_data_validity_test",
-        &bench.path("content"),
+        &sandbox.path("content"),
         2_000_000_000,
         1,
         &["--progress", "always", "--io-timeout", "60"],
     );
     initiator
-        .wait_for("shown progress", PATIENCE, |line| {
+        .wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
     targets[1].signal(Signal::STOP);
     let start = Instant::now();
-    complaint(initiator);
+    expect_failure(initiator);
     let stderr = ended(service, 1);
     assert!(stderr.contains("timed out after 1s"), "{stderr}");
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
-use crate::support::{Bench, PATIENCE, listening_port, soon, text, waiting};
+use crate::support::{Sandbox, TIMEOUT, listening_port, soon, text, waiting};
 use ::deployment::process::Process;
 
 /// Widths of terminals in columns.
@@ -68,8 +68,8 @@ fn fits(recording: &str, width: usize, arguments: &[&str]) {
 }
 
 /// Runs the command on a terminal, checks its lines, and returns its exit code and output.
-fn record(bench: &Bench, arguments: &[&str], width: usize) -> (Option<i32>, String) {
-    let output = on_terminal(&bench.command(arguments), width)
+fn record(sandbox: &Sandbox, arguments: &[&str], width: usize) -> (Option<i32>, String) {
+    let output = on_terminal(&sandbox.command(arguments), width)
         .output()
         .expect("script (of util-linux) is installed");
     assert!(output.stderr.is_empty(), "{output:?}");
@@ -90,8 +90,8 @@ fn lines_are_told_apart() {
 
 #[test]
 fn short_commands_fit() {
-    let bench = Bench::new();
-    let nowhere = bench.path("nowhere");
+    let sandbox = Sandbox::new();
+    let nowhere = sandbox.path("nowhere");
     let nowhere = text(&nowhere);
     let reference = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -107,9 +107,9 @@ fn short_commands_fit() {
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     header[18] = 62;
-    let library = bench.file("library.so", &header);
+    let library = sandbox.file("library.so", &header);
     let library = text(&library);
-    let [prefix, nvidia, plain] = ["prefix", "nvidia", "plain"].map(|name| bench.path(name));
+    let [prefix, nvidia, plain] = ["prefix", "nvidia", "plain"].map(|name| sandbox.path(name));
     let [prefix, nvidia] = [text(&prefix), text(&nvidia)];
     std::fs::write(&plain, vec![b'a'; 65536]).expect("written");
     let generator = format!(
@@ -223,7 +223,7 @@ fn short_commands_fit() {
         // Errors have no columns, so one width is sufficient.
         let widths = if code == 0 { &WIDTHS[..] } else { &WIDTHS[..1] };
         for &width in widths {
-            let (actual, recording) = record(&bench, &arguments, width);
+            let (actual, recording) = record(&sandbox, &arguments, width);
             assert_eq!(actual, Some(code), "{arguments:?}: {recording}");
         }
     }
@@ -232,17 +232,17 @@ fn short_commands_fit() {
 /// Tables of commands that run a deployment, each at its most critical width; quick commands also at other widths.
 #[test]
 fn results_fit() {
-    let bench = Bench::new();
-    let json = bench.path("before.json");
+    let sandbox = Sandbox::new();
+    let json = sandbox.path("before.json");
     let ring = "bench --rounds 1 --seconds 0.02 --only memcpy";
-    let before = bench
+    let before = sandbox
         .command(&ring.split(' ').chain(["--json"]).collect::<Vec<_>>())
         .output()
         .expect("it runs");
     std::fs::write(&json, before.stdout).expect("written");
     let baseline = format!("{ring} --baseline {}", text(&json));
     // Our programs, under the reference's names.
-    let reference = bench.path("reference");
+    let reference = sandbox.path("reference");
     std::fs::create_dir(&reference).expect("a directory");
     for name in [
         "doca_storage_target_rdma",
@@ -294,7 +294,7 @@ fn results_fit() {
             .collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         for &width in widths {
-            let (code, recording) = record(&bench, &arguments, width);
+            let (code, recording) = record(&sandbox, &arguments, width);
             assert!(code.is_some_and(|code| code <= 1), "{code:?}: {recording}");
             assert!(
                 recording.contains('│') || arguments[1] == "simulate",
@@ -308,10 +308,10 @@ fn results_fit() {
 #[test]
 fn sessions_of_roles_fit() {
     const WIDTH: usize = 80;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let start = |role: &'static str, arguments: &str| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        let command = on_terminal(&bench.command(&arguments), WIDTH);
+        let command = on_terminal(&sandbox.command(&arguments), WIDTH);
         Process::spawn_interactive(role, command).expect("script (of util-linux) is installed")
     };
     let mut targets = Vec::new();
@@ -322,7 +322,7 @@ fn sessions_of_roles_fit() {
             "target -d 3b:00.0 --cpu 0 --listen-port 0 --block-size 2112 --block-count 64 --metrics 0",
         );
         let port = target
-            .wait_for("was listening", PATIENCE, listening_port)
+            .wait_for("was listening", TIMEOUT, listening_port)
             .expect("the target listens");
         flags += &format!(" --{}-storage 127.0.0.1:{port}", name.replace('_', "-"));
         targets.push(target);
@@ -340,8 +340,8 @@ fn sessions_of_roles_fit() {
          --progress always --control-timeout 60",
     );
     for width in WIDTHS {
-        record(&bench, &["status", &endpoint, "1"], width);
-        let mut top = on_terminal(&bench.command(&["top", &endpoint, "1"]), width);
+        record(&sandbox, &["status", &endpoint, "1"], width);
+        let mut top = on_terminal(&sandbox.command(&["top", &endpoint, "1"]), width);
         let mut top = top.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let top = top.as_mut().expect("script (of util-linux) is installed");
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -369,14 +369,14 @@ fn sessions_of_roles_fit() {
 #[test]
 fn interrupted_commands_fit() {
     const WIDTH: usize = 80;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let start = |role: &'static str, arguments: &str, ready: &str| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        let command = on_terminal(&bench.command(&arguments), WIDTH);
+        let command = on_terminal(&sandbox.command(&arguments), WIDTH);
         let mut process =
             Process::spawn_interactive(role, command).expect("script (of util-linux) is installed");
         let port = process
-            .wait_for("was ready", PATIENCE, |line| {
+            .wait_for("was ready", TIMEOUT, |line| {
                 line.contains(ready).then(|| listening_port(line))
             })
             .unwrap_or_else(|failure| {
@@ -403,7 +403,7 @@ fn interrupted_commands_fit() {
             "vhost-user-blk -d 3b:00.0 --control-timeout 60",
         ),
     ] {
-        let socket = bench.path(name);
+        let socket = sandbox.path(name);
         let arguments = format!("{arguments} --socket {}", text(&socket));
         let (server, _) = start(name, &arguments, "Serving");
         let (code, recording) = interrupted(server);
@@ -421,7 +421,7 @@ fn interrupted_commands_fit() {
     let (code, recording) = interrupted(initiator);
     assert_eq!(code, Some(1), "{recording}");
     fits(&recording, WIDTH, &["initiator"]);
-    let transcript = bench.path("session.transcript");
+    let transcript = sandbox.path("session.transcript");
     let (recorder, _) = start(
         "record",
         &format!(
@@ -430,7 +430,7 @@ fn interrupted_commands_fit() {
         ),
         "listening on port",
     );
-    let content = bench.file("content", &[0; 65536]);
+    let content = sandbox.file("content", &[0; 65536]);
     let (faulty, _) = start(
         "faulty-target",
         &format!(
@@ -461,7 +461,7 @@ fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
     let child = rustix::process::Pid::from_raw(child).expect("a process");
     rustix::process::kill_process(child, rustix::process::Signal::INT).expect("it runs");
     let status = recorded.wait(soon());
-    recorded.drain(PATIENCE);
+    recorded.drain(TIMEOUT);
     let recording = recorded.lines().join("\n");
     let status = status.unwrap_or_else(|| panic!("{} has not ended: {recording}", recorded.role()));
     (status.code(), recording)
@@ -477,7 +477,7 @@ fn said_endpoint(role: &Process) -> String {
 /// Waits for the role to succeed; returns its output.
 fn ended(mut process: Process) -> String {
     let status = process.wait(soon()).expect("the role ends");
-    process.drain(PATIENCE);
+    process.drain(TIMEOUT);
     let recording = process.lines().join("\n");
     assert!(status.success(), "{status}: {recording}");
     recording

@@ -7,19 +7,19 @@ use ::deployment::process::Process;
 
 use crate::support::certificates::Certificates;
 use crate::support::set::{Set, interrupted, under_way};
-use crate::support::{Bench, complaint, document, failure, said, waiting};
+use crate::support::{Sandbox, document, expect_failure, failure, wait_for_log, waiting};
 
 /// Roles with certificates.
 struct Deployment<'a> {
-    bench: &'a Bench,
+    sandbox: &'a Sandbox,
     certificates: Certificates,
 }
 
 impl<'a> Deployment<'a> {
-    fn new(bench: &'a Bench) -> Self {
+    fn new(sandbox: &'a Sandbox) -> Self {
         Self {
-            bench,
-            certificates: Certificates::new(&bench.path("")),
+            sandbox,
+            certificates: Certificates::new(&sandbox.path("")),
         }
     }
 
@@ -32,7 +32,7 @@ impl<'a> Deployment<'a> {
                 self.certificates.path(authority),
             ]);
         }
-        self.bench.target(&words(&flags))
+        self.sandbox.target(&words(&flags))
     }
 
     /// Starts a service that trusts an authority, with the certificate of this name.
@@ -42,7 +42,7 @@ impl<'a> Deployment<'a> {
             |name| self.certificates.flags(name),
         );
         flags.extend(["--tls-ca".to_owned(), self.certificates.path(authority)]);
-        self.bench.starting_service(port, &words(&flags))
+        self.sandbox.starting_service(port, &words(&flags))
     }
 }
 
@@ -50,26 +50,26 @@ fn words(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
 }
 
-fn validate(bench: &Bench) -> Process {
+fn validate(sandbox: &Sandbox) -> Process {
     let limit = ["--run-limit-operation-count", "200"];
-    bench.initiator("read_write_data_validity_test", &limit)
+    sandbox.initiator("read_write_data_validity_test", &limit)
 }
 
 /// Checks that the service exits with 1, and reports TLS as the reason; returns its standard error.
 fn refused(service: Process) -> String {
-    let stderr = complaint(service);
+    let stderr = expect_failure(service);
     assert!(stderr.contains("TLS"), "{stderr}");
     stderr
 }
 
 #[test]
 fn session_over_tls_is_as_without() {
-    let bench = Bench::new();
-    let deployment = Deployment::new(&bench);
+    let sandbox = Sandbox::new();
+    let deployment = Deployment::new(&sandbox);
     for (client_ca, own) in [(None, None), (Some("ca"), Some("ca-storage.example"))] {
         let (target, port) = deployment.target("ca-127.0.0.1", client_ca);
         let service = waiting(deployment.service(port, "ca", own));
-        let report = document(validate(&bench));
+        let report = document(validate(&sandbox));
         assert_eq!(report["operation_count"], 200);
         document(service);
         document(target);
@@ -78,8 +78,8 @@ fn session_over_tls_is_as_without() {
 
 #[test]
 fn wrong_certificates_are_refused_on_either_side() {
-    let bench = Bench::new();
-    let deployment = Deployment::new(&bench);
+    let sandbox = Sandbox::new();
+    let deployment = Deployment::new(&sandbox);
     // A target with a certificate of an unknown authority, and one with a certificate for another host.
     for name in ["other-127.0.0.1", "ca-storage.example"] {
         let (target, port) = deployment.target(name, None);
@@ -92,7 +92,7 @@ fn wrong_certificates_are_refused_on_either_side() {
         refused(deployment.service(port, "ca", own));
         // The target serves the next client.
         let service = waiting(deployment.service(port, "ca", Some("ca-127.0.0.1")));
-        assert_eq!(document(validate(&bench))["operation_count"], 200);
+        assert_eq!(document(validate(&sandbox))["operation_count"], 200);
         document(service);
         document(target);
     }
@@ -100,16 +100,16 @@ fn wrong_certificates_are_refused_on_either_side() {
 
 #[test]
 fn tls_on_one_side_only_is_reported() {
-    let bench = Bench::new();
-    let deployment = Deployment::new(&bench);
+    let sandbox = Sandbox::new();
+    let deployment = Deployment::new(&sandbox);
     let (target, port) = deployment.target("ca-127.0.0.1", None);
     // A service without TLS sends nothing before there is an initiator.
-    let service = bench.service(port, &[]);
-    complaint(validate(&bench));
+    let service = sandbox.service(port, &[]);
+    expect_failure(validate(&sandbox));
     let stderr = refused(service);
     assert!(stderr.contains("--tls"), "{stderr}");
     drop(target);
-    let (target, port) = bench.target(&[]);
+    let (target, port) = sandbox.target(&[]);
     let stderr = refused(deployment.service(port, "ca", None));
     assert!(stderr.contains("--tls"), "{stderr}");
     drop(target);
@@ -119,8 +119,8 @@ fn tls_on_one_side_only_is_reported() {
 #[test]
 fn target_with_tls_does_not_answer_unencrypted_requests() {
     const QUERY: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
-    let bench = Bench::new();
-    let deployment = Deployment::new(&bench);
+    let sandbox = Sandbox::new();
+    let deployment = Deployment::new(&sandbox);
     let ask = |port: u16| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
         stream.write_all(&QUERY).expect("sent");
@@ -133,7 +133,7 @@ fn target_with_tls_does_not_answer_unencrypted_requests() {
     let answer = ask(port);
     assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
     drop(target);
-    let (target, port) = bench.target(&[]);
+    let (target, port) = sandbox.target(&[]);
     assert_eq!(
         ask(port),
         [0, 0, 0, 24, 0, 0, 0, 2],
@@ -144,8 +144,8 @@ fn target_with_tls_does_not_answer_unencrypted_requests() {
 
 #[test]
 fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
-    let bench = Bench::new();
-    let certificates = Certificates::new(&bench.path(""));
+    let sandbox = Sandbox::new();
+    let certificates = Certificates::new(&sandbox.path(""));
     // Leaked, because the set's flags are `'static`.
     let leak = |flags: Vec<String>| -> Vec<&'static str> {
         let flags = flags.into_iter();
@@ -160,7 +160,7 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     let bad = with("other-127.0.0.1", "--tls-client-ca");
     let service = with("ca-storage.example", "--tls-ca");
     let mut set = Set::with_flags(
-        bench,
+        sandbox,
         &[&["--degraded", "on"], &service[..]].concat(),
         &good,
     );
@@ -168,14 +168,14 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     let service = set.service(&[]);
     let mut writer = set.writer(&content);
     set.kill(1);
-    said(&service, "detached storage target data_2", 1);
+    wait_for_log(&service, "detached storage target data_2", 1);
     set.start_with(1, &bad);
-    said(&service, "invalid peer certificate", 3);
+    wait_for_log(&service, "invalid peer certificate", 3);
     under_way(&mut writer);
     assert!(!service.stderr().contains("data_2 is up to date"));
     set.kill(1);
     set.start_with(1, &good);
-    said(&service, "storage target data_2 is up to date", 1);
+    wait_for_log(&service, "storage target data_2 is up to date", 1);
     interrupted(writer);
     document(service);
     // All blocks are intact, with any two of the targets.
@@ -187,7 +187,7 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
 
 #[test]
 fn flags_without_required_ones_are_wrong_usage() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let target = [
         "target",
         "-d",
@@ -214,10 +214,10 @@ fn flags_without_required_ones_are_wrong_usage() {
         (&service, &["--tls"]),
         (&service, &["--tls-ca", "ca.pem"]),
     ] {
-        let stderr = failure(bench.spawn("role", &[base, flags].concat()), 2);
+        let stderr = failure(sandbox.spawn("role", &[base, flags].concat()), 2);
         assert!(stderr.contains("--tls"), "{stderr}");
     }
     let missing = ["--tls", "--tls-ca", "/nonexistent/ca.pem"];
-    let stderr = complaint(bench.spawn("role", &[&service[..], &missing].concat()));
+    let stderr = expect_failure(sandbox.spawn("role", &[&service[..], &missing].concat()));
     assert!(stderr.contains("/nonexistent/ca.pem"), "{stderr}");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
-use crate::support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
+use crate::support::{BLOCK_SIZE, TIMEOUT, document, expect_failure, soon, wait_for_log};
 use ::deployment::process::{Process, Signal};
 
 const HALF: usize = BLOCK_SIZE / 2;
@@ -40,12 +40,12 @@ fn use_by_a_service_without_superblocks_is_not_trusted() {
     let (old, new) = (set.content(0), set.content(1));
     set.write(&old);
     // It does not record that its last session was shut down cleanly.
-    let service = set.bench.gga_service(set.ports, 2, &[]);
+    let service = set.sandbox.gga_service(set.ports, 2, &[]);
     document(set.initiator("read_write_data_validity_test", &new, BLOCKS));
     document(service);
     let service = set.service(&[]);
     let reader = set.reader(&new);
-    said(&service, VERIFIED, 1);
+    wait_for_log(&service, VERIFIED, 1);
     interrupted(reader);
     assert_eq!(redundancy(service)["verified_stripes"]["fitting"], BLOCKS);
 }
@@ -55,7 +55,7 @@ fn blocks_are_recorded_as_durable_only_after_a_clean_stop() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     let since = |set: &Set, number: usize| -> Vec<u8> {
-        let bytes = std::fs::read(set.bench.path(TARGETS[number])).expect("there");
+        let bytes = std::fs::read(set.sandbox.path(TARGETS[number])).expect("there");
         let superblocks = RECORDS.map(|place| &bytes[place..place + 96]);
         let newest = superblocks
             .into_iter()
@@ -89,10 +89,10 @@ fn killed_service_loses_no_acknowledged_write() {
         let service = set.service(&[]);
         let writer = set.writer(&new);
         killed(service);
-        complaint(writer);
+        expect_failure(writer);
         let service = set.service(&[]);
         let read = set.initiator("read_only_data_validity_test", &new, 10_000);
-        said(&service, VERIFIED, 1);
+        wait_for_log(&service, VERIFIED, 1);
         document(read);
         let redundancy = redundancy(service);
         assert_eq!(redundancy["verified_stripes"]["unreadable"], 0);
@@ -117,7 +117,7 @@ fn block_being_written_at_the_kill_is_old_or_new() {
         let service = set.service(&[]);
         let reader = set.reader(&old);
         killed(service);
-        complaint(reader);
+        expect_failure(reader);
         (0..3).for_each(|number| set.kill(number));
         let (mut expected, bytes) = (
             std::fs::read(&old).expect("there"),
@@ -140,7 +140,7 @@ fn block_being_written_at_the_kill_is_old_or_new() {
                 }
             }
         }
-        let expected = set.bench.file("expected", &expected);
+        let expected = set.sandbox.file("expected", &expected);
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&[]);
         // From the first I/O on, and not only once the resync is complete.
@@ -171,11 +171,11 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
     let kept = |target: &Process| target.stderr().matches(KEPT).count();
     let before = set.targets.each_ref().map(|it| it.as_ref().map_or(0, kept));
     set.kill(lost);
-    said(service, "detached storage target", 1);
+    wait_for_log(service, "detached storage target", 1);
     for (target, before) in set.targets.iter().zip(before) {
         if let Some(target) = target {
             // They prepare an epoch without the lost target, and commit it.
-            said(target, KEPT, before + 2);
+            wait_for_log(target, KEPT, before + 2);
         }
     }
     under_way(&mut writer);
@@ -192,15 +192,15 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
         let service = set.service(&[]);
         let writer = lose_under_load(&mut set, &service, &new, lost);
         killed(service);
-        complaint(writer);
+        expect_failure(writer);
 
         set.start(lost);
         let service = set.service(&[]);
         // It has old data, which would be a mismatch.
         let reader = set.reader(&new);
-        said(&service, "stripes, all of them", 1);
+        wait_for_log(&service, "stripes, all of them", 1);
         let whole = format!("storage target {} is up to date", TARGETS[lost]);
-        said(&service, &whole, 1);
+        wait_for_log(&service, &whole, 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -216,14 +216,14 @@ fn next_session_excludes_the_lost_target() {
     interrupted(writer);
     for number in [0, 2] {
         let target = set.targets[number].as_ref().expect("it runs");
-        said(target, "session 2 has ", 1);
+        wait_for_log(target, "session 2 has ", 1);
     }
     set.start(1);
     // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
     let deadline = soon();
     let reader = loop {
         let mut reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
-        let begun = reader.wait_for("shown progress", PATIENCE, |line| {
+        let begun = reader.wait_for("shown progress", TIMEOUT, |line| {
             line.contains("per second").then_some(())
         });
         match begun {
@@ -235,7 +235,7 @@ fn next_session_excludes_the_lost_target() {
             ),
         }
     };
-    said(&service, "storage target data_2 is up to date", 1);
+    wait_for_log(&service, "storage target data_2 is up to date", 1);
     set.reads_with_any_two(&service, reader);
 }
 
@@ -246,13 +246,13 @@ fn without_two_current_targets_no_session_starts() {
     let service = set.service(&[]);
     let writer = lose_under_load(&mut set, &service, &content, 0);
     set.kill(1);
-    complaint(writer);
+    expect_failure(writer);
     drop(service);
     // One has missed writes, and the other one has lost its data.
-    std::fs::remove_file(set.bench.path(TARGETS[1])).expect("it was there");
+    std::fs::remove_file(set.sandbox.path(TARGETS[1])).expect("it was there");
     (0..2).for_each(|number| set.start(number));
     let service = set.service(&[]);
-    let refused = complaint(set.initiator("read_throughput_test", &content, BLOCKS));
+    let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
     for part in [
         "expected two storage targets",
         "up to epoch 2",
@@ -262,7 +262,7 @@ fn without_two_current_targets_no_session_starts() {
     ] {
         assert!(refused.contains(part), "{refused}");
     }
-    complaint(service);
+    expect_failure(service);
 }
 
 #[test]
@@ -272,9 +272,9 @@ fn targets_of_different_sets_are_refused() {
     set.write(&content);
     other.write(&content);
     let refused = |ports: [u16; 3]| {
-        let service = set.bench.gga_service(ports, 2, &["--degraded", "on"]);
-        let refused = complaint(set.initiator("read_throughput_test", &content, BLOCKS));
-        complaint(service);
+        let service = set.sandbox.gga_service(ports, 2, &["--degraded", "on"]);
+        let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
+        expect_failure(service);
         refused
     };
     let [data_1, data_2, data_p] = set.ports;

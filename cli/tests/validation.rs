@@ -1,17 +1,17 @@
 //! A faulty storage is detected by real initiator and service processes, and the first wrong byte is reported.
 
-use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, text};
+use crate::support::{BLOCK_SIZE, Sandbox, content, document, expect_failure, text};
 use ::deployment::process::Process;
 
 const BLOCKS: usize = 32;
 
 /// Write-read validation of two and a half passes over a target with `fault`; returns target and initiator.
-fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
-    let content = bench.file("content", &content(BLOCKS));
-    let (target, port) = bench.scripted_target(&content, BLOCK_SIZE, fault);
-    let service = bench.service(port, &[]);
+fn validate_against(sandbox: &Sandbox, fault: &str) -> (Process, Process) {
+    let content = sandbox.file("content", &content(BLOCKS));
+    let (target, port) = sandbox.scripted_target(&content, BLOCK_SIZE, fault);
+    let service = sandbox.service(port, &[]);
     let operations = (BLOCKS * 5 / 2).to_string();
-    let initiator = bench.initiator(
+    let initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--run-limit-operation-count",
@@ -29,15 +29,15 @@ fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
 
 /// Output of the initiator for a target with `fault`.
 fn complaint_about(fault: &str) -> String {
-    let bench = Bench::new();
-    let (_target, initiator) = validate_against(&bench, fault);
-    complaint(initiator)
+    let sandbox = Sandbox::new();
+    let (_target, initiator) = validate_against(&sandbox, fault);
+    expect_failure(initiator)
 }
 
 #[test]
 fn scripted_target_without_faults_passes() {
-    let bench = Bench::new();
-    let (target, initiator) = validate_against(&bench, "none");
+    let sandbox = Sandbox::new();
+    let (target, initiator) = validate_against(&sandbox, "none");
     assert_eq!(document(initiator)["operation_count"], BLOCKS * 5 / 2);
     target
         .finish(crate::support::soon(), || false)
@@ -46,12 +46,12 @@ fn scripted_target_without_faults_passes() {
 
 #[test]
 fn scripted_target_records_writes() {
-    let bench = Bench::new();
-    let plain = bench.file("plain", &content(BLOCKS));
-    let empty = bench.file("empty", &vec![0; BLOCKS * BLOCK_SIZE]);
-    let (target, port) = bench.scripted_target(&empty, BLOCK_SIZE, "none");
-    let service = bench.service(port, &[]);
-    let initiator = bench.initiator(
+    let sandbox = Sandbox::new();
+    let plain = sandbox.file("plain", &content(BLOCKS));
+    let empty = sandbox.file("empty", &vec![0; BLOCKS * BLOCK_SIZE]);
+    let (target, port) = sandbox.scripted_target(&empty, BLOCK_SIZE, "none");
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.initiator(
         "read_write_data_validity_test",
         &[
             "--storage-plain-content",
@@ -65,7 +65,7 @@ fn scripted_target_records_writes() {
     target
         .finish(crate::support::soon(), || false)
         .expect("the script is played to its end");
-    let dump = std::fs::read(bench.path("empty.dump")).expect("the dump");
+    let dump = std::fs::read(sandbox.path("empty.dump")).expect("the dump");
     assert!(dump == content(BLOCKS));
 }
 
@@ -107,18 +107,18 @@ fn unanswered_io_ends_the_run() {
 
 #[test]
 fn flipped_byte_is_found_and_reported() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let good = content(BLOCKS);
     let mut bad = good.clone();
     let at = 13 * BLOCK_SIZE + 77;
     bad[at] ^= 0x10;
-    let (good, bad) = (bench.file("good", &good), bench.file("bad", &bad));
+    let (good, bad) = (sandbox.file("good", &good), sandbox.file("bad", &bad));
     let blocks = BLOCKS.to_string();
     for (stored, flipped) in [(&good, false), (&bad, true)] {
         let (target, port) =
-            bench.target(&["--block-count", &blocks, "--binary-content", text(stored)]);
-        let service = bench.service(port, &[]);
-        let initiator = bench.initiator(
+            sandbox.target(&["--block-count", &blocks, "--binary-content", text(stored)]);
+        let service = sandbox.service(port, &[]);
+        let initiator = sandbox.initiator(
             "read_only_data_validity_test",
             &[
                 "--storage-plain-content",
@@ -128,7 +128,7 @@ fn flipped_byte_is_found_and_reported() {
             ],
         );
         if flipped {
-            let text = complaint(initiator);
+            let text = expect_failure(initiator);
             assert!(
                 text.contains("mismatch") && text.contains("block 13") && text.contains("77"),
                 "{text}"
@@ -137,7 +137,7 @@ fn flipped_byte_is_found_and_reported() {
             assert_eq!(document(initiator)["operation_count"], 64);
             assert_eq!(document(target)["operation_count"], 64);
             assert_eq!(document(service)["operation_count"], 64);
-            assert_eq!(bench.leftovers(), Vec::<std::path::PathBuf>::new());
+            assert_eq!(sandbox.leftovers(), Vec::<std::path::PathBuf>::new());
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use crate::support::{Bench, PATIENCE, complaint, content, soon, text};
+use crate::support::{Sandbox, TIMEOUT, content, expect_failure, soon, text};
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
 use deployment::process::{Process, Signal};
 
@@ -123,8 +123,8 @@ impl Client {
     }
 }
 
-fn target(bench: &Bench) -> (Process, u16) {
-    let (file, blocks) = (bench.path("blocks"), BLOCKS.to_string());
+fn target(sandbox: &Sandbox) -> (Process, u16) {
+    let (file, blocks) = (sandbox.path("blocks"), BLOCKS.to_string());
     let flags = [
         "--cpu",
         "0",
@@ -135,15 +135,15 @@ fn target(bench: &Bench) -> (Process, u16) {
         "--sessions",
         "forever",
     ];
-    bench.target(&flags)
+    sandbox.target(&flags)
 }
 
-fn service(bench: &Bench, port: u16) -> Process {
-    bench.service(port, &["--cpu", "0", "--sessions", "forever"])
+fn service(sandbox: &Sandbox, port: u16) -> Process {
+    sandbox.service(port, &["--cpu", "0", "--sessions", "forever"])
 }
 
-fn back_end(bench: &Bench, flags: &[&str]) -> Process {
-    let socket = bench.path("disk");
+fn back_end(sandbox: &Sandbox, flags: &[&str]) -> Process {
+    let socket = sandbox.path("disk");
     let base = [
         "vhost-user-blk",
         "-d",
@@ -160,9 +160,9 @@ fn back_end(bench: &Bench, flags: &[&str]) -> Process {
         "--output",
         "json",
     ];
-    let mut process = bench.spawn("back end", &[&base[..], flags].concat());
+    let mut process = sandbox.spawn("back end", &[&base[..], flags].concat());
     process
-        .wait_for("was listening", PATIENCE, |line| {
+        .wait_for("was listening", TIMEOUT, |line| {
             line.contains("Serving 4194304 bytes with 2 virtqueues")
                 .then_some(())
         })
@@ -178,12 +178,12 @@ fn ended(mut process: Process) {
 
 #[test]
 fn libblkio_round_trips() {
-    let bench = Bench::new();
-    let (target, port) = target(&bench);
-    let service = service(&bench, port);
-    let process = back_end(&bench, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = target(&sandbox);
+    let service = service(&sandbox, port);
+    let process = back_end(&sandbox, &[]);
     let mut expected = content(BLOCKS);
-    let mut client = Client::connect(&bench.path("disk"), 2);
+    let mut client = Client::connect(&sandbox.path("disk"), 2);
     assert_eq!(
         client.blkio.get_u64("capacity").expect("a property"),
         SIZE as u64
@@ -214,12 +214,12 @@ fn libblkio_round_trips() {
     client.flush();
     drop(client);
     // Another client, and another back end.
-    Client::connect(&bench.path("disk"), 1).compare(&expected);
+    Client::connect(&sandbox.path("disk"), 1).compare(&expected);
     ended(process);
-    assert!(!bench.path("disk").exists());
-    let process = back_end(&bench, &["--read-only"]);
-    assert!(Client::start(&bench.path("disk"), 2, false).is_err());
-    let mut client = Client::start(&bench.path("disk"), 2, true).expect("started");
+    assert!(!sandbox.path("disk").exists());
+    let process = back_end(&sandbox, &["--read-only"]);
+    assert!(Client::start(&sandbox.path("disk"), 2, false).is_err());
+    let mut client = Client::start(&sandbox.path("disk"), 2, true).expect("started");
     client.compare(&expected);
     drop(client);
     for process in [process, service, target] {
@@ -229,19 +229,19 @@ fn libblkio_round_trips() {
 
 #[test]
 fn writes_outlive_the_service() {
-    let bench = Bench::new();
-    let (target, port) = target(&bench);
-    let mut first = service(&bench, port);
-    let process = back_end(&bench, &[]);
+    let sandbox = Sandbox::new();
+    let (target, port) = target(&sandbox);
+    let mut first = service(&sandbox, port);
+    let process = back_end(&sandbox, &[]);
     let expected = content(BLOCKS);
-    let mut client = Client::connect(&bench.path("disk"), 2);
+    let mut client = Client::connect(&sandbox.path("disk"), 2);
     client.set(0, &expected);
     for at in 0..64 {
         client.transfer(at % 2, true, at * 65536, 65536);
     }
     first.signal(Signal::KILL);
     assert!(first.wait(soon()).is_some(), "killed");
-    let second = service(&bench, port);
+    let second = service(&sandbox, port);
     for queue in 0..2 {
         assert_eq!(client.wait(queue, 32), [0; 32]);
     }
@@ -255,8 +255,8 @@ fn writes_outlive_the_service() {
 
 #[test]
 fn missing_service_is_an_error() {
-    let bench = Bench::new();
-    let socket = bench.path("disk");
+    let sandbox = Sandbox::new();
+    let socket = sandbox.path("disk");
     let flags = [
         "-d",
         "3b:00.0",
@@ -265,6 +265,6 @@ fn missing_service_is_an_error() {
         "--control-timeout",
         "1",
     ];
-    complaint(bench.spawn("back end", &[&["vhost-user-blk"][..], &flags].concat()));
+    expect_failure(sandbox.spawn("back end", &[&["vhost-user-blk"][..], &flags].concat()));
     assert!(!socket.exists());
 }

@@ -18,7 +18,7 @@ use doca::{
 /// Length of a message in bytes, and number of messages.
 const MESSAGE: usize = 4096;
 const COUNT: u64 = 1000;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     match Role::from_arguments()? {
@@ -57,7 +57,7 @@ fn server(side: &ServerSide) -> Result<()> {
     let inventory = BufInventory::new(1)?;
     let consumer = Consumer::start(&side.pe, &side.client, &messages, 1)?;
     let running = || consumer.state() == CtxState::Running;
-    assert!(side.pe.progress_until(PATIENCE, running));
+    assert!(side.pe.progress_until(TIMEOUT, running));
 
     let buf = inventory.buf(&messages, 0, MESSAGE)?;
     let receive = consumer.post_recv_immediate_task(Some(&buf), 0)?;
@@ -92,7 +92,7 @@ fn client(side: ClientSide) -> Result<()> {
         _ => None,
     })?;
     let running = || producer.state() == CtxState::Running;
-    assert!(side.pe.progress_until(PATIENCE, running));
+    assert!(side.pe.progress_until(TIMEOUT, running));
 
     let buf = inventory.buf(&messages, 0, MESSAGE)?;
     let send = producer.send_task(&buf, consumer, 0)?;

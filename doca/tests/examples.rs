@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Timeout for a process.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Path of an example. `cargo test` builds examples into the directory above the test executables, unless it is
 /// restricted to single tests.
@@ -48,9 +48,9 @@ fn finish(mut child: Child, what: &str) {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if start.elapsed() > PATIENCE => {
+            None if start.elapsed() > TIMEOUT => {
                 child.kill().unwrap();
-                panic!("{what} did not end within {PATIENCE:?}");
+                panic!("{what} did not end within {TIMEOUT:?}");
             }
             None => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -12,7 +12,7 @@ use doca::{
     EcMatrixType, ErasureCoding, ErrorCode, Event, Lz4Stream, MemoryRegion, Mmap, OneBuffer, Pe,
     Rdma, RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
 };
-use support::{PATIENCE, devices, isolated, memory, pattern};
+use support::{TIMEOUT, devices, isolated, memory, pattern};
 
 const MESSAGE: u32 = 64;
 const SEND: usize = 0;
@@ -181,7 +181,7 @@ impl World {
     fn until(&mut self, collector: &mut Collector, done: impl Fn(&Collector) -> bool) {
         let start = Instant::now();
         while !done(collector) {
-            assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+            assert!(start.elapsed() < TIMEOUT, "not within {TIMEOUT:?}");
             assert!(
                 !self.pe.progress(collector),
                 "an event: {:?}",
@@ -336,13 +336,13 @@ fn nothing_sleeps_while_completed_slots_wait_for_their_handlers() {
             while world.pe.arm().unwrap() {
                 world.pe.disarm().unwrap();
                 assert!(world.pe.poll().is_none());
-                assert!(start.elapsed() < PATIENCE, "armed beside completed slots");
+                assert!(start.elapsed() < TIMEOUT, "armed beside completed slots");
             }
             let (never, _writer) = rustix::pipe::pipe().unwrap();
             let start = Instant::now();
-            let sleep = || world.pe.sleep_until_readable(never.as_fd(), 2 * PATIENCE);
+            let sleep = || world.pe.sleep_until_readable(never.as_fd(), 2 * TIMEOUT);
             sleep().unwrap();
-            assert!(start.elapsed() < PATIENCE, "slept beside completed slots");
+            assert!(start.elapsed() < TIMEOUT, "slept beside completed slots");
             world.until(&mut collector, |collector| {
                 collector.sent.len() == 2 && collector.received.len() == 2
             });
@@ -367,7 +367,7 @@ fn states_after(
     let mut states = Vec::new();
     let start = Instant::now();
     while states.last() != Some(&CtxState::Idle) || collector.sent.len() < 2 {
-        assert!(start.elapsed() < PATIENCE, "{states:?} within {PATIENCE:?}");
+        assert!(start.elapsed() < TIMEOUT, "{states:?} within {TIMEOUT:?}");
         if world.pe.progress(&mut collector)
             && let Some(Event::State {
                 context: id, next, ..
@@ -734,7 +734,7 @@ fn a_new_context_gets_new_slots_from_the_same_inventory() {
                 let mut collector = Collector::default();
                 let start = Instant::now();
                 while collector.transferred.is_empty() {
-                    assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+                    assert!(start.elapsed() < TIMEOUT, "not within {TIMEOUT:?}");
                     if world.pe.progress(&mut collector) {
                         // The failure stops the context.
                         world.pe.poll();

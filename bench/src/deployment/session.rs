@@ -19,7 +19,7 @@ const READY: Duration = Duration::from_secs(20);
 /// Time limit of a session.
 const SESSION: Duration = Duration::from_secs(300);
 /// Time for service and targets to exit after the initiator.
-const FAREWELL: Duration = Duration::from_secs(15);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Parameters of a session.
 pub(super) struct Session<'a> {
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         let initiator_cpu = cpu_of_all([&initiator]);
         let [service_cpu, targets_cpu] = times();
         let stdout = initiator.finish(deadline, || false)?;
-        let farewell = Instant::now() + FAREWELL;
+        let farewell = Instant::now() + EXIT_TIMEOUT;
         service.finish(farewell, || false)?;
         for target in targets {
             target.finish(farewell, || false)?;

@@ -25,7 +25,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// Polls of an empty ring before the CPU is yielded.
 const LOOKS: u32 = 64;
 /// Time limit for the other stages to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of the three processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,11 +220,11 @@ impl<'a> Flags<'a> {
     /// Waits until the other two processes have started.
     fn meet(&self) -> io::Result<()> {
         self.here.fetch_add(1, Ordering::AcqRel);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.here.load(Ordering::Acquire) < 3 {
             if Instant::now() > deadline {
                 return Err(io::Error::other(format!(
-                    "expected three processes within {PATIENCE:?}"
+                    "expected three processes within {TIMEOUT:?}"
                 )));
             }
             std::thread::sleep(Duration::from_millis(1));

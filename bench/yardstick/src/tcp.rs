@@ -28,7 +28,7 @@ const YIELDS: Duration = Duration::from_micros(50);
 /// Maximum duration of a yield on a CPU without other runnable processes.
 const SCHEDULED: Duration = Duration::from_micros(20);
 /// Time for the server to start listening.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -206,7 +206,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         match TcpStream::connect(address) {
             Err(error)
                 if error.kind() == io::ErrorKind::ConnectionRefused
-                    && begin.elapsed() < PATIENCE =>
+                    && begin.elapsed() < TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -95,7 +95,7 @@ enum LoadChoice {
 }
 
 /// Timeout of the load for a response: longer than the services' timeouts.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 impl Hammer {
     /// Checks the number of machines.
@@ -174,7 +174,7 @@ impl Hammer {
             only: self.only.clone(),
             blocks: self.blocks,
             cpus: deployment::allowed_cpus()?,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             limit: Duration::from_secs(self.limit),
             cable: match self.hosts {
                 None => None,

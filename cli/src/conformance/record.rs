@@ -14,7 +14,7 @@ use role_common::shutdown::Shutdown;
 use super::{Result, usage};
 
 /// Time for which a target that refuses connections is retried: it may be starting.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 const HELP: &str = "\
 Give the service the relay's address instead of the target's. Recording ends after --sessions, or with Ctrl-C.
@@ -81,7 +81,7 @@ impl Record {
         }
         let relay = Relay {
             channels,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             sessions: self.sessions,
         };
         let relayed = relay.run(&recorder, &|| shutdown.is_requested());

@@ -17,7 +17,7 @@ use role_common::metrics::MetricsAddress;
 use samples::Role;
 
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Metrics endpoint of a role, as given by the user.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Endpoint {
         let addresses = self.host.resolve().map_err(|error| error.to_string())?;
         let mut failure = String::new();
         for address in addresses {
-            match samples::metrics(address, PATIENCE) {
+            match samples::metrics(address, TIMEOUT) {
                 Ok(text) => return Role::parse(&text),
                 Err(error) => failure = error,
             }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use ::deployment::process::Process;
 
-use super::{Bench, patient, text, waiting};
+use super::{Sandbox, long_timeouts, text, waiting};
 
 /// Names of the three targets, in the order used everywhere here.
 pub const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
 
-impl Bench {
+impl Sandbox {
     /// Generates the `.sbc` files of `content`, whose names begin with `name`.
     pub fn generate(&self, name: &str, content: &[u8], arguments: &[&str]) -> [PathBuf; 3] {
         let original = self.file(name, content);
@@ -76,7 +76,7 @@ impl Bench {
             "json",
         ];
         // A degraded service detaches a stopped target after half of its control timeout.
-        let mut patient = patient(arguments);
+        let mut patient = long_timeouts(arguments);
         if arguments.contains(&"--degraded") && !patient.is_empty() {
             patient = &["--control-timeout", "20"];
         }

@@ -18,19 +18,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Timeout of every operation, for loaded machines.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub const BLOCK_SIZE: usize = 4096;
 
 /// A private runtime directory, which also holds the test's files.
-pub struct Bench {
+pub struct Sandbox {
     directory: TempDir,
     /// Ports of its targets, reserved until the end: a target of another test must not get the port of a killed one, where a
     /// service would find it.
     ports: Mutex<Vec<Port>>,
 }
 
-impl Bench {
+impl Sandbox {
     pub fn new() -> Self {
         Self {
             directory: tempfile::tempdir().expect("a directory"),
@@ -104,7 +104,7 @@ impl Bench {
             ],
         );
         let port = target
-            .wait_for("was listening", PATIENCE, listening_port)
+            .wait_for("was listening", TIMEOUT, listening_port)
             .expect("the target listens");
         (target, port)
     }
@@ -130,7 +130,7 @@ impl Bench {
             "--output",
             "json",
         ];
-        let patient = patient(arguments);
+        let patient = long_timeouts(arguments);
         self.spawn("service", &[&base[..], arguments, patient].concat())
     }
 
@@ -146,7 +146,7 @@ impl Bench {
             "--output",
             "json",
         ];
-        let patient = patient(arguments);
+        let patient = long_timeouts(arguments);
         self.spawn("initiator", &[&base[..], arguments, patient].concat())
     }
 
@@ -183,7 +183,7 @@ pub fn start_target(
     let command = command(&[&base[..], arguments].concat());
     let mut target = Process::spawn("target", command).expect("the program starts");
     let port = target
-        .wait_for("was listening", PATIENCE, listening_port)
+        .wait_for("was listening", TIMEOUT, listening_port)
         .expect("the target listens");
     (target, port)
 }
@@ -191,7 +191,7 @@ pub fn start_target(
 /// Waits until the service is ready for an initiator, and returns it.
 pub fn waiting(mut service: Process) -> Process {
     service
-        .wait_for("was waiting for the initiator", PATIENCE, |line| {
+        .wait_for("was waiting for the initiator", TIMEOUT, |line| {
             line.contains("waiting for the initiator").then_some(())
         })
         .expect("the service waits");
@@ -199,7 +199,7 @@ pub fn waiting(mut service: Process) -> Process {
 }
 
 /// Flags for long timeouts, so that a loaded machine causes none, unless the test sets them.
-pub fn patient(arguments: &[&str]) -> &'static [&'static str] {
+pub fn long_timeouts(arguments: &[&str]) -> &'static [&'static str] {
     if arguments.contains(&"--control-timeout") {
         &[]
     } else {
@@ -217,7 +217,7 @@ pub fn listening_port(line: &str) -> Option<u16> {
 }
 
 pub fn soon() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 /// Waits for the role to exit with success; returns its JSON document.
@@ -229,7 +229,7 @@ pub fn document(process: Process) -> Value {
 }
 
 /// Waits for the role to exit with 1; returns its standard error.
-pub fn complaint(process: Process) -> String {
+pub fn expect_failure(process: Process) -> String {
     failure(process, 1)
 }
 
@@ -243,7 +243,7 @@ pub fn failure(mut process: Process, code: i32) -> String {
 }
 
 /// Waits until the role has printed this text on standard error this many times.
-pub fn said(process: &Process, what: &str, times: usize) {
+pub fn wait_for_log(process: &Process, what: &str, times: usize) {
     let deadline = soon();
     while process.stderr().matches(what).count() < times {
         assert!(

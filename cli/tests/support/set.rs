@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::gga::{TARGETS, compressible, noise};
 use super::stored_block::Sizes;
-use super::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use super::{BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, text, wait_for_log};
 
 /// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
@@ -20,7 +20,7 @@ pub const ENDLESS: usize = 2_000_000_000;
 
 /// Three targets with backing files, which serve consecutive sessions.
 pub struct Set {
-    pub bench: Bench,
+    pub sandbox: Sandbox,
     pub ports: [u16; 3],
     /// Running targets.
     pub targets: [Option<Process>; 3],
@@ -51,30 +51,34 @@ impl Set {
     }
 
     /// Creates a set of compressible blocks, with these flags of the service and of the targets.
-    pub fn with_flags(bench: Bench, flags: &[&'static str], target_flags: &[&'static str]) -> Self {
+    pub fn with_flags(
+        sandbox: Sandbox,
+        flags: &[&'static str],
+        target_flags: &[&'static str],
+    ) -> Self {
         let sizes = Sizes::compatible(BLOCK_SIZE);
-        Self::on(bench, sizes, flags.to_vec(), target_flags.to_vec())
+        Self::on(sandbox, sizes, flags.to_vec(), target_flags.to_vec())
     }
 
     fn of(sizes: Sizes, flags: Vec<&'static str>) -> Self {
-        Self::on(Bench::new(), sizes, flags, Vec::new())
+        Self::on(Sandbox::new(), sizes, flags, Vec::new())
     }
 
     fn on(
-        bench: Bench,
+        sandbox: Sandbox,
         sizes: Sizes,
         flags: Vec<&'static str>,
         target_flags: Vec<&'static str>,
     ) -> Self {
         let started = [0, 1, 2].map(|number| {
-            let arguments = arguments(&bench, sizes.half, number);
-            bench.target(&[&arguments[..], &target_flags].concat())
+            let arguments = arguments(&sandbox, sizes.half, number);
+            sandbox.target(&[&arguments[..], &target_flags].concat())
         });
         let ports = started.each_ref().map(|(_, port)| *port);
         Self {
             ports,
             targets: started.map(|(target, _)| Some(target)),
-            bench,
+            sandbox,
             sizes,
             flags,
             target_flags,
@@ -95,24 +99,25 @@ impl Set {
             noise(length)
         };
         let name = format!("content {number}");
-        self.bench.file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
+        self.sandbox
+            .file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
     }
 
     /// Starts a service with degraded mode and these further flags, and waits until it is ready for an initiator.
     pub fn service(&self, arguments: &[&str]) -> Process {
-        self.bench
+        self.sandbox
             .gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
     }
 
     /// Starts a service without waiting until it is ready.
     pub fn start_service(&self, arguments: &[&str]) -> Process {
-        self.bench
+        self.sandbox
             .start_gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
     }
 
     /// An initiator with two workers.
     pub fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
-        self.bench.gga_initiator(
+        self.sandbox.gga_initiator(
             strategy,
             content,
             operations,
@@ -140,14 +145,14 @@ impl Set {
         self.write(content);
         let service = self.service(&["--scrub", "once"]);
         let reader = self.reader(content);
-        said(&service, "scrub completed", 1);
+        wait_for_log(&service, "scrub completed", 1);
         interrupted(reader);
         document(service);
     }
 
     /// An initiator that reads this many blocks in order, from the first one on, and compares.
     pub fn read_in_order(&self, content: &Path, blocks: usize) -> Process {
-        self.bench.gga_initiator(
+        self.sandbox.gga_initiator(
             "read_only_data_validity_test",
             content,
             blocks,
@@ -168,9 +173,9 @@ impl Set {
 
     /// As [`start`](Self::start), with these flags instead of the previous ones.
     pub fn start_with(&mut self, number: usize, flags: &[&str]) {
-        let arguments = arguments(&self.bench, self.sizes.half, number);
+        let arguments = arguments(&self.sandbox, self.sizes.half, number);
         let arguments = [&arguments[..], flags].concat();
-        let target = self.bench.target_again(self.ports[number], &arguments);
+        let target = self.sandbox.target_again(self.ports[number], &arguments);
         self.targets[number] = Some(target);
     }
 
@@ -189,17 +194,17 @@ impl Set {
             let count = |what: &str| service.stderr().matches(what).count();
             let (before, losses) = (count(&whole), count(&lost));
             self.kill(number);
-            said(service, &lost, losses + 1);
+            wait_for_log(service, &lost, losses + 1);
             under_way(&mut reader);
             self.start(number);
-            said(service, &whole, before + 1);
+            wait_for_log(service, &whole, before + 1);
         }
         interrupted(reader);
     }
 
     /// The backing file of a target.
     pub fn path(&self, number: usize) -> PathBuf {
-        self.bench.path(TARGETS[number])
+        self.sandbox.path(TARGETS[number])
     }
 
     /// Overwrites bytes of a target's chunk of a block.
@@ -228,7 +233,7 @@ impl Set {
 }
 
 /// Flags of a target with a backing file.
-fn arguments(bench: &Bench, half: usize, number: usize) -> Vec<&'static str> {
+fn arguments(sandbox: &Sandbox, half: usize, number: usize) -> Vec<&'static str> {
     let words = [
         "--cpu".to_owned(),
         "0".to_owned(),
@@ -239,7 +244,7 @@ fn arguments(bench: &Bench, half: usize, number: usize) -> Vec<&'static str> {
         "--block-size".to_owned(),
         half.to_string(),
         "--backing-file".to_owned(),
-        text(&bench.path(TARGETS[number])).to_owned(),
+        text(&sandbox.path(TARGETS[number])).to_owned(),
     ];
     words.map(|word| &*word.leak()).to_vec()
 }
@@ -253,7 +258,7 @@ pub fn killed(mut process: Process) {
 /// Interrupts a run that has had no error.
 pub fn interrupted(initiator: Process) {
     initiator.signal(Signal::INT);
-    let said = complaint(initiator);
+    let said = expect_failure(initiator);
     assert!(said.contains("interrupted by the user"), "{said}");
 }
 
@@ -261,7 +266,7 @@ pub fn interrupted(initiator: Process) {
 pub fn under_way(initiator: &mut Process) {
     for _ in 0..2 {
         initiator
-            .wait_for("shown progress", PATIENCE, |line| {
+            .wait_for("shown progress", TIMEOUT, |line| {
                 line.contains("per second").then_some(())
             })
             .expect("the run is under way");

@@ -393,7 +393,7 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
 // A second client of a service or a target.
 
 /// Timeout for its connection, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A second client of a service during a session. It is a process of its own, because a softdoca process has only one client.
 #[derive(Debug, Clone)]
@@ -415,13 +415,13 @@ impl Intruder {
     pub fn intrude(&self) -> Result<(), Wrong> {
         let device = Device::open(&self.device)?;
         // A rejected client sends nothing.
-        let Ok(mut peer) = ComchPeer::connect(&device, &self.channel, PATIENCE) else {
+        let Ok(mut peer) = ComchPeer::connect(&device, &self.channel, TIMEOUT) else {
             return Ok(());
         };
         let mut rng = Rng::with_seed(self.seed);
         for _ in 0..3 {
             if peer.send_bytes(&malformed_control(&mut rng)).is_err()
-                || matches!(peer.next(PATIENCE), Ok(Polled::Closed) | Err(_))
+                || matches!(peer.next(TIMEOUT), Ok(Polled::Closed) | Err(_))
             {
                 break;
             }
@@ -438,7 +438,7 @@ pub(super) fn disturb_target(port: u16, noise: u64) {
         return;
     };
     // Failures are ignored: only the session of the first client is checked.
-    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_read_timeout(Some(TIMEOUT));
     let _ = stream.write_all(&malformed_control(&mut rng));
     let _ = stream.read(&mut [0; 1024]);
 }

@@ -42,7 +42,7 @@ const MEMORY: u64 = 2;
 const SERVICE: u64 = 3;
 
 /// Time for a reaction, on a machine that has other things to do: the judge is what comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time in which the attacker has no reply that it does not expect.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -212,8 +212,8 @@ impl Connection {
     fn open(address: SocketAddr) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut hello = [0; HELLO];
         stream.read_exact(&mut hello)?;
         Ok(Self {
@@ -279,7 +279,7 @@ fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Wrong> {
     match stream.read_to_end(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Wrong::expected(
             "the end of the connection",
-            format!("none within {PATIENCE:?} after {} bytes", bytes.len()),
+            format!("none within {TIMEOUT:?} after {} bytes", bytes.len()),
         )),
         // A reset is an end as well.
         _ => Ok(bytes),
@@ -314,7 +314,7 @@ fn play_unauthenticated(attack: &Unauthenticated, endpoint: &Endpoint) -> Result
     let mut open = Vec::new();
     for _ in 0..attack.connections {
         let mut stream = TcpStream::connect(endpoint.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         let bytes = input_of(attack.input, endpoint, &mut stream)?;
         let size = if attack.piece == 0 {
@@ -419,7 +419,7 @@ fn play_flood(endpoint: &Endpoint, connections: usize, hold: Duration) -> Result
     while begin.elapsed() < hold {
         // The role closes the oldest connections; new ones replace them.
         for _ in 0..connections {
-            let stream = TcpStream::connect_timeout(&endpoint.address, PATIENCE)?;
+            let stream = TcpStream::connect_timeout(&endpoint.address, TIMEOUT)?;
             open.push_back(stream);
             if open.len() > connections {
                 open.pop_front();
@@ -611,7 +611,7 @@ fn ask(
 fn says_nothing(connection: &mut Connection) -> Result<(), Wrong> {
     connection.stream.set_read_timeout(Some(QUIET))?;
     let more = connection.stream.read(&mut [0; 64]);
-    connection.stream.set_read_timeout(Some(PATIENCE))?;
+    connection.stream.set_read_timeout(Some(TIMEOUT))?;
     Wrong::unless(
         more.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
@@ -681,7 +681,7 @@ pub(super) fn play_exported(
                     code => return Err(Wrong::expected(NOT_FOUND, code)),
                 }
                 Wrong::unless(
-                    begin.elapsed() < PATIENCE,
+                    begin.elapsed() < TIMEOUT,
                     "the memory to be withdrawn with the session",
                     "that it is still served",
                 )?;

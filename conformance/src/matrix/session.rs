@@ -23,7 +23,7 @@ const READY: Duration = Duration::from_secs(20);
 /// Time for an initiator to detect that another role has failed.
 const NOTICE: Duration = Duration::from_secs(3);
 /// Time for the other roles to exit after a successful initiator, and after a failed one.
-const FAREWELL: Duration = Duration::from_secs(15);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 const FAREWELL_TO_FAILED: Duration = Duration::from_secs(1);
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(2);
@@ -157,7 +157,7 @@ impl Deployment<'_> {
                 .is_some_and(|status| status.success());
         let time = match (&trouble, well) {
             (Some(_), _) => Duration::ZERO,
-            (None, true) => FAREWELL,
+            (None, true) => EXIT_TIMEOUT,
             (None, false) => FAREWELL_TO_FAILED,
         };
         let deadline = Instant::now() + time;

@@ -166,7 +166,7 @@ fn clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors() {
                 let client = ComchClient::start(&pe, &devices.host, "crowded").unwrap();
                 let start = std::time::Instant::now();
                 while client.connection().is_none() && client.state() != CtxState::Idle {
-                    assert!(start.elapsed() < support::PATIENCE);
+                    assert!(start.elapsed() < support::TIMEOUT);
                     server_pe.poll();
                     pe.poll();
                 }
@@ -184,7 +184,7 @@ fn clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors() {
 }
 
 fn wait_on_running(pe: &Pe, client: &ComchClient) {
-    assert!(pe.progress_until(support::PATIENCE, || client.connection().is_some()));
+    assert!(pe.progress_until(support::TIMEOUT, || client.connection().is_some()));
 }
 
 #[test]

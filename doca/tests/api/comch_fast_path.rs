@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Devices, PATIENCE, completions, connected_pair, devices, isolated, memory, pattern, settle,
+    Devices, TIMEOUT, completions, connected_pair, devices, isolated, memory, pattern, settle,
     wait_on,
 };
 use doca::{
@@ -30,7 +30,7 @@ fn submit_when_possible(pe: &Pe, task: &Task) {
     let start = Instant::now();
     while let Err(code) = task.submit() {
         assert_eq!(code, ErrorCode::AGAIN);
-        assert!(start.elapsed() < PATIENCE, "the consumer has no buffer");
+        assert!(start.elapsed() < TIMEOUT, "the consumer has no buffer");
         pe.progress_until(Duration::ZERO, || false);
     }
 }
@@ -84,11 +84,11 @@ fn path(devices: &Devices, count: usize) -> Path {
     );
     assert!(
         pair.server_pe
-            .progress_until(PATIENCE, || consumer.state() == CtxState::Running)
+            .progress_until(TIMEOUT, || consumer.state() == CtxState::Running)
     );
     assert!(
         pair.client_pe
-            .progress_until(PATIENCE, || producer.state() == CtxState::Running)
+            .progress_until(TIMEOUT, || producer.state() == CtxState::Running)
     );
     assert!(consumer_id != 0 && consumer_id != 0xffff);
     assert_eq!(consumer.consumer_id().unwrap(), consumer_id);
@@ -303,7 +303,7 @@ fn workers_in_other_threads_share_a_connection() {
             let receiver = scope.spawn(move || {
                 let pe = Pe::new().unwrap();
                 let (consumer, mmap, inventory) = consumer(&pe, dpu, server_end, 16 * MESSAGE, 16);
-                assert!(pe.progress_until(PATIENCE, || consumer.state() == CtxState::Running));
+                assert!(pe.progress_until(TIMEOUT, || consumer.state() == CtxState::Running));
                 let bufs: Vec<Buf> = (0..16)
                     .map(|i| inventory.buf(&mmap, i * MESSAGE as u64, MESSAGE).unwrap())
                     .collect();
@@ -329,8 +329,8 @@ fn workers_in_other_threads_share_a_connection() {
                 let producer = Producer::start(&pe, client_end, 1).unwrap();
                 let (mmap, inventory) = memory(host, MESSAGE, Access::PCI_READ_WRITE);
                 let buf = inventory.buf(&mmap, 0, MESSAGE).unwrap();
-                let id = announced.recv_timeout(PATIENCE).unwrap();
-                assert!(pe.progress_until(PATIENCE, || producer.state() == CtxState::Running));
+                let id = announced.recv_timeout(TIMEOUT).unwrap();
+                assert!(pe.progress_until(TIMEOUT, || producer.state() == CtxState::Running));
                 let task = producer.send_task(&buf, id, 0).unwrap();
                 for number in 0..MESSAGES {
                     buf.write_data(&number.to_le_bytes()).unwrap();
@@ -344,7 +344,7 @@ fn workers_in_other_threads_share_a_connection() {
             let start = Instant::now();
             while stopped.try_recv().is_err() {
                 assert!(
-                    start.elapsed() < 2 * PATIENCE
+                    start.elapsed() < 2 * TIMEOUT
                         && !(receiver.is_finished() && sender.is_finished())
                 );
                 pair.server_pe.poll();

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{PATIENCE, devices, isolated, memory, names, wait_on};
+use crate::support::{TIMEOUT, devices, isolated, memory, names, wait_on};
 use doca::{
     Access, ComchClient, ComchEvent, ComchServer, Connection, Consumer, CtxState, Device,
     ErrorCode, Event, Pe, Producer, Rdma, RdmaConnection,
@@ -63,7 +63,7 @@ fn live() -> ! {
     });
     let (mmap, inventory) = memory(&device, 4096, Access::PCI_READ_WRITE);
     let consumer = Consumer::start(&pe, &connection, &mmap, 1).unwrap();
-    assert!(pe.progress_until(PATIENCE, || consumer.state() == CtxState::Running));
+    assert!(pe.progress_until(TIMEOUT, || consumer.state() == CtxState::Running));
     let buf = inventory.buf(&mmap, 0, 64).unwrap();
     let receive = consumer.post_recv_task(&buf, 1).unwrap();
     receive.submit().unwrap();
@@ -115,7 +115,7 @@ fn a_peer_that_is_killed_is_noticed_everywhere() {
 
         let (mmap, inventory) = memory(&devices.dpu, 4096, Access::PCI_READ_WRITE);
         let consumer = Consumer::start(&pe, &connection, &mmap, 1).unwrap();
-        assert!(pe.progress_until(PATIENCE, || consumer.state() == CtxState::Running));
+        assert!(pe.progress_until(TIMEOUT, || consumer.state() == CtxState::Running));
         let producer = Producer::start(&pe, &connection, 1).unwrap();
         let bufs: Vec<_> = (0..3)
             .map(|i| inventory.buf(&mmap, i * 64, 64).unwrap())

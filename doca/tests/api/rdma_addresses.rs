@@ -35,7 +35,7 @@ fn address() -> SocketAddr {
 /// The next connection event of `end`, while both make progress.
 fn told(end: &End, other: &End) -> RdmaEvent {
     let start = std::time::Instant::now();
-    while start.elapsed() < support::PATIENCE {
+    while start.elapsed() < support::TIMEOUT {
         for pe in [&end.pe, &other.pe] {
             pe.poll();
         }

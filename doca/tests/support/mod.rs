@@ -17,7 +17,7 @@ use doca::{
 };
 
 /// Timeout of all waits; long, as the machine may be loaded.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 const CHILD: &str = "DOCA_TEST_CHILD";
 
@@ -60,10 +60,10 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > 2 * PATIENCE {
+        if start.elapsed() > 2 * TIMEOUT {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("{name} did not end within {:?}", 2 * PATIENCE);
+            panic!("{name} did not end within {:?}", 2 * TIMEOUT);
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -99,7 +99,7 @@ pub fn wait_on<R>(
     mut pick: impl FnMut(usize, &Event) -> Option<R>,
 ) -> R {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         for (index, pe) in engines.iter().enumerate() {
             if let Some(event) = pe.poll()
                 && let Some(result) = pick(index, &event)
@@ -108,7 +108,7 @@ pub fn wait_on<R>(
             }
         }
     }
-    panic!("{what} did not happen within {PATIENCE:?}");
+    panic!("{what} did not happen within {TIMEOUT:?}");
 }
 
 /// The next `count` completions of one engine, while the others make progress.

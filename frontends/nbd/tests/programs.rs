@@ -38,13 +38,13 @@ fn with(program: &'static str, name: &str, test: fn() -> Result<(), Failed>) -> 
 
 /// A server, its URI, and paths of files beside its socket.
 struct Place {
-    bench: Bench,
+    sandbox: Sandbox,
 }
 
 impl Place {
     fn new() -> Self {
         Self {
-            bench: Bench::with(Options {
+            sandbox: Sandbox::with(Options {
                 queues: 2,
                 ..Options::default()
             }),
@@ -52,11 +52,11 @@ impl Place {
     }
 
     fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.bench.socket().display())
+        format!("nbd+unix:///?socket={}", self.sandbox.socket().display())
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.bench.directory.path().join(name)
+        self.sandbox.directory.path().join(name)
     }
 }
 
@@ -118,8 +118,8 @@ fn nbdcopy() -> Result<(), Failed> {
         run("nbdcopy", &arguments)
     };
     run(from.as_ref(), uri.as_ref())?;
-    assert!(place.bench.disk.content() == content);
-    assert!(place.bench.disk.flushes() > 0);
+    assert!(place.sandbox.disk.content() == content);
+    assert!(place.sandbox.disk.flushes() > 0);
     run(uri.as_ref(), to.as_ref())?;
     assert!(std::fs::read(&to)? == content);
     Ok(())
@@ -140,7 +140,7 @@ fn qemu_img() -> Result<(), Failed> {
         .chain([from, uri.as_ref()])
         .collect();
     run("qemu-img", &arguments)?;
-    assert!(place.bench.disk.content() == content);
+    assert!(place.sandbox.disk.content() == content);
     let compare = ["compare", "-f", "raw", "-F", "raw"];
     let arguments: Vec<&OsStr> = compare
         .iter()
@@ -153,7 +153,7 @@ fn qemu_img() -> Result<(), Failed> {
 
 fn qemu_io() -> Result<(), Failed> {
     let place = Place::new();
-    place.bench.disk.fill(&pattern(8 << 20, 13));
+    place.sandbox.disk.fill(&pattern(8 << 20, 13));
     let commands = [
         "write -P 0x5a 512 100k",
         "write -f -P 0x11 2M 4k",
@@ -175,7 +175,7 @@ fn qemu_io() -> Result<(), Failed> {
         !text.contains("failed") && !text.contains("Pattern"),
         "{text}"
     );
-    let content = place.bench.disk.content();
+    let content = place.sandbox.disk.content();
     assert!(content[512..][..100 << 10].iter().all(|it| *it == 0x5a));
     Ok(())
 }

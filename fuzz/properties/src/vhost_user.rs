@@ -41,7 +41,7 @@ const USER: u64 = 0x7000_0000_0000;
 /// Offset of the second virtqueue in the guest's memory, after the first one.
 const SECOND: u64 = 0x8000;
 /// Time limit of a session, sufficient on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 // Codes of messages.
 const GET_FEATURES: u32 = 1;
@@ -315,7 +315,7 @@ pub fn property(input: &Input) {
         run(&input);
         let _ = sender.send(());
     });
-    match receiver.recv_timeout(PATIENCE) {
+    match receiver.recv_timeout(TIMEOUT) {
         Ok(()) => {}
         Err(RecvTimeoutError::Disconnected) => {
             if let Err(panic) = thread.join() {
@@ -589,7 +589,7 @@ impl FrontEnd {
         self.start(false, 0);
         assert!(self.is_open, "a good message was refused");
         self.kick(false);
-        let deadline = Instant::now() + PATIENCE / 2;
+        let deadline = Instant::now() + TIMEOUT / 2;
         while u16::from_le_bytes(self.read(USED + 2)) != 1 {
             assert!(
                 Instant::now() < deadline,

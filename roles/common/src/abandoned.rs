@@ -175,7 +175,7 @@ mod background_tests {
     use crate::abandoned;
     use crate::budget::ABANDONED_THREADS;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn result<T: Send + 'static>(background: &mut Background<T>) -> Result<T, Failure> {
         loop {
@@ -190,9 +190,9 @@ mod background_tests {
     #[test]
     fn call_past_its_deadline_is_abandoned_and_counted() {
         let waker = Waker::new().expect("a pipe");
-        let mut quick = Background::start("it", PATIENCE, waker.clone(), || 7).expect("started");
+        let mut quick = Background::start("it", TIMEOUT, waker.clone(), || 7).expect("started");
         assert_eq!(result(&mut quick), Ok(7));
-        let mut panics = Background::start("it", PATIENCE, waker.clone(), || panic!("asked to"))
+        let mut panics = Background::start("it", TIMEOUT, waker.clone(), || panic!("asked to"))
             .expect("started");
         let failure = result::<()>(&mut panics).expect_err("it panics");
         assert_eq!(failure.code, ErrorCode::UNEXPECTED);
@@ -211,7 +211,7 @@ mod background_tests {
         let failure = abandoned::check().expect_err("too many");
         assert_eq!(failure.code, ErrorCode::AGAIN);
         drop(release);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while abandoned::check().is_err() {
             assert!(Instant::now() < deadline, "they do not return");
             std::thread::sleep(Duration::from_millis(1));

@@ -20,7 +20,7 @@ use crate::shutdown::Waker;
 
 /// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
 /// which softdoca gives up after 3 s.
-const FAREWELL: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tells a running data path whether to continue.
 #[derive(Debug, Clone, Default)]
@@ -478,7 +478,7 @@ impl<D: DataPath> Worker<D> {
             worker.run.abandon();
             worker.orders = None;
         }
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         let ends: Vec<_> = workers
             .drain(..)
             .map(|mut worker| worker.end(deadline))
@@ -508,7 +508,7 @@ impl<D: DataPath> Worker<D> {
                     self.attachment.abandon();
                     return Err(Failure::timed_out(
                         format_args!("the end of {}, which is abandoned", self.name),
-                        FAREWELL,
+                        EXIT_TIMEOUT,
                     ));
                 }
             }
@@ -521,7 +521,7 @@ impl<D: DataPath> Worker<D> {
 
 impl<D: DataPath> Drop for Worker<D> {
     fn drop(&mut self) {
-        if let Err(failure) = self.end(Instant::now() + FAREWELL) {
+        if let Err(failure) = self.end(Instant::now() + EXIT_TIMEOUT) {
             tracing::error!("{failure}");
         }
     }

@@ -10,7 +10,7 @@ use role_common::control::{
 use role_common::shutdown::Shutdown;
 use wire::control::{Message, Payload};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn name(test: &str) -> String {
     format!("role-common-{test}-{}", std::process::id())
@@ -34,7 +34,7 @@ fn client(name: &str, within: Duration) -> ComchClientChannel {
 /// Returns the next event of `channel`, polling the other side meanwhile.
 fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(event) = channel.poll().expect("a working channel") {
             return event;
@@ -61,7 +61,7 @@ fn message(payload: Payload) -> Message {
 #[test]
 fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     let name = name("messages");
-    let mut client = client(&name, PATIENCE);
+    let mut client = client(&name, TIMEOUT);
     let request = message(Payload::QueryStorageRequest);
     assert_eq!(
         client.send(&request).expect_err("not connected").code,
@@ -83,7 +83,7 @@ fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     let answer = request.response(Payload::ShutdownResponse);
     server.send(&answer).expect("sent");
     drop(server);
-    let mut other = self::client("nobody", PATIENCE);
+    let mut other = self::client("nobody", TIMEOUT);
     assert_eq!(next(&mut client, &mut other), ChannelEvent::Message(answer));
     assert_eq!(next(&mut client, &mut other), ChannelEvent::Closed);
     client
@@ -102,7 +102,7 @@ fn client_without_a_server_times_out() {
             Ok(event) => assert_eq!(event, None),
             Err(failure) => break failure,
         }
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     };
     assert!(start.elapsed() >= within);
     assert_eq!(failure.code, ErrorCode::TIME_OUT);
@@ -115,7 +115,7 @@ fn client_without_a_server_times_out() {
 
 #[test]
 fn invalid_server_name_is_a_permanent_error() {
-    let mut client = client("", PATIENCE);
+    let mut client = client("", TIMEOUT);
     let failure = client.poll().expect_err("no name");
     assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
     assert!(failure.message.contains("Comch client \"\""), "{failure}");
@@ -134,7 +134,7 @@ fn second_server_of_the_same_name_is_refused() {
 
 /// Connects a client to an idle server, and begins a session.
 fn connect(name: &str, server: &mut ComchServerChannel) -> ComchClientChannel {
-    let mut client = client(name, PATIENCE);
+    let mut client = client(name, TIMEOUT);
     begin(&mut client, server);
     let query = ChannelEvent::Message(message(Payload::QueryStorageRequest));
     assert_eq!(server.poll(), Ok(Some(query)));
@@ -154,7 +154,7 @@ fn begin(client: &mut ComchClientChannel, server: &mut ComchServerChannel) {
 fn clients_are_served_one_after_the_other() {
     let name = name("next");
     let mut server = server(&name);
-    let mut nobody = client("nobody", PATIENCE);
+    let mut nobody = client("nobody", TIMEOUT);
     // A client that disconnects by itself.
     let first = connect(&name, &mut server);
     server.next_client(true);
@@ -162,7 +162,7 @@ fn clients_are_served_one_after_the_other() {
     // A client whose disconnection is seen late, when the next one has already connected.
     let second = connect(&name, &mut server);
     drop(second);
-    let mut third = client(&name, PATIENCE);
+    let mut third = client(&name, TIMEOUT);
     assert_eq!(next(&mut server, &mut third), ChannelEvent::Closed);
     server.next_client(false);
     begin(&mut third, &mut server);
@@ -183,7 +183,7 @@ fn next_of(
     others: &mut [&mut dyn ControlChannel],
     heard: &mut Vec<ChannelEvent>,
 ) -> ChannelEvent {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(event) = channel.poll().expect("a working channel") {
             return event;
@@ -201,7 +201,7 @@ fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
     let name = name("further");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
-    let mut further = client(&name, PATIENCE);
+    let mut further = client(&name, TIMEOUT);
     assert_eq!(next(&mut further, &mut server), ChannelEvent::Connected);
     let ChannelEvent::Message(refusal) = next(&mut further, &mut server) else {
         panic!("expected to be told");
@@ -239,14 +239,14 @@ fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
             ChannelEvent::Message(message(Payload::QueryStorageRequest))
         );
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !heard.contains(&ChannelEvent::Closed) {
         assert!(Instant::now() < deadline, "it is not disconnected");
         heard.extend(further.poll().expect("a working channel"));
         assert_eq!(server.poll(), Ok(None));
     }
     drop((consumer, further, first));
-    let mut nobody = client("nobody", PATIENCE);
+    let mut nobody = client("nobody", TIMEOUT);
     assert_eq!(next(&mut server, &mut nobody), ChannelEvent::Closed);
     heard.retain(|event| *event != ChannelEvent::Closed);
     assert_eq!(heard, []);
@@ -256,12 +256,12 @@ fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
 fn idle_clients_neither_begin_a_session_nor_block_others() {
     let name = name("silent");
     let mut server = server(&name);
-    let mut silent = client(&name, PATIENCE);
+    let mut silent = client(&name, TIMEOUT);
     assert_eq!(next(&mut silent, &mut server), ChannelEvent::Connected);
-    let mut gone = client(&name, PATIENCE);
+    let mut gone = client(&name, TIMEOUT);
     assert_eq!(next(&mut gone, &mut server), ChannelEvent::Connected);
     drop(gone);
-    let mut early = client(&name, PATIENCE);
+    let mut early = client(&name, TIMEOUT);
     assert_eq!(next(&mut early, &mut server), ChannelEvent::Connected);
     early
         .send(&message(Payload::StopStorageRequest))
@@ -290,13 +290,13 @@ fn disconnection_of_one_client_leaves_others_connected() {
     let name = name("successor");
     let mut server = server(&name);
     let mut first = connect(&name, &mut server);
-    let mut second = client(&name, PATIENCE);
+    let mut second = client(&name, TIMEOUT);
     second.poll().expect("on its way");
     // The service ends the session before it has seen the disconnection of the first, and before it has seen the
     // second.
     server.next_client(false);
     begin(&mut second, &mut server);
-    let mut nobody = client("nobody", PATIENCE);
+    let mut nobody = client("nobody", TIMEOUT);
     assert_eq!(next(&mut first, &mut nobody), ChannelEvent::Closed);
     assert_eq!(second.poll(), Ok(None));
 }
@@ -306,7 +306,7 @@ fn client_connecting_while_another_disconnects_is_not_refused() {
     let name = name("change");
     let mut server = server(&name);
     let first = connect(&name, &mut server);
-    let mut second = client(&name, PATIENCE);
+    let mut second = client(&name, TIMEOUT);
     // It connects, and the server, which is not polled meanwhile, finds both events at once.
     second.poll().expect("on its way");
     drop(first);
@@ -334,7 +334,7 @@ fn sleeps() -> u64 {
 #[test]
 fn polling_an_idle_peer_does_not_sleep() {
     let name = name("silent");
-    let mut client = client(&name, PATIENCE);
+    let mut client = client(&name, TIMEOUT);
     let mut server = server(&name);
     begin(&mut client, &mut server);
     let request = message(Payload::QueryStorageRequest);
@@ -365,7 +365,7 @@ fn polling_an_idle_peer_does_not_sleep() {
 #[test]
 fn message_ends_a_wait_without_a_deadline() {
     let name = name("waking");
-    let mut client = client(&name, PATIENCE);
+    let mut client = client(&name, TIMEOUT);
     let mut server = server(&name);
     begin(&mut client, &mut server);
     let request = message(Payload::QueryStorageRequest);
@@ -382,8 +382,8 @@ fn message_ends_a_wait_without_a_deadline() {
         let answer = request.response(Payload::QueryStorageRequest);
         server.send(&answer).expect("sent");
         let begin = Instant::now();
-        waiter.wait(&[&client], Some(begin + PATIENCE));
-        assert!(begin.elapsed() < PATIENCE, "the message woke nothing");
+        waiter.wait(&[&client], Some(begin + TIMEOUT));
+        assert!(begin.elapsed() < TIMEOUT, "the message woke nothing");
         assert_eq!(client.poll(), Ok(Some(ChannelEvent::Message(answer))));
     }
 }
@@ -395,12 +395,12 @@ fn oldest_idle_connection_is_displaced_by_a_client() {
     let mut server = server(&name);
     let mut silent: Vec<_> = (0..WAITING_CONNECTIONS)
         .map(|_| {
-            let mut client = client(&name, PATIENCE);
+            let mut client = client(&name, TIMEOUT);
             assert_eq!(next(&mut client, &mut server), ChannelEvent::Connected);
             client
         })
         .collect();
-    let mut asking = client(&name, PATIENCE);
+    let mut asking = client(&name, TIMEOUT);
     assert_eq!(next(&mut asking, &mut server), ChannelEvent::Connected);
     let ChannelEvent::Message(answer) = next(&mut silent[0], &mut server) else {
         panic!("expected an error response");
@@ -421,7 +421,7 @@ fn oldest_idle_connection_is_displaced_by_a_client() {
 fn too_many_consumers_before_the_first_request_end_the_connection() {
     let name = name("early");
     let mut server = server(&name);
-    let mut client = client(&name, PATIENCE);
+    let mut client = client(&name, TIMEOUT);
     assert_eq!(next(&mut client, &mut server), ChannelEvent::Connected);
     let device = Device::open("3b:00.0").expect("host");
     let pe = Pe::new().expect("progress engine");
@@ -432,7 +432,7 @@ fn too_many_consumers_before_the_first_request_end_the_connection() {
     let refusal = (0..EARLY_EVENTS).find_map(|_| {
         let consumer = Consumer::start(&pe, &connection, &memory, 1).ok()?;
         // Creation, destruction and expiry of a consumer are two events at the server.
-        pe.progress_until(PATIENCE, || consumer.state() == doca::CtxState::Running);
+        pe.progress_until(TIMEOUT, || consumer.state() == doca::CtxState::Running);
         drop(consumer);
         assert_eq!(server.poll(), Ok(None));
         client.poll().expect("a working channel")

@@ -51,13 +51,13 @@ impl Field {
     }
 }
 
-struct Bench(TempDir);
+struct Sandbox(TempDir);
 
-impl Bench {
+impl Sandbox {
     fn new(content: &[u8]) -> Self {
-        let bench = Self(tempfile::tempdir().expect("a directory"));
-        std::fs::write(bench.path("content"), content).expect("written");
-        bench
+        let sandbox = Self(tempfile::tempdir().expect("a directory"));
+        std::fs::write(sandbox.path("content"), content).expect("written");
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -169,13 +169,13 @@ fn stderr(output: &Output) -> String {
 /// Runs the generator for `content`, and checks its files. `sizes`: size of a logical block and of a stored block, in bytes.
 fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     let [logical, stored] = sizes;
-    let bench = Bench::new(content);
-    let output = bench.generate(arguments);
+    let sandbox = Sandbox::new(content);
+    let output = sandbox.generate(arguments);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(bench.names(), ["content", "d1", "d2", "dp"]);
+    assert_eq!(sandbox.names(), ["content", "d1", "d2", "dp"]);
 
     let (half, count) = (stored / 2, content.len().div_ceil(logical));
-    let [first, second, parity] = ["d1", "d2", "dp"].map(|name| bench.halves(name, half, count));
+    let [first, second, parity] = ["d1", "d2", "dp"].map(|name| sandbox.halves(name, half, count));
     let field = Field::new();
     let factors = field.factors(match arguments.contains(&"cauchy") {
         true => "cauchy",
@@ -265,9 +265,9 @@ fn logical_block_size_allows_incompressible_content() {
 fn incompressible_block_is_named_and_no_file_is_written() {
     let mut content = text(4 * 4096);
     content[2 * 4096..3 * 4096].copy_from_slice(&noise(4096));
-    let bench = Bench::new(&content);
-    std::fs::write(bench.path("d1"), b"of yesterday").expect("written");
-    let output = bench.generate(&[]);
+    let sandbox = Sandbox::new(&content);
+    std::fs::write(sandbox.path("d1"), b"of yesterday").expect("written");
+    let output = sandbox.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
     let stderr = stderr(&output);
     for part in [
@@ -277,29 +277,29 @@ fn incompressible_block_is_named_and_no_file_is_written() {
     ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
-    assert_eq!(bench.names(), ["content", "d1"]);
-    let old = std::fs::read(bench.path("d1")).expect("still there");
+    assert_eq!(sandbox.names(), ["content", "d1"]);
+    let old = std::fs::read(sandbox.path("d1")).expect("still there");
     assert_eq!(old, b"of yesterday");
 }
 
 #[test]
 fn invalid_inputs_are_reported() {
-    let bench = Bench::new(b"");
-    let output = bench.generate(&[]);
+    let sandbox = Sandbox::new(b"");
+    let output = sandbox.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the file is empty"));
 
-    std::fs::remove_file(bench.path("content")).expect("removed");
-    let output = bench.generate(&[]);
+    std::fs::remove_file(sandbox.path("content")).expect("removed");
+    let output = sandbox.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("--original-input-data content"));
-    assert!(bench.names().is_empty());
+    assert!(sandbox.names().is_empty());
 
-    let bench = Bench::new(b"some");
+    let sandbox = Sandbox::new(b"some");
     let program = env!("CARGO_BIN_EXE_doca_storage_gga_offload_sbc_generator");
     let output = Command::new(program)
-        .current_dir(bench.0.path())
-        .env("SOFTDOCA_RUNTIME_DIR", bench.path("run"))
+        .current_dir(sandbox.0.path())
+        .env("SOFTDOCA_RUNTIME_DIR", sandbox.path("run"))
         .args(["-d", "no_such_device", "--original-input-data", "content"])
         .args(["--data-1", "d1", "--data-2", "d2", "--data-p", "dp"])
         .output()
@@ -307,20 +307,20 @@ fn invalid_inputs_are_reported() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = stderr(&output);
     assert!(stderr.contains("--device no_such_device"), "{stderr}");
-    assert_eq!(bench.names(), ["content"]);
+    assert_eq!(sandbox.names(), ["content"]);
 }
 
 #[test]
 fn output_is_text_of_the_reference_or_json() {
-    let bench = Bench::new(&text(5000));
-    let output = bench.generate(&[]);
+    let sandbox = Sandbox::new(&text(5000));
+    let output = sandbox.generate(&[]);
     let stdout = String::from_utf8(output.stdout).expect("text");
     let expected = "Processing data...\nOutput info:\n\tBlock size: 4096\n\tOut block count: 2\n\
                     \tData 1(d1) created successfully\n\tData 2(d2) created successfully\n\
                     \tData p(dp) created successfully\n";
     assert!(stdout.ends_with(expected), "{stdout}");
 
-    let output = bench.generate(&["--output", "json"]);
+    let output = sandbox.generate(&["--output", "json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["block_count"], 2);
     assert_eq!(report["block_size"], 4096);
@@ -332,7 +332,7 @@ fn output_is_text_of_the_reference_or_json() {
         Path::new("dp")
     );
 
-    let output = bench.generate(&["--logical-block-size", "4096"]);
+    let output = sandbox.generate(&["--logical-block-size", "4096"]);
     let stdout = String::from_utf8(output.stdout).expect("text");
     assert!(
         stdout.contains("\tBlock size: 4096\n\tStored block size: 4224\n\tOut block count: 2\n"),

@@ -36,7 +36,7 @@ use crate::store::SectorLocks;
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Time for the last response to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
@@ -209,7 +209,7 @@ impl<'a> App<'a> {
         self.job.cancel();
         let ended = self.end_workers();
         // After the workers, so that the next session starts without any of this one.
-        channel.next_client(FAREWELL);
+        channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
         }

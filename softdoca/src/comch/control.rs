@@ -18,7 +18,7 @@ use crate::log;
 use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 
 /// Time for which a stopping context tries to deliver submitted messages to a peer that does not read.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of frames of one connection that are read in a row, because a peer can send frames as fast as they
 /// are read. Other events are processed in between; the socket stays readable.
@@ -305,7 +305,7 @@ impl ControlPath {
         self.notify(last);
     }
 
-    /// Starts the stop of the context: submitted messages are still delivered, within [`STOP_PATIENCE`].
+    /// Starts the stop of the context: submitted messages are still delivered, within [`STOP_TIMEOUT`].
     pub(super) fn begin_stop(&self) {
         self.stopping_since.set(Some(Instant::now()));
         // Events that were not delivered yet are dropped.
@@ -320,6 +320,6 @@ impl ControlPath {
     pub(super) fn is_impatient(&self) -> bool {
         self.stopping_since
             .get()
-            .is_some_and(|since| since.elapsed() > STOP_PATIENCE)
+            .is_some_and(|since| since.elapsed() > STOP_TIMEOUT)
     }
 }

@@ -12,7 +12,7 @@ use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
 use crate::ROLE;
 
 /// Timeout of every operation, for loaded machines.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const BLOCK: usize = 4096;
 
@@ -111,7 +111,7 @@ impl Deployment {
         }
         let mut target = role("target", &arguments);
         self.port = target
-            .wait_for("was listening", PATIENCE, |line| {
+            .wait_for("was listening", TIMEOUT, |line| {
                 line.rsplit_once("listening on port ")?
                     .1
                     .trim()
@@ -145,7 +145,7 @@ impl Deployment {
         }
         let mut service = role("zero_copy", &arguments);
         service
-            .wait_for("was waiting for the initiator", PATIENCE, |line| {
+            .wait_for("was waiting for the initiator", TIMEOUT, |line| {
                 line.contains("waiting for the initiator").then_some(())
             })
             .expect("the service waits");
@@ -175,7 +175,7 @@ impl Deployment {
             service: self.channel.clone(),
             queues: self.plan.workers as u32,
             control_timeout: Duration::from_secs(60),
-            reconnect_timeout: PATIENCE,
+            reconnect_timeout: TIMEOUT,
             ..Config::default()
         }
     }
@@ -195,7 +195,7 @@ impl Deployment {
 fn kill(process: Option<Process>) {
     let mut process = process.expect("it runs");
     process.signal(Signal::KILL);
-    let ended = process.wait(Instant::now() + PATIENCE);
+    let ended = process.wait(Instant::now() + TIMEOUT);
     assert!(ended.is_some(), "killed");
 }
 
@@ -221,7 +221,7 @@ pub fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
         if queue.poll(&mut |completion| completions.push(completion)) == 0 {
             sleep(queue, Duration::from_secs(10));
         }
-        assert!(start.elapsed() < PATIENCE, "{completions:?} of {count}");
+        assert!(start.elapsed() < TIMEOUT, "{completions:?} of {count}");
     }
     completions
 }

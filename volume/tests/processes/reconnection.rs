@@ -167,7 +167,7 @@ fn away() {
     assert_eq!(again, Err(IoError::Disconnected), "at once");
     deployment.start_service();
     // I/O continues once there is a session.
-    let deadline = Instant::now() + crate::deployment::PATIENCE;
+    let deadline = Instant::now() + crate::deployment::TIMEOUT;
     loop {
         let buffer = queue.buffer(10);
         match run(queue, WRITE, 0, 10, buffer).0 {

@@ -28,7 +28,7 @@ const READY: Duration = Duration::from_secs(20);
 /// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(300);
 /// Time for service and targets to exit after the initiator.
-const FAREWELL: Duration = Duration::from_secs(15);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Reports of the roles of one session.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl<'a> Deployment<'a> {
             })
         };
         let initiator = finish("initiator", initiator, deadline);
-        let farewell = Instant::now() + FAREWELL;
+        let farewell = Instant::now() + EXIT_TIMEOUT;
         let service = finish("service", service, farewell);
         let targets = targets
             .into_iter()

@@ -379,7 +379,7 @@ impl Service {
 const PIECE: usize = 64 * 1024;
 
 /// Timeout of one copy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A memory map exported by an initiator.
 #[derive(Debug)]
@@ -468,7 +468,7 @@ impl HostMemory {
     }
 
     fn copy(&self, task: &Task) -> Result<(), Wrong> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         task.submit()?;
         while task.is_in_flight() {
             if let Some(Event::Task(completion)) = self.pe.poll() {
@@ -478,7 +478,7 @@ impl HostMemory {
             } else if Instant::now() > deadline {
                 return Err(Wrong::expected(
                     "DMA to copy the initiator's memory",
-                    format!("nothing in {PATIENCE:?}"),
+                    format!("nothing in {TIMEOUT:?}"),
                 ));
             }
         }

@@ -13,10 +13,10 @@ use nbd_frontend::transmission::Limits;
 use role_common::address::HostPort;
 
 /// Timeout of every operation, for loaded machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_there() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -25,9 +25,9 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 
 #[test]
 fn writes_are_read_back_by_simple_and_structured_replies() {
-    let bench = Bench::new();
-    let mut simple = bench.client(false);
-    let mut structured = bench.client(true);
+    let sandbox = Sandbox::new();
+    let mut simple = sandbox.client(false);
+    let mut structured = sandbox.client(true);
     // In one part, in several, and unaligned.
     for (offset, len) in [
         (0, 4096),
@@ -42,22 +42,22 @@ fn writes_are_read_back_by_simple_and_structured_replies() {
             (data.clone(), vec![])
         );
         assert_eq!(simple.read_simple(offset, len as u32), Ok(data.clone()));
-        let content = bench.disk.content();
+        let content = sandbox.disk.content();
         assert!(content[offset as usize..][..len] == data, "{offset} {len}");
     }
 }
 
 #[test]
 fn largest_payload_is_written_and_read() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         size: MAX_PAYLOAD as usize + 4096,
         ..Options::default()
     });
     let data = pattern(MAX_PAYLOAD as usize, 3);
-    let mut client = bench.client(true);
+    let mut client = sandbox.client(true);
     assert_eq!(client.write(1, &data), 0);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
-    assert!(bench.client(false).read_simple(1, MAX_PAYLOAD) == Ok(data.clone()));
+    assert!(sandbox.client(false).read_simple(1, MAX_PAYLOAD) == Ok(data.clone()));
     // One more byte is refused, and the connection stays usable.
     assert_eq!(client.write(0, &pattern(data.len() + 1, 3)), EINVAL);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
@@ -65,41 +65,41 @@ fn largest_payload_is_written_and_read() {
 
 #[test]
 fn zeroes_trim_and_flush_reach_the_device() {
-    let bench = Bench::new();
-    bench.disk.fill(&pattern(1 << 20, 1));
-    let mut client = bench.client(true);
+    let sandbox = Sandbox::new();
+    sandbox.disk.fill(&pattern(1 << 20, 1));
+    let mut client = sandbox.client(true);
     let cookie = client.send(NO_HOLE, WRITE_ZEROES, 4096, 512 * 1024);
     assert_eq!(client.result(cookie), 0);
     assert!(
-        bench.disk.content()[4096..][..512 * 1024]
+        sandbox.disk.content()[4096..][..512 * 1024]
             .iter()
             .all(|it| *it == 0)
     );
-    assert_eq!(bench.disk.flushes(), 0);
+    assert_eq!(sandbox.disk.flushes(), 0);
     let cookie = client.send(0, FLUSH, 0, 0);
-    assert_eq!((client.result(cookie), bench.disk.flushes()), (0, 1));
+    assert_eq!((client.result(cookie), sandbox.disk.flushes()), (0, 1));
     let cookie = client.send_write(FUA, 0, b"durable");
-    assert_eq!((client.result(cookie), bench.disk.flushes()), (0, 2));
+    assert_eq!((client.result(cookie), sandbox.disk.flushes()), (0, 2));
     let cookie = client.send(0, TRIM, 0, 4096);
     assert_eq!(client.result(cookie), 0);
 }
 
 #[test]
 fn errors_of_the_device_are_io_errors() {
-    let bench = Bench::new();
-    bench.disk.fail(300_000..300_001);
-    let mut client = bench.client(true);
+    let sandbox = Sandbox::new();
+    sandbox.disk.fail(300_000..300_001);
+    let mut client = sandbox.client(true);
     let (_, errors) = client.read_structured(0, 0, 1 << 20);
     assert_eq!(errors, [(EIO, Some(262_144))]);
     assert_eq!(client.write(299_999, b"ab"), EIO);
-    assert_eq!(bench.client(false).read_simple(0, 1 << 20), Err(EIO));
+    assert_eq!(sandbox.client(false).read_simple(0, 1 << 20), Err(EIO));
     assert_eq!(client.write(0, b"ab"), 0);
 }
 
 #[test]
 fn pipelined_requests_of_many_clients_are_all_replied_to() {
     // Little memory, and a queue that is full most of the time.
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         settings: Settings {
             depth: 3,
             buffers: 5,
@@ -113,7 +113,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
     });
     let clients: Vec<_> = (0..6_u64)
         .map(|number| {
-            let mut client = bench.client(number % 2 == 0);
+            let mut client = sandbox.client(number % 2 == 0);
             std::thread::spawn(move || {
                 let base = number << 20;
                 for round in 0..3 {
@@ -146,7 +146,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
 
 #[test]
 fn client_that_does_not_read_is_throttled_and_disconnected() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         client_timeout: Duration::from_millis(600),
         queues: 1,
         settings: Settings {
@@ -155,7 +155,7 @@ fn client_that_does_not_read_is_throttled_and_disconnected() {
         },
         ..Options::default()
     });
-    let mut greedy = bench.client(true);
+    let mut greedy = sandbox.client(true);
     greedy
         .stream
         .set_write_timeout(Some(Duration::from_millis(100)))
@@ -168,7 +168,7 @@ fn client_that_does_not_read_is_throttled_and_disconnected() {
     }
     assert!(sent < 1_000_000, "the server leaves requests in the socket");
     // Another client gets the memory that the first one has lost.
-    let mut other = bench.client(true);
+    let mut other = sandbox.client(true);
     assert_eq!(other.write(0, &vec![1; 256 * 1024]), 0);
     let mut rest = Vec::new();
     // The first client was disconnected.
@@ -178,50 +178,50 @@ fn client_that_does_not_read_is_throttled_and_disconnected() {
 
 #[test]
 fn client_that_stops_inside_a_payload_is_disconnected() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         client_timeout: Duration::from_millis(500),
         ..Options::default()
     });
-    let mut client = bench.client(false);
+    let mut client = sandbox.client(false);
     client.send(0, WRITE, 0, 100_000);
     client.stream.write_all(&[1; 50_000]).expect("sent");
     assert!(client.is_closed());
     // An idle client is not disconnected.
-    let mut idle = bench.client(false);
+    let mut idle = sandbox.client(false);
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(idle.write(0, b"still there"), 0);
 }
 
 #[test]
 fn silent_client_is_disconnected_before_transmission() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         handshake_timeout: Duration::from_millis(400),
         ..Options::default()
     });
-    let mut client = Client::connect(&bench.socket());
+    let mut client = Client::connect(&sandbox.socket());
     assert!(client.is_closed());
 }
 
 #[test]
 fn connections_are_limited() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         max_connections: 2,
         ..Options::default()
     });
-    let first = bench.client(true);
-    let _second = bench.client(true);
-    let mut stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+    let first = sandbox.client(true);
+    let _second = sandbox.client(true);
+    let mut stream = std::os::unix::net::UnixStream::connect(sandbox.socket()).expect("connected");
     assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
     drop(first);
     wait_for("room for another client", || {
-        let stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+        let stream = std::os::unix::net::UnixStream::connect(sandbox.socket()).expect("connected");
         Client::begin(stream).is_ok()
     });
 }
 
 #[test]
 fn lost_clients_leave_no_resources() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         max_connections: 4,
         settings: Settings {
             delay: 50,
@@ -232,7 +232,7 @@ fn lost_clients_leave_no_resources() {
     for round in 0..20 {
         wait_for("room for another client", || {
             let stream =
-                std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+                std::os::unix::net::UnixStream::connect(sandbox.socket()).expect("connected");
             let Ok(mut client) = Client::begin(stream) else {
                 return false;
             };
@@ -247,7 +247,7 @@ fn lost_clients_leave_no_resources() {
         });
     }
     wait_for("room for a last client", || {
-        let stream = std::os::unix::net::UnixStream::connect(bench.socket()).expect("connected");
+        let stream = std::os::unix::net::UnixStream::connect(sandbox.socket()).expect("connected");
         Client::begin(stream).is_ok_and(|mut client| {
             client.option(GO, &info_data("", &[]));
             client.write(0, b"x") == 0
@@ -257,20 +257,20 @@ fn lost_clients_leave_no_resources() {
 
 #[test]
 fn requests_before_a_disconnect_are_executed() {
-    let bench = Bench::new();
-    let mut client = bench.client(true);
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.client(true);
     client.send_write(0, 0, &[7; 100_000]);
     client.send(0, DISC, 0, 0);
     drop(client);
     wait_for("the write", || {
-        bench.disk.content()[..100_000] == [7; 100_000]
+        sandbox.disk.content()[..100_000] == [7; 100_000]
     });
 }
 
 #[test]
 fn half_closed_client_gets_its_replies() {
-    let bench = Bench::new();
-    let mut client = bench.client(false);
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.client(false);
     let cookie = client.send_write(0, 0, b"last words");
     client
         .stream
@@ -282,16 +282,16 @@ fn half_closed_client_gets_its_replies() {
 
 #[test]
 fn garbage_ends_only_its_connection() {
-    let bench = Bench::new();
-    let mut good = bench.client(true);
+    let sandbox = Sandbox::new();
+    let mut good = sandbox.client(true);
     for garbage in [
         &[0xff; 5000][..],
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ] {
-        let mut bad = Client::connect(&bench.socket());
+        let mut bad = Client::connect(&sandbox.socket());
         let _ = bad.stream.write_all(garbage);
         assert!(bad.is_closed());
-        let mut bad = bench.client(true);
+        let mut bad = sandbox.client(true);
         let _ = bad.stream.write_all(garbage);
         assert!(bad.is_closed());
     }
@@ -300,20 +300,20 @@ fn garbage_ends_only_its_connection() {
 
 #[test]
 fn shutdown_completes_requests_and_removes_the_socket() {
-    let bench = Bench::with(Options {
+    let sandbox = Sandbox::with(Options {
         settings: Settings {
             delay: 200,
             ..Settings::default()
         },
         ..Options::default()
     });
-    let socket = bench.socket();
-    let mut client = bench.client(false);
+    let socket = sandbox.socket();
+    let mut client = sandbox.client(false);
     let _negotiating = Client::connect(&socket);
     let cookie = client.send_write(0, 0, &[5; 4096]);
-    let disk = bench.disk.clone();
+    let disk = sandbox.disk.clone();
     wait_for("the request", || disk.content()[0] == 5);
-    let directory = std::thread::spawn(move || bench.stop());
+    let directory = std::thread::spawn(move || sandbox.stop());
     assert_eq!(client.result(cookie), 0);
     assert!(client.is_closed());
     directory.join().expect("an orderly end");
@@ -376,7 +376,7 @@ fn tcp_beyond_loopback_needs_tls() {
         .and_then(|it| it.strip_suffix('/'));
     let address = address.expect("a URI").to_owned();
     let directory = tempfile::tempdir().expect("a directory");
-    let _bench = Bench::on(directory, listeners, Options::default());
+    let _bench = Sandbox::on(directory, listeners, Options::default());
     let stream = TcpStream::connect(address).expect("connected");
     let mut client = Client::begin(stream).expect("a greeting");
     assert_eq!(client.option(LIST, &[]).len(), 2);

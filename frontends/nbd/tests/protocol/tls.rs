@@ -77,7 +77,7 @@ impl Certificates {
     }
 }
 
-fn serve(certificates: &Certificates, client_ca: bool) -> (Bench, String) {
+fn serve(certificates: &Certificates, client_ca: bool) -> (Sandbox, String) {
     let listeners =
         Listener::tcp(&"127.0.0.1:0".parse().expect("an address"), true).expect("a listener");
     let uri = listeners[0].uri("", false);
@@ -90,7 +90,7 @@ fn serve(certificates: &Certificates, client_ca: bool) -> (Bench, String) {
         ..Options::default()
     };
     let directory = tempfile::tempdir().expect("a directory");
-    (Bench::on(directory, listeners, options), address)
+    (Sandbox::on(directory, listeners, options), address)
 }
 
 /// Connects, and starts TLS.
@@ -110,7 +110,7 @@ fn connect(
 #[test]
 fn data_passes_a_tls_session() {
     let certificates = Certificates::new();
-    let (bench, address) = serve(&certificates, false);
+    let (sandbox, address) = serve(&certificates, false);
     let mut client = connect(&address, certificates.client(false));
     assert_eq!(client.option(STRUCTURED_REPLY, &[]), [(ACK, vec![])]);
     assert_eq!(client.option(STARTTLS, &[])[0].0, ERR_INVALID);
@@ -118,7 +118,7 @@ fn data_passes_a_tls_session() {
     let data = pattern(3 << 20, 5);
     assert_eq!(client.write(77, &data), 0);
     assert!(client.read_structured(0, 77, data.len() as u32).0 == data);
-    assert!(bench.disk.content()[77..][..data.len()] == data);
+    assert!(sandbox.disk.content()[77..][..data.len()] == data);
 }
 
 #[test]

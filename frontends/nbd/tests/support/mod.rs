@@ -34,7 +34,7 @@ pub fn export(size: u64) -> Export {
 }
 
 /// A server with a disk in memory.
-pub struct Bench {
+pub struct Sandbox {
     pub disk: Disk,
     pub directory: TempDir,
     shutdown: Shutdown,
@@ -72,7 +72,7 @@ impl Default for Options {
     }
 }
 
-impl Bench {
+impl Sandbox {
     pub fn new() -> Self {
         Self::with(Options::default())
     }
@@ -137,7 +137,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         self.end();
     }

@@ -22,13 +22,13 @@ use crate::guest::*;
 use crate::memory::Disk;
 
 /// Timeout of every operation, for loaded machines.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Address of the guest's memory in the front end's address space, which messages use.
 const USER: u64 = 0x7000_0000_0000;
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "expected {what}");
         std::thread::sleep(Duration::from_millis(1));

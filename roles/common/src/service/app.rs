@@ -23,7 +23,7 @@ use crate::shutdown::Shutdown;
 use crate::worker::{Answer, DataPath, Worker};
 
 /// Time for the last messages to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The parts of a service that differ between services.
 pub trait Service {
@@ -190,9 +190,9 @@ impl<S: Service> App<'_, S> {
         let ended_well = result.is_ok();
         let begun = self.session.has_client();
         for storage in &mut self.storage {
-            storage.flush(FAREWELL);
+            storage.flush(EXIT_TIMEOUT);
         }
-        self.client.flush(FAREWELL);
+        self.client.flush(EXIT_TIMEOUT);
         // Cancels an unfinished job.
         self.job.cancel();
         let Self {

@@ -2,7 +2,7 @@ use std::rc::Rc;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A data path with a handle that must not leave its thread, as DOCA's handles.
 struct Echo {
@@ -74,7 +74,7 @@ fn worker() -> (Worker<Echo>, Receiver<()>, Waker) {
         })
     };
     (
-        Worker::spawn(0, cpu(), waker.clone(), PATIENCE, create).expect("spawned"),
+        Worker::spawn(0, cpu(), waker.clone(), TIMEOUT, create).expect("spawned"),
         was_dropped,
         waker,
     )
@@ -83,10 +83,10 @@ fn worker() -> (Worker<Echo>, Receiver<()>, Waker) {
 #[test]
 fn worker_takes_commands_before_and_after_a_run() {
     let (mut worker, dropped, _) = worker();
-    assert_eq!(worker.execute(Command::Double(4), PATIENCE), Ok(8));
+    assert_eq!(worker.execute(Command::Double(4), TIMEOUT), Ok(8));
     assert!(
         worker
-            .execute(Command::Fail, PATIENCE)
+            .execute(Command::Fail, TIMEOUT)
             .expect_err("fails")
             .message
             .contains("asked to fail")
@@ -94,14 +94,14 @@ fn worker_takes_commands_before_and_after_a_run() {
     for run in 1..=2 {
         worker.start().expect("started");
         assert!(
-            worker.execute(Command::Double(1), PATIENCE).is_err(),
+            worker.execute(Command::Double(1), TIMEOUT).is_err(),
             "it runs"
         );
         assert_eq!(worker.poll(), Ok(None));
-        assert_eq!(worker.stop(PATIENCE), Ok(run));
-        assert!(worker.stop(PATIENCE).is_err(), "it runs no more");
+        assert_eq!(worker.stop(TIMEOUT), Ok(run));
+        assert!(worker.stop(TIMEOUT).is_err(), "it runs no more");
     }
-    assert_eq!(worker.execute(Command::Double(5), PATIENCE), Ok(10));
+    assert_eq!(worker.execute(Command::Double(5), TIMEOUT), Ok(10));
     drop(worker);
     assert_eq!(
         dropped.try_recv(),
@@ -113,12 +113,10 @@ fn worker_takes_commands_before_and_after_a_run() {
 #[test]
 fn failed_run_is_reported_without_a_stop() {
     let (mut worker, _, waker) = worker();
-    worker
-        .execute(Command::FailRun, PATIENCE)
-        .expect("prepared");
+    worker.execute(Command::FailRun, TIMEOUT).expect("prepared");
     waker.clear();
     worker.start().expect("started");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let failure = loop {
         match worker.poll() {
             Ok(None) => assert!(Instant::now() < deadline, "no outcome"),
@@ -132,7 +130,7 @@ fn failed_run_is_reported_without_a_stop() {
         "{failure}"
     );
     assert_eq!(
-        worker.execute(Command::Double(1), PATIENCE),
+        worker.execute(Command::Double(1), TIMEOUT),
         Ok(2),
         "it still takes commands"
     );
@@ -142,7 +140,7 @@ fn failed_run_is_reported_without_a_stop() {
 fn panic_is_reported_and_wakes_the_main_thread() {
     let (mut worker, dropped, _) = worker();
     let failure = worker
-        .execute(Command::Panic, PATIENCE)
+        .execute(Command::Panic, TIMEOUT)
         .expect_err("panicked");
     assert!(failure.message.contains("asked to panic"), "{failure}");
     assert_eq!(dropped.try_recv(), Ok(()));
@@ -161,7 +159,7 @@ fn waiting_for_a_worker_times_out() {
         .expect_err("too slow");
     assert_eq!(failure.code, ErrorCode::TIME_OUT);
     assert!(
-        worker.execute(Command::Double(1), PATIENCE).is_err(),
+        worker.execute(Command::Double(1), TIMEOUT).is_err(),
         "a late answer is not mistaken for this one's"
     );
     drop(worker);
@@ -172,13 +170,13 @@ fn waiting_for_a_worker_times_out() {
 fn failed_creation_and_missing_cpu_are_errors() {
     let waker = Waker::new().expect("pipe");
     let create = || -> Result<Echo, Failure> { Err(Failure::invalid("no memory")) };
-    let failure = Worker::spawn(3, cpu(), waker.clone(), PATIENCE, create).expect_err("fails");
+    let failure = Worker::spawn(3, cpu(), waker.clone(), TIMEOUT, create).expect_err("fails");
     assert!(
         failure.message.contains("worker 3") && failure.message.contains("no memory"),
         "{failure}"
     );
     let create = || -> Result<Echo, Failure> { Err(Failure::invalid("never called")) };
-    let failure = Worker::spawn(0, 100_000, waker, PATIENCE, create).expect_err("fails");
+    let failure = Worker::spawn(0, 100_000, waker, TIMEOUT, create).expect_err("fails");
     assert!(failure.message.contains("--cpu 100000"), "{failure}");
 }
 
@@ -204,12 +202,12 @@ fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
 fn answers_are_polled_without_blocking() {
     let (mut worker, _, _) = worker();
     assert!(worker.answer(Instant::now()).expect("idle").is_none());
-    worker.begin(Command::Double(4), PATIENCE).expect("begun");
+    worker.begin(Command::Double(4), TIMEOUT).expect("begun");
     assert!(worker.is_pending() && worker.deadline().is_some());
     assert!(matches!(answer(&mut worker), Ok(Answer::Replied(8))));
-    assert!(worker.begin_stop(PATIENCE).is_err(), "it does not run");
+    assert!(worker.begin_stop(TIMEOUT).is_err(), "it does not run");
     worker.start().expect("started");
-    worker.begin_stop(PATIENCE).expect("it runs");
+    worker.begin_stop(TIMEOUT).expect("it runs");
     assert!(matches!(answer(&mut worker), Ok(Answer::Stopped(1))));
     let sleep = Command::Sleep(Duration::from_millis(200));
     worker
@@ -218,7 +216,7 @@ fn answers_are_polled_without_blocking() {
     let failure = answer(&mut worker).err().expect("too late");
     assert_eq!(failure.code, ErrorCode::TIME_OUT);
     assert!(
-        worker.begin(Command::Double(1), PATIENCE).is_err(),
+        worker.begin(Command::Double(1), TIMEOUT).is_err(),
         "its late reply would be taken for this one's"
     );
 }

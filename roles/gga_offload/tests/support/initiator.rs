@@ -14,7 +14,7 @@ use rustix::mm::{MprotectFlags, mprotect};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// I/Os that can be under way at once.
 pub const TRANSACTIONS: u32 = 8;
@@ -68,7 +68,7 @@ impl Initiator {
                 total_size: 0,
                 block_size: 0,
             },
-            channel: ComchClientChannel::connect(&host, channel_name, PATIENCE).expect("channel"),
+            channel: ComchClientChannel::connect(&host, channel_name, TIMEOUT).expect("channel"),
             waiter: Waiter::new(Shutdown::new().expect("pipe")),
             service_consumers: Vec::new(),
             next_id: 0,
@@ -118,7 +118,7 @@ impl Initiator {
                 [consumer.state(), producer.state()] == [CtxState::Running; 2]
             })
         };
-        assert!(self.pe.progress_until(PATIENCE, running), "no fast path");
+        assert!(self.pe.progress_until(TIMEOUT, running), "no fast path");
         let inventory = BufInventory::new(2 * TRANSACTIONS as usize).expect("inventory");
         let buf = |lane: usize, half: usize| {
             let offset = (2 * lane + half) * io_message::SIZE;
@@ -151,7 +151,7 @@ impl Initiator {
             payload,
         };
         self.channel.send(&request).expect("sent");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             // The fast path starts with the help of this.
             while self.pe.poll().is_some() {}
@@ -190,7 +190,7 @@ impl Initiator {
                 .write_data(&message[..length])
                 .expect("written");
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut unsent: Vec<usize> = (0..count).rev().collect();
         let (mut sent, mut answers) = (0, Vec::new());
         while sent < count || answers.len() < count {

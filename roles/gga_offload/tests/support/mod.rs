@@ -19,7 +19,7 @@ pub use initiator::{Initiator, TAIL};
 #[allow(unused_imports, reason = "every test file uses a part of this")]
 pub use stripes::{HALF, Stripes, noise, text};
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `--cpu` flags for this many workers, on different CPUs as long as there are some.
 fn cpus(workers: u32) -> String {
@@ -138,7 +138,7 @@ impl Deployment {
         let mut service = Process::spawn("service", command).expect("started");
         let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
         service
-            .wait_for("waited for an initiator", PATIENCE, waiting)
+            .wait_for("waited for an initiator", TIMEOUT, waiting)
             .expect("ready");
         let initiator = Initiator::connect(&channel_name, workers);
         Self {
@@ -175,7 +175,7 @@ impl Deployment {
     /// Waits until the service has logged this once more.
     pub fn wait_for_log(&mut self, text: &str) {
         self.service
-            .wait_for("logged it", PATIENCE, |line| {
+            .wait_for("logged it", TIMEOUT, |line| {
                 line.contains(text).then_some(())
             })
             .unwrap_or_else(|failure| panic!("{text:?}: {failure}"));
@@ -190,10 +190,10 @@ impl Deployment {
             ..
         } = self;
         drop(initiator);
-        let status = service.wait(Instant::now() + PATIENCE).expect("an end");
+        let status = service.wait(Instant::now() + TIMEOUT).expect("an end");
         assert_eq!(status.code(), Some(1));
         // No line matches, so this waits for the exit.
-        let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
+        let _ = service.wait_for("ended", TIMEOUT, |_| None::<()>);
         for target in targets {
             target.join().expect("a target");
         }
@@ -210,10 +210,10 @@ impl Deployment {
         } = self;
         initiator.leave();
         // No line matches, so this waits for the exit.
-        let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
+        let _ = service.wait_for("ended", TIMEOUT, |_| None::<()>);
         let stderr = service.stderr();
         let stdout = service
-            .finish(Instant::now() + PATIENCE, || false)
+            .finish(Instant::now() + TIMEOUT, || false)
             .expect("a good end");
         let mut halves = targets
             .into_iter()

@@ -23,7 +23,7 @@ use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 // The initiator as a process.
 
 /// Maximum time to wait for a process or a peer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running initiator.
 pub struct Initiator {
@@ -86,7 +86,7 @@ impl Initiator {
     /// Waits for the process to exit.
     pub fn end(mut self) -> Ended {
         while self.child.try_wait().expect("a child").is_none() {
-            if self.start.elapsed() > PATIENCE {
+            if self.start.elapsed() > TIMEOUT {
                 self.child.kill().expect("a child");
                 let output = self.child.wait_with_output().expect("a child");
                 panic!(
@@ -243,7 +243,7 @@ impl Service {
             let (name, ios, end) = (channel_name.clone(), Arc::clone(&ios), Arc::clone(&end));
             std::thread::spawn(move || serve(&name, script, &ready, running, ios, &end))
         };
-        is_ready.recv_timeout(PATIENCE).expect("the service starts");
+        is_ready.recv_timeout(TIMEOUT).expect("the service starts");
         Self {
             channel: channel_name,
             thread: Some(thread),
@@ -258,11 +258,11 @@ impl Service {
         self.started
             .lock()
             .expect("not poisoned")
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .expect("the data path starts");
         let begin = Instant::now();
         while self.ios.load(Ordering::Relaxed) < count {
-            assert!(begin.elapsed() < PATIENCE, "no I/O came");
+            assert!(begin.elapsed() < TIMEOUT, "no I/O came");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -330,7 +330,7 @@ impl Worker {
             release,
             memory_address,
         };
-        let running = worker.pe.progress_until(PATIENCE, || {
+        let running = worker.pe.progress_until(TIMEOUT, || {
             worker.consumer.state() == CtxState::Running
                 && worker.producer.state() == CtxState::Running
         });
@@ -456,7 +456,7 @@ fn serve(
     };
     let begin = Instant::now();
     while !server.is_over && !end.load(Ordering::Relaxed) {
-        assert!(begin.elapsed() < PATIENCE, "the session does not end");
+        assert!(begin.elapsed() < TIMEOUT, "the session does not end");
         let busy = server.control() | server.data();
         if !busy {
             std::thread::sleep(Duration::from_micros(200));

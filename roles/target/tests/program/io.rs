@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::client::{BLOCK, Client, access, memory, request};
-use crate::support::{Exit, PATIENCE, Service, Target, start, start_with};
+use crate::support::{Exit, Service, TIMEOUT, Target, start, start_with};
 use bytes::Bytes;
 use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use rustix::net::{
@@ -421,7 +421,7 @@ fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: R
 
 /// Waits until the abandoned worker has returned and this write is possible, and ends the target.
 fn end_after_return(mut client: Client, target: Target, overlapping: Repr) -> Exit {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while client.io(overlapping) != ErrorCode::SUCCESS {
         assert!(Instant::now() < deadline, "the worker does not return");
         std::thread::sleep(Duration::from_millis(10));
@@ -533,7 +533,7 @@ fn pass(from: &OwnedFd, to: &OwnedFd) -> bool {
 
 /// Connects, with retries while the target serves another client.
 fn connect_when_free(target: &Target) -> Service {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         assert!(Instant::now() < deadline, "the target stays busy");
         let mut service = target.connect();

@@ -192,7 +192,7 @@ fn client_that_does_not_read_answers_is_disconnected() {
     let target = start("--sessions forever");
     let stream = std::net::TcpStream::connect(("127.0.0.1", target.port)).expect("connected");
     stream
-        .set_write_timeout(Some(support::PATIENCE))
+        .set_write_timeout(Some(support::TIMEOUT))
         .expect("a timeout");
     let request = |payload| {
         wire::control::Message {

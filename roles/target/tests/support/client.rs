@@ -12,7 +12,7 @@ use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionR
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::Release;
 
-use super::{Exit, PATIENCE, Service, Target};
+use super::{Exit, Service, TIMEOUT, Target};
 
 /// Size of a block.
 pub const BLOCK: usize = 4096;
@@ -172,7 +172,7 @@ impl Client {
         self.receive.submit().expect("receive");
         self.request.write_data(request).expect("request");
         self.send.submit().expect("send");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut sent, mut received) = (false, false);
         while !(sent && received) {
             assert!(Instant::now() < deadline, "no answer to {request:?}");
@@ -197,7 +197,7 @@ impl Client {
             .write_data(&request.to_bytes())
             .expect("request");
         self.send.submit().expect("send");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             assert!(Instant::now() < deadline, "the request is not received");
             if let Some(Event::Task(Completion { token, .. })) = self.pe.poll() {

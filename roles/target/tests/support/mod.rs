@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use wire::control::{FrameDecoder, Message, Payload};
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A target process that is killed when the test ends.
 pub struct Target {
@@ -104,7 +104,7 @@ impl Target {
 
     /// Waits for the process to exit, which must be soon.
     pub fn wait(mut self) -> Exit {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("waited") {
                 break status;
@@ -133,7 +133,7 @@ pub fn run_to_exit(mut command: Command) -> Exit {
     // A process group, to include processes started by the shell.
     command.process_group(0);
     let mut child = command.spawn().expect("started");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while child.try_wait().expect("waited").is_none() {
         if Instant::now() >= deadline {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -166,7 +166,7 @@ pub struct Service {
 impl Service {
     pub fn connect(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("timeout");
         Self {
             stream,
             decoder: FrameDecoder::new(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::support::{PATIENCE, World};
+use crate::support::{TIMEOUT, World};
 use bytes::Bytes;
 use doca::{
     Access, Buf, BufInventory, Completion, Consumer, CtxState, Device, ErrorCode, Event,
@@ -52,7 +52,7 @@ struct Side {
 impl Side {
     fn send(&mut self, message: &[u8]) {
         self.port.outgoing.write_data(message).expect("written");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while let Err(code) = self.port.send.submit() {
             assert_eq!(code, ErrorCode::AGAIN);
             assert!(Instant::now() < deadline, "no buffer is posted");
@@ -65,7 +65,7 @@ impl Side {
     }
 
     fn receive(&mut self) -> Vec<u8> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(message) = self.arrived.pop_front() {
                 return message;
@@ -216,7 +216,7 @@ impl Deployment {
         let running =
             || consumer.state() == CtxState::Running && producer.state() == CtxState::Running;
         assert!(
-            pe.progress_until(PATIENCE, running),
+            pe.progress_until(TIMEOUT, running),
             "the fast path does not start"
         );
         let port = Port {

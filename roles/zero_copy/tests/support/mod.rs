@@ -14,7 +14,7 @@ use role_common::shutdown::Shutdown;
 use rustix::process::{Pid, Signal, kill_process};
 use wire::control::{ErrorResponse, Message, Payload};
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exit status and output of a process.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Service {
 
     /// Waits for the process to exit, which must be soon.
     pub fn wait(mut self) -> Exit {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("waited") {
                 break status;
@@ -113,7 +113,7 @@ impl Drop for Service {
 /// Next event of a channel, which must come soon.
 pub fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(event) = channel.poll().expect("a working channel") {
             return event;
@@ -215,7 +215,7 @@ impl World {
 /// Connects an initiator to a service.
 pub fn connect(service: &Service) -> ComchClientChannel {
     let device = Device::open("3b:00.0").expect("device");
-    let mut initiator = ComchClientChannel::connect(&device, &service.channel_name, PATIENCE)
+    let mut initiator = ComchClientChannel::connect(&device, &service.channel_name, TIMEOUT)
         .expect("progress engine");
     assert_eq!(next(&mut initiator), ChannelEvent::Connected);
     initiator

@@ -24,7 +24,7 @@ use super::tls::Tls;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ALL: Rights = Rights {
     read: true,
     write: true,
@@ -100,7 +100,7 @@ fn connect(door: &Door, byte: u8, purpose: Purpose) -> Result<Stream> {
 }
 
 fn connect_for(door: &Door, byte: u8, wish: &Wish) -> Result<Stream> {
-    let (address, deadline) = (address(door), Deadline::after(PATIENCE));
+    let (address, deadline) = (address(door), Deadline::after(TIMEOUT));
     let stream = Stream::connect(address, deadline)?;
     let settings = settings(byte, door.settings().tls.clone());
     let stream = encrypted(stream, &settings, address.ip(), deadline)?;
@@ -158,7 +158,7 @@ fn expose(door: &Arc<Door>, key: Key, rights: Rights, addr: u64, len: u64) -> Ne
 
 /// Waits for `count` replies.
 fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut replies = Vec::new();
     while replies.len() < count {
         lane.flush().unwrap();
@@ -320,7 +320,7 @@ fn withdrawn_and_unmapped_memory_fails_the_request(door: Arc<Door>) {
 
 /// Bytes sent to an unauthenticated peer before the end of the connection.
 fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
-    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    stranger.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut bytes = Vec::new();
     // A reset is an end as well.
     let ended = stranger.read_to_end(&mut bytes);
@@ -456,7 +456,7 @@ fn tls_on_one_side_is_refused() {
         key: Key::from_bytes([0; 16]),
     };
     let open = |door: &Door, settings: &Settings| {
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TIMEOUT);
         let stream = Stream::connect(address(door), deadline)?;
         let stream = super::link::encrypted(stream, settings, address(door).ip(), deadline)?;
         introduce(&stream, settings, &wish, deadline)
@@ -498,7 +498,7 @@ fn connections_are_bounded(door: Arc<Door>) {
         assert!(connect(&door, 1, Purpose::Memory).is_err());
     }
     drop(held);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while connect(&door, 1, Purpose::Memory).is_err() {
         assert!(Instant::now() < deadline, "no room again");
         std::thread::sleep(Duration::from_millis(5));
@@ -534,7 +534,7 @@ fn malformed_requests_end_the_connection_alone(door: Arc<Door>) {
         header(u64::MAX).encode().to_vec(),
     ] {
         let stream = connect(&door, 1, Purpose::Memory).unwrap();
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TIMEOUT);
         stream.send_all(&bytes, deadline).unwrap();
         let ended = stream.receive_all(&mut [0; ReplyHeader::SIZE], deadline);
         assert_eq!(ended, Err(Error::ConnectionReset));
@@ -604,7 +604,7 @@ proptest! {
         let door = DOOR.get_or_init(|| door(1000));
         let bytes = requests.concat();
         let stream = connect(door, 1, Purpose::Memory).unwrap();
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TIMEOUT);
         let (mut rest, mut sizes) = (&bytes[..], sizes.iter().cycle());
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(*sizes.next().unwrap()));

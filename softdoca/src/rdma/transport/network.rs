@@ -41,7 +41,7 @@ const BUFFER: usize = 2 * (HEADER + MOST);
 /// A sender has no more than this in its own memory.
 const UNSENT: usize = 256 * 1024;
 /// At the end of a connection, what was sent is given so long to go.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn frame(kind: u8, flags: u8, immediate: usize, len: u32) -> [u8; HEADER] {
     let [a, b, c, d] = len.to_le_bytes();
@@ -105,7 +105,7 @@ impl Output {
     /// Sends the rest and the end, and closes the connection.
     fn close(&mut self, stream: Stream) {
         self.bytes.extend_from_slice(&frame(END, 0, 0, 0));
-        if send_patiently(&stream, &self.bytes[self.sent..], PATIENCE).is_ok() {
+        if send_patiently(&stream, &self.bytes[self.sent..], TIMEOUT).is_ok() {
             close_gently(stream);
         }
     }

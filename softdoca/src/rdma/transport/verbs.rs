@@ -70,7 +70,7 @@ const INLINE: usize = HEADER + SMALL;
 /// Time that both sides have for the connection.
 const SET_UP: Duration = Duration::from_secs(2);
 /// At the end of a connection, what was sent is given so long to go.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 const HELLO: usize = 8 + Endpoint::SIZE;
 const ANSWER: usize = 16 + Endpoint::SIZE;
@@ -141,7 +141,7 @@ impl Companion {
     fn close(&mut self) {
         if let Some(stream) = self.stream.take()
             && self.end != Some(Peer::Lost)
-            && send_patiently(&stream, &[1], PATIENCE).is_ok()
+            && send_patiently(&stream, &[1], TIMEOUT).is_ok()
         {
             close_gently(stream);
         }
@@ -980,7 +980,7 @@ impl Drop for VerbsOutbox {
     fn drop(&mut self) {
         // The peer takes the end for the end of all that was sent.
         let begin = Instant::now();
-        while self.peer() == Peer::Present && self.outstanding > 0 && begin.elapsed() < PATIENCE {
+        while self.peer() == Peer::Present && self.outstanding > 0 && begin.elapsed() < TIMEOUT {
             self.poll();
             std::thread::yield_now();
         }

@@ -8,7 +8,7 @@ use super::*;
 use crate::control::Waiter;
 use crate::shutdown::Shutdown;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn opens(payload: &Payload) -> bool {
     *payload == Payload::QueryStorageRequest
@@ -23,7 +23,7 @@ fn server() -> (TcpServerChannel, SocketAddrV4) {
 
 fn next(channel: &mut dyn ControlChannel) -> Result<ChannelEvent, Failure> {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(event) = channel.poll()? {
             return Ok(event);
@@ -46,7 +46,7 @@ fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_i
 /// meanwhile.
 fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload> {
     stream.set_nonblocking(true).expect("non-blocking");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut decoder, mut bytes) = (FrameDecoder::new(), [0; 1024]);
     let mut payloads = Vec::new();
     loop {
@@ -143,7 +143,7 @@ fn client_that_is_accepted_after_the_last_has_hung_up_is_served() {
     let mut first = TcpClientChannel::connect(address);
     begin(&mut first, &mut server, 0);
     drop(first);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !server.client.as_ref().expect("a client").has_hung_up() {
         assert!(Instant::now() < deadline, "its end does not arrive");
     }
@@ -289,12 +289,12 @@ fn clients_are_served_one_after_the_other() {
     let mut second = TcpClientChannel::connect(address);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
-    server.next_client(PATIENCE);
+    server.next_client(TIMEOUT);
     second.send(&request(5)).expect("sent");
     assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(5))));
     // A client that does not disconnect is disconnected.
-    server.next_client(PATIENCE);
+    server.next_client(TIMEOUT);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Closed));
 }
 
@@ -363,7 +363,7 @@ fn an_unknown_name_is_final_and_a_refusing_one_is_tried_again() {
     drop(server);
     let name: HostPort = format!("localhost:{port}").parse().expect("an address");
     let mut client = TcpClientChannel::connect(name);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut was_tried = false;
     // Initially the state is that of a refused connection.
     while !(was_tried && client.is_refused()) {

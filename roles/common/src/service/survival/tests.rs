@@ -4,7 +4,7 @@ use wire::control::{IdentifiedStorage, RecordState};
 use super::*;
 use crate::superblock::{Epoch, SetId};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn superblock(number: u64) -> Option<Superblock> {
     Some(Superblock {
@@ -41,7 +41,7 @@ fn persists(request: &Message) -> Message {
 #[test]
 fn superblock_is_sent_once_per_change() {
     let now = Instant::now();
-    let mut superblocks = Superblocks::new(2, PATIENCE);
+    let mut superblocks = Superblocks::new(2, TIMEOUT);
     assert_eq!(superblocks.request(now, 0, None), None);
     assert!(superblocks.is_persisted(0, None) && !superblocks.is_persisted(0, superblock(1)));
     let first = superblocks
@@ -81,7 +81,7 @@ fn superblock_is_sent_once_per_change() {
 #[test]
 fn answers_to_the_session_are_not_consumed() {
     let now = Instant::now();
-    let mut superblocks = Superblocks::new(1, PATIENCE);
+    let mut superblocks = Superblocks::new(1, TIMEOUT);
     let mut ids = MessageIds::default();
     let request = superblocks.request(now, 0, superblock(1));
     let of_session = ids.request(0, Payload::StopStorageRequest);
@@ -96,7 +96,7 @@ fn answers_to_the_session_are_not_consumed() {
 #[test]
 fn wrong_and_late_answers_are_reported() {
     let now = Instant::now();
-    let mut superblocks = Superblocks::new(1, PATIENCE);
+    let mut superblocks = Superblocks::new(1, TIMEOUT);
     let request = superblocks
         .request(now, 0, superblock(1))
         .expect("a request");
@@ -109,9 +109,9 @@ fn wrong_and_late_answers_are_reported() {
     superblocks
         .request(now, 0, superblock(1))
         .expect("a request");
-    assert_eq!(superblocks.deadline(), Some(now + PATIENCE));
+    assert_eq!(superblocks.deadline(), Some(now + TIMEOUT));
     assert_eq!(superblocks.late(now), None);
-    let (target, failure) = superblocks.late(now + PATIENCE).expect("it is late");
+    let (target, failure) = superblocks.late(now + TIMEOUT).expect("it is late");
     assert!(
         target == 0 && failure.message.contains("superblock"),
         "{failure}"
@@ -121,21 +121,21 @@ fn wrong_and_late_answers_are_reported() {
 #[test]
 fn wait_for_a_state_times_out_after_the_last_progress() {
     let now = Instant::now();
-    let mut superblocks = Superblocks::new(1, PATIENCE);
+    let mut superblocks = Superblocks::new(1, TIMEOUT);
     assert_eq!(superblocks.deadline(), None);
     superblocks.await_state(now);
     let request = superblocks
         .request(now, 0, superblock(1))
         .expect("a request");
-    let later = now + PATIENCE;
+    let later = now + TIMEOUT;
     assert_eq!(superblocks.deadline(), Some(later));
     // Kept although it is late.
     superblocks.renew(later, 0);
     assert_eq!(superblocks.late(later), None);
     superblocks.answer(later, 0, &persists(&request));
-    assert_eq!(superblocks.deadline(), Some(later + 2 * PATIENCE));
-    assert_eq!(superblocks.gives_up(later + PATIENCE), None);
-    assert!(superblocks.gives_up(later + 2 * PATIENCE).is_some());
+    assert_eq!(superblocks.deadline(), Some(later + 2 * TIMEOUT));
+    assert_eq!(superblocks.gives_up(later + TIMEOUT), None);
+    assert!(superblocks.gives_up(later + 2 * TIMEOUT).is_some());
     superblocks.reached();
     assert_eq!(superblocks.deadline(), None);
 }

@@ -103,7 +103,7 @@ impl Storage {
 }
 
 /// Transactions of all workers on one storage.
-struct Bench {
+struct Sandbox {
     workers: Vec<Transactions>,
     storage: Storage,
 }
@@ -140,7 +140,7 @@ const SETUP: Setup = Setup {
 };
 
 impl Setup {
-    fn build(&self) -> Bench {
+    fn build(&self) -> Sandbox {
         let details = StorageDetails {
             total_size: self.blocks * u64::from(BLOCK),
             block_size: BLOCK,
@@ -177,7 +177,7 @@ impl Setup {
             io_timeout: IO_TIMEOUT,
             is_mirrored: self.is_mirrored,
         };
-        Bench {
+        Sandbox {
             workers: layout
                 .shares
                 .iter()
@@ -193,13 +193,13 @@ impl Setup {
         }
     }
 
-    fn run(&self) -> (Result<(), Failure>, Bench) {
-        let mut bench = self.build();
-        (bench.run(), bench)
+    fn run(&self) -> (Result<(), Failure>, Sandbox) {
+        let mut sandbox = self.build();
+        (sandbox.run(), sandbox)
     }
 }
 
-impl Bench {
+impl Sandbox {
     fn run(&mut self) -> Result<(), Failure> {
         for worker in 0..self.workers.len() {
             self.run_worker(worker)?;
@@ -248,10 +248,10 @@ fn every_nth_write_counts_after_its_flush() {
                 order: AccessOrder::Scattered,
                 ..SETUP
             };
-            let (result, bench) = setup.run();
+            let (result, sandbox) = setup.run();
             assert_eq!(result, Ok(()));
             let count = |kind| {
-                let log = bench.storage.log.iter();
+                let log = sandbox.storage.log.iter();
                 log.filter(|(_, came)| *came == kind).count()
             };
             assert_eq!(count(IoMessageType::Flush), flushes, "{flush_every}");
@@ -260,7 +260,7 @@ fn every_nth_write_counts_after_its_flush() {
             // A flush is submitted after N completed writes, so at least as many are in the log.
             let mut writes = 0;
             let mut seen = 0;
-            for (_, kind) in &bench.storage.log {
+            for (_, kind) in &sandbox.storage.log {
                 match kind {
                     IoMessageType::Write => writes += 1,
                     IoMessageType::Flush => {
@@ -270,7 +270,7 @@ fn every_nth_write_counts_after_its_flush() {
                     _ => {}
                 }
             }
-            let transactions = bench.workers.into_iter().next().expect("a worker");
+            let transactions = sandbox.workers.into_iter().next().expect("a worker");
             assert_eq!(
                 transactions.into_measurements().flushes.count(),
                 flushes as u64

@@ -11,14 +11,14 @@ fn a_correct_storage_passes_every_strategy() {
         Strategy::ReadOnlyDataValidityTest,
     ] {
         for plain in [true, strategy == Strategy::ReadOnlyDataValidityTest] {
-            let (result, bench) = Setup {
+            let (result, sandbox) = Setup {
                 strategy,
                 plain,
                 ..SETUP
             }
             .run();
             assert_eq!(result, Ok(()), "{strategy:?}");
-            let io_count = bench.storage.log.len();
+            let io_count = sandbox.storage.log.len();
             assert_eq!(
                 io_count,
                 if strategy.reads() && strategy.writes() {
@@ -67,18 +67,18 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
                     if Layout::new(&details, request).is_err() {
                         continue;
                     }
-                    let (result, bench) = setup.run();
+                    let (result, sandbox) = setup.run();
                     assert_eq!(result, Ok(()), "{what}");
                     let io = u64::from(BLOCK) * u64::from(blocks_per_io);
                     let ios = (blocks * u64::from(BLOCK)).div_ceil(io);
                     let mut visits = vec![0; ios as usize];
-                    for (offset, _) in &bench.storage.log {
+                    for (offset, _) in &sandbox.storage.log {
                         visits[(offset / io) as usize] += 1;
                     }
                     assert!(visits.iter().all(|count| *count >= 2), "{what}: {visits:?}");
                     // The workers run one after the other here, so the first visits are in the order of the storage.
                     let mut seen = std::collections::HashSet::new();
-                    let first: Vec<_> = bench
+                    let first: Vec<_> = sandbox
                         .storage
                         .log
                         .iter()
@@ -108,9 +108,9 @@ fn last_io_is_short_if_blocks_per_io_does_not_divide() {
         plain: true,
         ..SETUP
     };
-    let mut bench = setup.build();
-    assert_eq!(bench.run(), Ok(()));
-    let bytes = bench.workers.remove(0).into_measurements().bytes;
+    let mut sandbox = setup.build();
+    assert_eq!(sandbox.run(), Ok(()));
+    let bytes = sandbox.workers.remove(0).into_measurements().bytes;
     assert_eq!(bytes, 3 * 10 * u64::from(BLOCK));
 }
 
@@ -121,9 +121,9 @@ fn ignored_writes_are_detected_at_the_first_block() {
             fault: Fault::IgnoreWrites,
             ..SETUP
         };
-        let mut bench = setup.build();
-        bench.storage.bytes.fill(seed_of_faulty_content);
-        let mismatch = Bench::mismatch(bench.run());
+        let mut sandbox = setup.build();
+        sandbox.storage.bytes.fill(seed_of_faulty_content);
+        let mismatch = Sandbox::mismatch(sandbox.run());
         assert_eq!(
             (mismatch.actual, mismatch.pass),
             (seed_of_faulty_content, Some(1))
@@ -139,30 +139,30 @@ fn swapped_blocks_are_detected() {
         ..SETUP
     }
     .run();
-    let mismatch = Bench::mismatch(result);
+    let mismatch = Sandbox::mismatch(result);
     assert!([5, 9].contains(&mismatch.block), "{mismatch}");
 }
 
 #[test]
 fn replayed_pass_is_detected_in_the_second_pass() {
-    let mut bench = Setup {
+    let mut sandbox = Setup {
         fault: Fault::Replay,
         ..SETUP
     }
     .build();
-    bench.storage.bytes.fill(0);
-    let mismatch = Bench::mismatch(bench.run());
+    sandbox.storage.bytes.fill(0);
+    let mismatch = Sandbox::mismatch(sandbox.run());
     assert_eq!(mismatch.pass, Some(2), "{mismatch}");
 
-    let mut bench = Setup {
+    let mut sandbox = Setup {
         fault: Fault::Replay,
         operations: 32,
         ..SETUP
     }
     .build();
-    bench.storage.bytes.fill(0);
+    sandbox.storage.bytes.fill(0);
     assert_eq!(
-        bench.run(),
+        sandbox.run(),
         Ok(()),
         "one pass cannot tell, which is why several are run"
     );
@@ -177,14 +177,14 @@ fn reads_that_transfer_too_little_are_detected() {
             ..SETUP
         }
         .run();
-        assert_eq!(Bench::mismatch(result).offset, 0);
+        assert_eq!(Sandbox::mismatch(result).offset, 0);
         let (result, _) = Setup {
             fault: Fault::ShortReads,
             plain,
             ..SETUP
         }
         .run();
-        assert_eq!(Bench::mismatch(result).offset, u64::from(BLOCK) - 1);
+        assert_eq!(Sandbox::mismatch(result).offset, u64::from(BLOCK) - 1);
     }
 }
 
@@ -196,11 +196,11 @@ fn read_only_validation_finds_one_flipped_byte() {
         blocks_per_io: 4,
         ..SETUP
     };
-    let mut bench = setup.build();
+    let mut sandbox = setup.build();
     let spot = 21 * BLOCK as usize + 77;
-    let good = bench.storage.bytes[spot];
-    bench.storage.bytes[spot] ^= 0x80;
-    let mismatch = Bench::mismatch(bench.run());
+    let good = sandbox.storage.bytes[spot];
+    sandbox.storage.bytes[spot] ^= 0x80;
+    let mismatch = Sandbox::mismatch(sandbox.run());
     let expected = Mismatch {
         block: 21,
         offset: 77,

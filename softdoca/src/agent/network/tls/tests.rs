@@ -12,7 +12,7 @@ use super::super::certificates::Authority;
 use super::super::stream::{self, Piece};
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn tls(authority: &Authority, host: &str) -> Tls {
@@ -25,7 +25,7 @@ type Shaken = std::result::Result<Stream, Refused>;
 /// Client and server after a handshake of both.
 fn shaken(client: &Tls, server: &Tls) -> (Shaken, Shaken) {
     let (here, there) = stream::pair();
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| server.accept(there, deadline));
         let client = client.connect(here, HOST, deadline);
@@ -42,7 +42,7 @@ fn connected() -> (Stream, Stream) {
 
 /// Sends all of it in calls of at most `size` bytes, and receives it meanwhile in pieces of at most `piece` bytes.
 fn pass(from: &Stream, to: &Stream, bytes: &[u8], (size, piece): (usize, usize)) -> Vec<u8> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut sent, mut received) = (0, Vec::new());
     let mut buffer = vec![0; 4 * piece];
     while received.len() < bytes.len() {
@@ -87,7 +87,7 @@ fn bytes_arrive_in_both_directions_in_any_pieces() {
     }
     client.shut_down_output();
     assert_eq!(
-        server.receive_all(&mut [0], Deadline::after(PATIENCE)),
+        server.receive_all(&mut [0], Deadline::after(TIMEOUT)),
         Err(Error::ConnectionReset)
     );
     assert_eq!(server.receive_into(&mut [0]), Ok(0), "a clean end");
@@ -134,7 +134,7 @@ fn key_updates_and_empty_records_are_limited_between_data() {
         }
         send(33);
         assert_eq!(
-            server.receive_all(&mut [0], Deadline::after(PATIENCE)),
+            server.receive_all(&mut [0], Deadline::after(TIMEOUT)),
             Err(Error::ConnectionReset),
             "{name}"
         );
@@ -147,7 +147,7 @@ fn errors((client, server): (Shaken, Shaken)) -> (Error, Error) {
     let client = match client {
         Err(refused) => refused.error,
         Ok(stream) => stream
-            .receive_all(&mut [0], Deadline::after(PATIENCE))
+            .receive_all(&mut [0], Deadline::after(TIMEOUT))
             .expect_err("refused"),
     };
     (client, server.expect_err("refused").error)
@@ -235,7 +235,7 @@ fn with_plain_peer() -> (Stream, TcpStream) {
     let there: OwnedFd = there.as_fd().try_clone_to_owned().expect("a descriptor");
     let there = TcpStream::from(there);
     there.set_nonblocking(false).expect("a socket");
-    there.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    there.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     (here, there)
 }
 
@@ -262,7 +262,7 @@ where
         tls.flush().expect("sent");
         assert_eq!(tls.read(&mut [0]).expect("a clean end"), 0);
     });
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     stream.send_all(&bytes, deadline).expect("sent");
     let mut received = vec![0; bytes.len()];
     stream
@@ -279,7 +279,7 @@ where
 fn rustls_reads_and_writes_the_same_records() {
     let ours = Authority::new();
     let tls = tls(&ours, "127.0.0.1");
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     let (stream, mut socket) = with_plain_peer();
     let name = ServerName::from(HOST);
     let mut client = ClientConnection::new(Arc::clone(&tls.client), name).expect("a client");
@@ -307,7 +307,7 @@ fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
     let tls = tls(&ours, "127.0.0.1");
     let (client, mut before) = with_plain_peer();
     let (server, mut behind) = with_plain_peer();
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| tls.connect(client, HOST, deadline).expect("a peer"));
         let server = scope.spawn(|| tls.accept(server, deadline).expect("a peer"));
@@ -334,7 +334,7 @@ fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
             client.send_all(bytes, deadline).expect("sent");
         }
         drop(client);
-        before.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        before.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let mut bytes = Vec::new();
         before.read_to_end(&mut bytes).expect("an end");
         (bytes, server, behind)
@@ -344,7 +344,7 @@ fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
 /// Data that a receiver gets, and its error.
 fn received(stream: &Stream) -> (Vec<u8>, Error) {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 256]);
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     loop {
         match stream.receive_some(&mut buffer, deadline) {
             Ok(len) => bytes.extend_from_slice(&buffer[..len]),
@@ -410,7 +410,7 @@ fn exported_memory_that_is_not_mapped_fails_the_call_alone() {
         exported: true,
     };
     assert_eq!(client.send(&[unmapped]), Err(Error::InvalidValue));
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     client.send_all(b"bytes", deadline).expect("sent");
     server.wait_readable(deadline).expect("sent");
     // SAFETY: nothing is mapped there.
@@ -539,7 +539,7 @@ proptest! {
             let (stream, mut socket) = with_plain_peer();
             socket.write_all(bytes).unwrap();
             socket.shutdown(std::net::Shutdown::Write).unwrap();
-            prop_assert!(server.accept(stream, Deadline::after(PATIENCE)).is_err());
+            prop_assert!(server.accept(stream, Deadline::after(TIMEOUT)).is_err());
         }
     }
 
