@@ -249,27 +249,57 @@ fn missing(expected: &'static str, got: &str) -> Error {
     }
 }
 
-/// Runs a deployment with `front_end` as its initiator. Device and channel are added to its command line. `load` gets
-/// the process, and returns it with the figures; then the front end is stopped, and with it the session.
+/// Time limit for a server's socket.
+const LISTENS: Duration = Duration::from_secs(30);
+
+/// Runs a deployment whose initiator is the front end `name` of `program`, on the second CPU: the client has the first one. `load` gets the front
+/// end's socket; then the front end is stopped, and with it the session.
 ///
 /// # Errors
 ///
 /// A role cannot be started or has failed, or `load` has failed.
 pub(crate) fn with_front_end(
+    program: &Path,
+    name: &str,
     cast: &Cast,
     point: Point,
     cpus: &[usize],
-    front_end: Command,
-    load: impl FnOnce(Process) -> Result<(Process, Figures), Error>,
+    load: impl FnOnce(&Path) -> Result<Figures, Error>,
 ) -> Result<Figures, Error> {
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("socket");
+    let mut front_end = Command::new(program);
+    front_end
+        .args([name, "--socket"])
+        .arg(&socket)
+        .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
     let session = Session::new(cast, point, 0, cpus)?;
     let (service, targets) = session.start()?;
     let channel = session.sandbox.channel();
     let front_end = session.sandbox.initiator(front_end, channel);
-    let (front_end, figures) = load(Process::spawn("front end", front_end)?)?;
+    let front_end = wait_for_socket(Process::spawn("front end", front_end)?, &socket)?;
+    let figures = load(&socket)?;
     front_end.signal(Signal::TERM);
     session.finish(front_end, service, targets)?;
     Ok(figures)
+}
+
+/// Waits for a server's socket.
+pub(crate) fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
+    let deadline = Instant::now() + LISTENS;
+    while !socket.exists() {
+        if Instant::now() > deadline || server.has_ended() {
+            return Err(server.failed("has not made its socket").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(server)
+}
+
+/// Returns `true` if a program is in one of the directories of `PATH`.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 // CPU time of an idle service and its target.

@@ -1,13 +1,13 @@
 //! Comparison with the usual software: nbdkit's memory plugin under fio, and our NBD server in front of a deployment under the same load.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ::deployment::network::Network;
 use ::deployment::process::Process;
 
-use super::deployment::{self, Cast};
+use super::deployment::{self, Cast, wait_for_socket};
 use super::fio::Times;
 use super::point::{Operation, Point};
 use super::series::Figures;
@@ -22,15 +22,11 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The programs, and the Debian packages that have them.
 const PROGRAMS: [&str; 2] = ["nbdkit", "fio"];
 
-/// Programs that are not installed, in words; `None` if all are.
+/// Description of the missing programs; `None` if all are installed.
 pub fn missing() -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |program: &&str| {
-        std::env::split_paths(&path).any(|directory: PathBuf| directory.join(program).is_file())
-    };
     let missing: Vec<_> = PROGRAMS
         .into_iter()
-        .filter(|program| !has(program))
+        .filter(|program| !deployment::is_installed(program))
         .collect();
     (!missing.is_empty()).then(|| {
         format!(
@@ -79,7 +75,7 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
 ///
 /// # Errors
 ///
-/// One of the two does not do its part.
+/// nbdkit or fio could not be started, or failed.
 pub fn measure_over(
     network: &Network,
     point: Point,
@@ -114,31 +110,9 @@ pub fn measure_ours(
     time: Duration,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let directory = tempfile::tempdir()?;
-    let socket = directory.path().join("nbd.sock");
-    let mut server = Command::new(program);
-    server
-        .args(["nbd", "--socket"])
-        .arg(&socket)
-        // fio has the first one.
-        .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
-    deployment::with_front_end(cast, point, cpus, server, |server| {
-        let server = wait_for_socket(server, &socket)?;
-        let figures = load(&of_socket(&socket), point, time, cpus, |fio| fio)?;
-        Ok((server, figures))
+    deployment::with_front_end(program, "nbd", cast, point, cpus, |socket| {
+        load(&of_socket(socket), point, time, cpus, |fio| fio)
     })
-}
-
-/// Waits for a server's socket.
-pub(crate) fn wait_for_socket(server: Process, socket: &Path) -> Result<Process, Error> {
-    let deadline = Instant::now() + TIMEOUT;
-    while !socket.exists() {
-        if Instant::now() > deadline || server.has_ended() {
-            return Err(server.failed("has not made its socket").into());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(server)
 }
 
 fn of_socket(socket: &Path) -> String {

@@ -2,7 +2,7 @@
 //! under the same load.
 
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,7 @@ use ::deployment::process::Process;
 use blkio::{Blkio, Blkioq, Completion, ReqFlags};
 
 use super::Error;
-use super::deployment::{self, Cast};
-use super::nbd::wait_for_socket;
+use super::deployment::{self, Cast, wait_for_socket};
 use super::point::{Operation, Point};
 use super::series::Figures;
 
@@ -22,12 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Completions between two readings of the clock.
 const BATCH: usize = 64;
 
-/// What is not installed, in words; `None` if the comparison is possible.
+/// Description of the missing program; `None` if it is installed.
 pub fn missing() -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = std::env::split_paths(&path)
-        .any(|directory: PathBuf| directory.join(STORAGE_DAEMON).is_file());
-    (!has).then(|| {
+    (!deployment::is_installed(STORAGE_DAEMON)).then(|| {
         format!(
             "the comparison with vhost-user-blk: expected {STORAGE_DAEMON} to be installed (Debian package qemu-system-common)"
         )
@@ -82,18 +78,8 @@ pub fn measure_ours(
     time: Duration,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let directory = tempfile::tempdir()?;
-    let socket = directory.path().join("disk.sock");
-    let mut server = Command::new(program);
-    server
-        .args(["vhost-user-blk", "--socket"])
-        .arg(&socket)
-        // The client has the first one.
-        .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
-    deployment::with_front_end(cast, point, cpus, server, |server| {
-        let server = wait_for_socket(server, &socket)?;
-        let figures = load(&socket, point, time, cpus)?;
-        Ok((server, figures))
+    deployment::with_front_end(program, "vhost-user-blk", cast, point, cpus, |socket| {
+        load(socket, point, time, cpus)
     })
 }
 

@@ -262,7 +262,7 @@ fn target_with_a_failed_medium_is_detached() {
     let path = load.sandbox.path(TARGETS[1]);
     let file = OpenOptions::new().write(true).open(path).expect("there");
     file.set_len(4096).expect("shorter");
-    // Whether a chunk or a superblock is the first write that fails is not determined.
+    // The first write that fails may be that of a chunk or that of a superblock.
     let expected = "detached storage target data_2";
     load.service
         .wait_for("detached it", TIMEOUT, |line| {

@@ -133,7 +133,7 @@ impl ComchServerBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
+    /// The errors of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
     pub fn start(self, pe: &Pe) -> Result<ComchServer> {
         ComchServer::create(pe, self.device, self.representor, &self.settings)
     }
@@ -170,7 +170,7 @@ impl ComchClientBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the client.
+    /// The errors of `doca_ctx_start` and of the functions that create the client.
     pub fn start(self, pe: &Pe) -> Result<ComchClient> {
         ComchClient::create(pe, self.device, &self.settings)
     }

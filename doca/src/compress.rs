@@ -73,7 +73,7 @@ impl CompressBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance;
+    /// The errors of `doca_ctx_start` and of the functions that create the instance;
     /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for a handler of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<Compress> {
         Compress::create(pe, &self)

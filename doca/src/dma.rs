@@ -57,7 +57,7 @@ impl Dma {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    /// The errors of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(pe: &Pe, device: &Device, max_tasks: u32) -> Result<Self> {
         Self::create(pe, device, max_tasks, None)
     }

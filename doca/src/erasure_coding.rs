@@ -75,7 +75,7 @@ impl ErasureCodingBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
+    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
     /// of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
         ErasureCoding::create(pe, &self)

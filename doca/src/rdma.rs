@@ -169,7 +169,7 @@ impl RdmaBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
+    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
     /// of another worker than the engine's.
     pub fn start(self, pe: &Pe) -> Result<Rdma> {
         Rdma::create(pe, &self)

@@ -64,7 +64,7 @@ impl SyncEventBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the event.
+    /// The errors of `doca_ctx_start` and of the functions that create the event.
     pub fn start_on(self, pe: &Pe, tasks: u32) -> Result<SyncEventContext> {
         let event = self.create()?;
         // SAFETY: just created and configured, and not used elsewhere.

@@ -66,7 +66,7 @@ impl ComchClient {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the client.
+    /// The errors of `doca_ctx_start` and of the functions that create the client.
     pub fn start(pe: &Pe, device: &Device, name: &str) -> Result<Self> {
         Self::builder(device, name).start(pe)
     }

@@ -65,7 +65,7 @@ impl ComchServer {
     ///
     /// # Errors
     ///
-    /// Those of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
+    /// The errors of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
     pub fn start(pe: &Pe, device: &Device, representor: &Representor, name: &str) -> Result<Self> {
         Self::builder(device, representor, name).start(pe)
     }

@@ -149,7 +149,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of accept(2), for example too many open files.
+    /// The errors of accept(2), for example too many open files.
     pub fn accept(&self) -> io::Result<Option<(Socket, String)>> {
         let accepted = match self {
             Self::Unix(server) => server

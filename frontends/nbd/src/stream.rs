@@ -43,7 +43,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// Those of the system call.
+    /// The errors of the system call.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(socket))
