@@ -6,7 +6,7 @@ mod kernels {
     use softdoca::engines::galois::Multiplier;
     use softdoca::engines::region::Kernel;
 
-    /// Sizes of a half in bytes: of blocks of 4 KiB, and of the bench's erasure coding bars.
+    /// Sizes of a half in bytes: of blocks of 4 KiB, and of the bench's erasure coding thresholds.
     const HALVES: [usize; 2] = [2 << 10, 32 << 10];
 
     pub(super) fn parities(criterion: &mut Criterion) {

@@ -20,7 +20,7 @@ pub struct Baseline {
     provenance: Provenance,
     machine: Machine,
     measurements: Vec<Earlier>,
-    bars: Vec<EarlierBar>,
+    thresholds: Vec<EarlierThreshold>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -46,7 +46,7 @@ struct EarlierLatency {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct EarlierBar {
+struct EarlierThreshold {
     name: String,
     value: Option<f64>,
 }
@@ -103,8 +103,8 @@ pub struct Comparison {
     pub differences: Vec<String>,
     /// Figures present in both runs.
     pub changes: Vec<Change>,
-    /// Names and values of the earlier run's bars that both runs have.
-    pub bars: Vec<(String, f64)>,
+    /// Names and values of the earlier run's thresholds that both runs have.
+    pub thresholds: Vec<(String, f64)>,
 }
 
 impl Baseline {
@@ -139,26 +139,32 @@ impl Baseline {
             changes.extend(change(series, Metric::MedianLatency, latencies));
         }
         let earlier_value = |name: &str| {
-            let bar = self.bars.iter().find(|bar| bar.name == name)?;
-            bar.value
+            let threshold = self
+                .thresholds
+                .iter()
+                .find(|threshold| threshold.name == name)?;
+            threshold.value
         };
-        let bars = results.bars.iter();
+        let thresholds = results.thresholds.iter();
         Comparison {
             baseline: self.provenance.clone(),
             differences: differences(&self.machine, &results.machine),
             changes,
-            bars: bars
-                .filter_map(|bar| Some((bar.name.clone(), earlier_value(&bar.name)?)))
+            thresholds: thresholds
+                .filter_map(|threshold| {
+                    Some((threshold.name.clone(), earlier_value(&threshold.name)?))
+                })
                 .collect(),
         }
     }
 }
 
 impl Comparison {
-    /// The earlier value of a bar.
-    pub fn bar(&self, name: &str) -> Option<f64> {
-        let mut bars = self.bars.iter();
-        bars.find(|(other, _)| other == name)
+    /// The earlier value of a threshold.
+    pub fn threshold(&self, name: &str) -> Option<f64> {
+        let mut thresholds = self.thresholds.iter();
+        thresholds
+            .find(|(other, _)| other == name)
             .map(|(_, value)| *value)
     }
 }

@@ -34,7 +34,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Point of the first bar: 4 KiB reads, 64 in flight, one worker.
+    /// Point of the first threshold: 4 KiB reads, 64 in flight, one worker.
     pub const ZERO_COPY_READ: Self = Self {
         layout: Layout::ZeroCopy,
         operation: Operation::Read,

@@ -265,7 +265,7 @@ fn page(results: &Results, plots: &[(String, Plot)]) -> String {
     page.push_str("</style></head><body>\n<h1>doca-storage bench</h1>\n");
     verdict(&mut page, results);
     facts(&mut page, results);
-    bars(&mut page, results);
+    thresholds(&mut page, results);
     if !results.left_out.is_empty() {
         page.push_str("<h2>Not measured</h2><ul>");
         for reason in &results.left_out {
@@ -379,8 +379,8 @@ pub fn rounds(count: usize) -> String {
     }
 }
 
-fn bars(page: &mut String, results: &Results) {
-    if results.bars.is_empty() {
+fn thresholds(page: &mut String, results: &Results) {
+    if results.thresholds.is_empty() {
         return;
     }
     let comparison = results.comparison.as_ref();
@@ -395,19 +395,19 @@ fn bars(page: &mut String, results: &Results) {
             "<h2>Target values</h2>\n<table class=\"wide\"><thead><tr><th>Comparison<th class=\"number\">Value{earlier}<th class=\"number\">Target<th>Verdict<th>From</tr></thead><tbody>\n"
         ),
     );
-    for bar in &results.bars {
-        let sense = match bar.sense {
+    for threshold in &results.thresholds {
+        let sense = match threshold.sense {
             Sense::AtLeast => "≥",
             Sense::AtMost => "≤",
         };
-        let (class, word) = match bar.holds() {
+        let (class, word) = match threshold.holds() {
             _ if results.verdict == Verdict::Void => ("void", "VOID"),
             Some(true) => ("pass", "pass"),
             Some(false) => ("fail", "FAIL"),
             None => ("none", "not measured"),
         };
         let earlier = comparison.map_or_else(String::new, |comparison| {
-            let value = number(comparison.bar(&bar.name), 3);
+            let value = number(comparison.threshold(&threshold.name), 3);
             format!("<td data-label=\"Baseline\" class=\"number\">{value}")
         });
         append(
@@ -415,10 +415,10 @@ fn bars(page: &mut String, results: &Results) {
             format_args!(
                 "<tr><th scope=\"row\">{}<td data-label=\"Value\" class=\"number\">{}{earlier}<td data-label=\"Target\" class=\"number\">{sense} {:.2}\
                  <td data-label=\"Verdict\" class=\"{class}\">{word}<td data-label=\"From\">{}</tr>\n",
-                escaped(&bar.name),
-                number(bar.value, 3),
-                bar.bar,
-                escaped(&bar.detail)
+                escaped(&threshold.name),
+                number(threshold.value, 3),
+                threshold.limit,
+                escaped(&threshold.detail)
             ),
         );
     }
@@ -587,14 +587,14 @@ mod tests {
     use super::*;
     use crate::baseline::Baseline;
     use crate::series::Figures;
-    use crate::suite::Bar;
+    use crate::suite::Threshold;
 
-    fn bar(value: Option<f64>) -> Bar {
-        Bar {
+    fn threshold(value: Option<f64>) -> Threshold {
+        Threshold {
             name: "a < b".to_owned(),
             value,
             sense: Sense::AtLeast,
-            bar: 0.5,
+            limit: 0.5,
             detail: String::new(),
         }
     }
@@ -638,7 +638,7 @@ mod tests {
     #[test]
     fn page_and_document_have_bars_met_missed_and_not_measured() {
         let mut results = Results::of_measurements(vec![]);
-        results.bars = vec![bar(Some(0.6)), bar(Some(0.4)), bar(None)];
+        results.thresholds = vec![threshold(Some(0.6)), threshold(Some(0.4)), threshold(None)];
         results.left_out = vec!["fio & nbdkit".to_owned()];
         results.provenance.commit = Some("0123abc".to_owned());
         let (page, document) = told(results);
@@ -657,7 +657,7 @@ mod tests {
         }
         assert_eq!(document["verdict"], "fail");
         let outcomes: Vec<_> = [0, 1, 2]
-            .map(|at| document["bars"][at]["outcome"].clone())
+            .map(|at| document["thresholds"][at]["outcome"].clone())
             .into();
         assert_eq!(outcomes, ["pass", "fail", "not measured"]);
     }
@@ -665,7 +665,7 @@ mod tests {
     #[test]
     fn void_run_has_no_verdict_on_any_bar() {
         let mut results = Results::of_measurements(vec![ring(Some(1000.0), None)]);
-        results.bars = vec![bar(Some(0.6))];
+        results.thresholds = vec![threshold(Some(0.6))];
         let (page, document) = told(results);
         assert!(page.contains("<strong>VOID</strong>") && !page.contains(">pass<"));
         assert_eq!(document["verdict"], "void");
@@ -722,7 +722,7 @@ mod tests {
     #[test]
     fn baseline_is_on_the_page() {
         let mut results = Results::of_measurements(vec![ring(Some(2e6), None)]);
-        results.bars = vec![bar(Some(0.625))];
+        results.thresholds = vec![threshold(Some(0.625))];
         let document = serde_json::to_string(&results).expect("JSON");
         let baseline = Baseline::parse(&document).expect("a document");
         results.comparison = Some(baseline.compare(&results));

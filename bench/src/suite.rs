@@ -1,7 +1,7 @@
 //! Subjects, measurements and limits of one bench run; subjects are measured alternately.
 
-mod bars;
 mod subject;
+mod thresholds;
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::point::{Layout, Operation, Point};
 use super::provenance::Provenance;
 use super::series::{BlockKernels, Figures, Series};
 
-pub use bars::{Bar, Sense, bars};
 pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
+pub use thresholds::{Sense, Threshold, thresholds};
 
 /// I/Os of the calibration run, which determines the number of I/Os of a run.
 const FIRST_OPERATIONS: u64 = 4000;
@@ -70,7 +70,7 @@ pub struct Results {
     /// CPU time of a started deployment without I/O, in percent of one CPU, of all processes together.
     pub idle_percent: Option<f64>,
     /// Required relations between measurements.
-    pub bars: Vec<Bar>,
+    pub thresholds: Vec<Threshold>,
     /// Measurements that were left out, with the reason.
     pub left_out: Vec<String>,
     /// Comparison with an earlier run, if one was given.
@@ -81,13 +81,13 @@ pub struct Results {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All bars hold.
+    /// All thresholds hold.
     Pass,
-    /// A bar does not hold, or a measurement has failed.
+    /// A threshold does not hold, or a measurement has failed.
     Fail,
     /// The bare ring, or the bare TCP connection, was too slow for any figure to be meaningful.
     Void,
-    /// All measured bars hold, but at least one was not measured.
+    /// All measured thresholds hold, but at least one was not measured.
     Incomplete,
 }
 
@@ -105,18 +105,24 @@ impl Results {
             measurements,
             kernels: Kernels::default(),
             idle_percent: None,
-            bars: Vec::new(),
+            thresholds: Vec::new(),
             left_out: Vec::new(),
             comparison: None,
         }
     }
 
-    /// Computes the verdict on these bars and measurements.
+    /// Computes the verdict on these thresholds and measurements.
     pub fn judge(&self) -> Verdict {
-        let missed = self.bars.iter().any(|bar| bar.holds() == Some(false));
+        let missed = self
+            .thresholds
+            .iter()
+            .any(|threshold| threshold.holds() == Some(false));
         let failed = self.measurements.iter().any(|one| one.failure.is_some());
-        let unknown = self.bars.iter().any(|bar| bar.holds().is_none());
-        if bars::is_void(self) {
+        let unknown = self
+            .thresholds
+            .iter()
+            .any(|threshold| threshold.holds().is_none());
+        if thresholds::is_void(self) {
             Verdict::Void
         } else if missed || failed {
             Verdict::Fail
@@ -127,10 +133,14 @@ impl Results {
         }
     }
 
-    /// Numbers of bars that hold, that do not hold, and that were not measured.
+    /// Numbers of thresholds that hold, that do not hold, and that were not measured.
     pub fn counts(&self) -> [usize; 3] {
-        [Some(true), Some(false), None]
-            .map(|wanted| self.bars.iter().filter(|bar| bar.holds() == wanted).count())
+        [Some(true), Some(false), None].map(|wanted| {
+            self.thresholds
+                .iter()
+                .filter(|threshold| threshold.holds() == wanted)
+                .count()
+        })
     }
 
     /// The measurement of a subject.

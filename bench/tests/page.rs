@@ -12,7 +12,7 @@ use bench::point::{Layout, Operation, Point};
 use bench::provenance::Provenance;
 use bench::report;
 use bench::series::{Figures, Latency, Series};
-use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, bars};
+use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, thresholds};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Widths of windows in pixels, and the number of columns of plots at these widths.
@@ -254,11 +254,11 @@ fn results() -> Results {
             isal: Some(coding(90e9)),
         },
         idle_percent: Some(0.4),
-        bars: Vec::new(),
+        thresholds: Vec::new(),
         left_out: vec!["system calls per I/O: `perf stat` does not count here".to_owned()],
         comparison: None,
     };
-    results.bars = bars(&results);
+    results.thresholds = thresholds(&results);
     results.verdict = results.judge();
     let mut before = results.clone();
     for measurement in &mut before.measurements {

@@ -57,15 +57,15 @@ fn deployments_and_limits_are_measured() {
             assert!(run["cpu_ns"]["service"].as_f64() > Some(0.0), "{one}");
         }
     }
-    let bars = document["bars"].as_array().expect("a list");
-    let ring = bars
+    let thresholds = document["thresholds"].as_array().expect("a list");
+    let ring = thresholds
         .iter()
-        .find(|bar| {
-            bar["name"]
+        .find(|threshold| {
+            threshold["name"]
                 .as_str()
                 .is_some_and(|name| name.ends_with("x64: of the bare ring"))
         })
-        .expect("the first bar");
+        .expect("the first threshold");
     assert!(ring["value"].as_f64() > Some(0.0), "{ring}");
     assert_eq!(document["rounds_completed"], 1);
     let page = std::fs::read_to_string(page).expect("a page");
@@ -78,11 +78,15 @@ fn deployments_and_limits_are_measured() {
     }
 }
 
-/// The bars whose names contain `part`, with the reasons of skipped measurements.
-fn bars_with(document: &Value, part: &str) -> Vec<Value> {
-    let bars = document["bars"].as_array().expect("a list");
-    let has = |bar: &&Value| bar["name"].as_str().is_some_and(|name| name.contains(part));
-    bars.iter().filter(has).cloned().collect()
+/// The thresholds whose names contain `part`, with the reasons of skipped measurements.
+fn thresholds_with(document: &Value, part: &str) -> Vec<Value> {
+    let thresholds = document["thresholds"].as_array().expect("a list");
+    let has = |threshold: &&Value| {
+        threshold["name"]
+            .as_str()
+            .is_some_and(|name| name.contains(part))
+    };
+    thresholds.iter().filter(has).cloned().collect()
 }
 
 #[test]
@@ -104,8 +108,11 @@ fn first_ios_after_a_pause_are_compared_with_later_ones() {
         assert!(paused[name].as_f64() > Some(0.0), "{name}: {one}");
     }
     assert!(paused["pause_seconds"].as_f64() >= Some(1.0), "{one}");
-    let bars = bars_with(&document, "the first 1000 I/Os");
-    assert!(bars[0]["value"].as_f64() > Some(0.0), "{bars:?}");
+    let thresholds = thresholds_with(&document, "the first 1000 I/Os");
+    assert!(
+        thresholds[0]["value"].as_f64() > Some(0.0),
+        "{thresholds:?}"
+    );
 }
 
 #[test]
@@ -117,13 +124,13 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
     .concat();
     let output = bench(&[&only[..], &["--json"]].concat());
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let bars = bars_with(&document, "system calls per I/O");
+    let thresholds = thresholds_with(&document, "system calls per I/O");
     let left_out = document["left_out"].to_string();
     // perf may be missing, or not permitted to count.
-    match bars.as_slice() {
+    match thresholds.as_slice() {
         [] => assert!(left_out.contains("perf stat"), "{left_out}"),
-        bars => {
-            assert!(bars[0]["value"].as_f64().is_some(), "{bars:?}");
+        thresholds => {
+            assert!(thresholds[0]["value"].as_f64().is_some(), "{thresholds:?}");
             let measurements = document["measurements"].as_array().expect("a list");
             let counted = measurements
                 .iter()
@@ -138,7 +145,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
         }
     }
 
-    // Without perf there is no bar, and the run does not pass.
+    // Without perf there is no threshold, and the run does not pass.
     let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
         .args(["bench", "--rounds", "1", "--seconds", "0.02"])
         .args(only)
@@ -148,7 +155,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
         .expect("started");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(
-        bars_with(&document, "system calls").is_empty(),
+        thresholds_with(&document, "system calls").is_empty(),
         "{document}"
     );
     let left_out = document["left_out"].to_string();

@@ -17,7 +17,8 @@ use ::bench::linkage::no_twins;
 use ::bench::machine::Machine;
 use ::bench::provenance::Provenance;
 use ::bench::suite::{
-    Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, bars, idle, kernels, measure,
+    Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, idle, kernels, measure,
+    thresholds,
 };
 use ::deployment::implementation::{Implementation, Role, Usage};
 use clap::{Args, value_parser};
@@ -141,15 +142,17 @@ impl Options {
             measurements: Vec::new(),
             kernels: Kernels::default(),
             idle_percent: None,
-            bars: Vec::new(),
+            thresholds: Vec::new(),
             left_out,
             comparison: None,
         };
         let conclude = |mut results: Results| {
-            results.bars = bars(&results);
+            results.thresholds = thresholds(&results);
             if !self.only.is_empty() || self.is_comparison() {
                 // The others were not selected.
-                results.bars.retain(|bar| bar.value.is_some());
+                results
+                    .thresholds
+                    .retain(|threshold| threshold.value.is_some());
             }
             results.verdict = results.judge();
             results.comparison = baseline.as_ref().map(|baseline| baseline.compare(&results));
@@ -293,7 +296,7 @@ impl Options {
             left_out.push(NO_NVME_TCP.to_owned());
             return self.chosen(subjects);
         }
-        let mut subjects = plan::bars(runner);
+        let mut subjects = plan::thresholds(runner);
         match cannot_count() {
             None => plan::add_system_calls(&mut subjects),
             Some(reason) => left_out.push(reason),

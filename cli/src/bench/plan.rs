@@ -65,8 +65,8 @@ fn gga(operation: Operation) -> Point {
     }
 }
 
-/// Subjects that the bars need.
-pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
+/// Subjects that the thresholds need.
+pub(super) fn thresholds(runner: &Runner) -> Vec<Subject> {
     let base = Point::ZERO_COPY_READ;
     let mut subjects = Vec::new();
     for point in [
@@ -194,7 +194,7 @@ pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
     }
 }
 
-/// Adds our NBD server and nbdkit. The first workload is that of the first bar, too, and is measured together with it.
+/// Adds our NBD server and nbdkit. The first workload is that of the first threshold, too, and is measured together with it.
 pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::Nbd { point }, Subject::NbdServer { point }];
     let first = subjects.len().min(2);

@@ -2,7 +2,7 @@
 
 use ::bench::baseline::{Comparison, Metric, Trend};
 use ::bench::report::rounds;
-use ::bench::suite::{Bar, Measurement, Results, Sense, Verdict};
+use ::bench::suite::{Measurement, Results, Sense, Threshold, Verdict};
 use role_common::outln;
 use tabled::builder::Builder;
 
@@ -25,8 +25,8 @@ pub(super) fn print(results: &Results) {
     {
         print_measurements(&results.measurements);
     }
-    if !results.bars.is_empty() {
-        print_bars(&results.bars);
+    if !results.thresholds.is_empty() {
+        print_thresholds(&results.thresholds);
     }
     for reason in &results.left_out {
         table::say!("left out: {reason}");
@@ -124,7 +124,7 @@ fn print_measurements(measurements: &[Measurement]) {
         "service",
         "targets",
     ]);
-    // Measurements without a rate are shown with their bars.
+    // Measurements without a rate are shown with their thresholds.
     for measurement in measurements.iter().filter(|one| one.subject.has_rate()) {
         let series = &measurement.series;
         let text = |value: Option<f64>, unit: f64, digits: usize| {
@@ -160,26 +160,27 @@ fn print_measurements(measurements: &[Measurement]) {
     outln!("{}", table::render(table, layout));
 }
 
-fn print_bars(bars: &[Bar]) {
+fn print_thresholds(thresholds: &[Threshold]) {
     let mut table = Builder::new();
-    table.push_record(["bar", "value", "wanted", "holds", "from"]);
-    for bar in bars {
-        let sense = match bar.sense {
+    table.push_record(["threshold", "value", "wanted", "holds", "from"]);
+    for threshold in thresholds {
+        let sense = match threshold.sense {
             Sense::AtLeast => ">=",
             Sense::AtMost => "<=",
         };
-        let holds = match bar.holds() {
+        let holds = match threshold.holds() {
             Some(true) => "yes",
             Some(false) => "NO",
             None => "not measured",
         };
         table.push_record([
-            bar.name.clone(),
-            bar.value
+            threshold.name.clone(),
+            threshold
+                .value
                 .map_or_else(|| "-".to_owned(), |value| format!("{value:.3}")),
-            format!("{sense} {:.2}", bar.bar),
+            format!("{sense} {:.2}", threshold.limit),
             holds.to_owned(),
-            bar.detail.clone(),
+            threshold.detail.clone(),
         ]);
     }
     let layout = Layout {

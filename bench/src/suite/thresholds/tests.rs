@@ -18,10 +18,11 @@ fn measured(subject: Subject, runs: &[Figures]) -> Measurement {
 fn value_of(name: &str, measurements: Vec<Measurement>) -> Option<f64> {
     let mut results = Results::of_measurements(measurements);
     results.machine.cpus = 2;
-    let bar = bars(&results)
+    let threshold = thresholds(&results)
         .into_iter()
-        .find(|bar| bar.name.contains(name));
-    bar.unwrap_or_else(|| panic!("there is no bar {name:?}"))
+        .find(|threshold| threshold.name.contains(name));
+    threshold
+        .unwrap_or_else(|| panic!("there is no threshold {name:?}"))
         .value
 }
 
@@ -122,7 +123,10 @@ fn two_hosts_are_compared_with_bare_tcp_and_nbdkit() {
     ];
     let results = Results::of_measurements(measurements.concat());
     let hosts = hosts(&results);
-    let found: Vec<_> = hosts.iter().map(|bar| (bar.value, bar.holds())).collect();
+    let found: Vec<_> = hosts
+        .iter()
+        .map(|threshold| (threshold.value, threshold.holds()))
+        .collect();
     let expected = [
         (Some(0.75), Some(true)),
         (Some(6.0), Some(true)),

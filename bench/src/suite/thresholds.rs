@@ -8,19 +8,19 @@ use crate::file::{BLOCK_SIZE, Work};
 use crate::point::{Layout, Operation, Point};
 use crate::series::{AfterPause, BlockKernels, CpuTime, Figures, Series, SystemCalls, median};
 
-/// Direction of a bar.
+/// Direction of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
-    /// The value must not be below the bar.
+    /// The value must not be below the threshold.
     AtLeast,
-    /// The value must not be above the bar.
+    /// The value must not be above the threshold.
     AtMost,
 }
 
 /// A required relation between measurements.
 #[derive(Debug, Clone)]
-pub struct Bar {
+pub struct Threshold {
     /// Names of the compared quantities.
     pub name: String,
     /// The measured median; `None` without a measurement.
@@ -28,22 +28,22 @@ pub struct Bar {
     /// Direction of the requirement.
     pub sense: Sense,
     /// Required value.
-    pub bar: f64,
+    pub limit: f64,
     /// Measurements that the value was computed from.
     pub detail: String,
 }
 
-impl Bar {
-    /// Returns `true` if the bar holds; `None` if it was not measured.
+impl Threshold {
+    /// Returns `true` if the threshold holds; `None` if it was not measured.
     pub fn holds(&self) -> Option<bool> {
         self.value.map(|value| match self.sense {
-            Sense::AtLeast => value >= self.bar,
-            Sense::AtMost => value <= self.bar,
+            Sense::AtLeast => value >= self.limit,
+            Sense::AtMost => value <= self.limit,
         })
     }
 }
 
-impl Serialize for Bar {
+impl Serialize for Threshold {
     /// Includes the outcome, so that programs need not compare.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -52,7 +52,7 @@ impl Serialize for Bar {
             outcome: &'static str,
             value: Option<f64>,
             sense: Sense,
-            bar: f64,
+            limit: f64,
             detail: &'a str,
         }
         Document {
@@ -64,7 +64,7 @@ impl Serialize for Bar {
             },
             value: self.value,
             sense: self.sense,
-            bar: self.bar,
+            limit: self.limit,
             detail: &self.detail,
         }
         .serialize(serializer)
@@ -103,8 +103,8 @@ pub(super) fn is_void(results: &Results) -> bool {
     })
 }
 
-/// All bars.
-pub fn bars(results: &Results) -> Vec<Bar> {
+/// All thresholds.
+pub fn thresholds(results: &Results) -> Vec<Threshold> {
     let rate = |run: &Figures| Some(run.rate);
     let bandwidth = |run: &Figures| Some(run.bandwidth);
     let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
@@ -130,24 +130,24 @@ pub fn bars(results: &Results) -> Vec<Bar> {
             _ => String::new(),
         }
     };
-    let at_least = |name: &str, value, bar, detail| Bar {
+    let at_least = |name: &str, value, limit, detail| Threshold {
         name: name.to_owned(),
         value,
         sense: Sense::AtLeast,
-        bar,
+        limit,
         detail,
     };
-    let at_most = |name: &str, value, bar, detail| Bar {
+    let at_most = |name: &str, value, limit, detail| Threshold {
         name: name.to_owned(),
         value,
         sense: Sense::AtMost,
-        bar,
+        limit,
         detail,
     };
 
     let ring = Subject::Ring { point: base };
     let nbd = Subject::Nbd { point: base };
-    let mut bars = vec![
+    let mut thresholds = vec![
         at_least(
             "the bare ring is fast enough to compare with (M I/Os a second)",
             figure(&ring, &rate).map(|rate| rate / 1e6),
@@ -172,7 +172,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         ..base
     };
     let single_ring = Subject::Ring { point: single };
-    bars.push(at_most(
+    thresholds.push(at_most(
         &format!("{single}: median latency of the bare ring's"),
         ratio(&ours(single), &single_ring, &p50),
         2.5,
@@ -181,7 +181,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
     for block_size in [64 << 10, 1 << 20] {
         let point = Point { block_size, ..base };
         let copy = Subject::Copy { point };
-        bars.push(at_least(
+        thresholds.push(at_least(
             &format!("{point}: of memcpy's bandwidth"),
             ratio(&ours(point), &copy, &bandwidth),
             0.8,
@@ -203,7 +203,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         let copies = ratio(&copy(more), &copy(base), &rate)
             .map_or_else(String::new, |ratio| format!("; of memcpy alone {ratio:.2}"));
         let rates = detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second");
-        bars.push(at_least(
+        thresholds.push(at_least(
             &format!("{base}: rate with {title}"),
             ratio(&ours(more), &ours(base), &rate),
             EVEN,
@@ -218,7 +218,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         // Round by round, because the limits of a noisy machine differ between rounds.
         let ratios = std::iter::zip(&limits, runs(results, &ours(point)))
             .map(|(&limits, own)| own.rate / gga_limit(limits, operation, cpus).rate);
-        bars.push(at_least(
+        thresholds.push(at_least(
             &format!("{point}: of what kernels, copies and hops allow"),
             median(ratios.collect()),
             0.5,
@@ -241,7 +241,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
             0 => (ours.create.bandwidth, isal.create.bandwidth),
             _ => (ours.recover.bandwidth, isal.recover.bandwidth),
         });
-        bars.push(at_least(
+        thresholds.push(at_least(
             &format!("erasure coding, {title} of 32 KiB halves: of ISA-L"),
             speeds.map(|(ours, isal)| ours / isal),
             0.8,
@@ -250,19 +250,19 @@ pub fn bars(results: &Results) -> Vec<Bar> {
             }),
         ));
     }
-    bars.push(at_most(
+    thresholds.push(at_most(
         "a started deployment without I/O: percent of one CPU, all processes",
         results.idle_percent,
         1.0,
         String::new(),
     ));
-    bars.extend(files(results));
-    bars.extend(front_ends(results));
-    bars.extend(hosts(results));
-    bars.extend(after_pauses(results));
-    bars.extend(system_calls(results));
-    bars.extend(twin_bars(results));
-    bars
+    thresholds.extend(files(results));
+    thresholds.extend(front_ends(results));
+    thresholds.extend(hosts(results));
+    thresholds.extend(after_pauses(results));
+    thresholds.extend(system_calls(results));
+    thresholds.extend(twin_thresholds(results));
+    thresholds
 }
 
 fn runs<'a>(results: &'a Results, subject: &Subject) -> &'a [Figures] {
@@ -305,9 +305,9 @@ fn medians(all: &[Limits]) -> Option<Limits> {
     })
 }
 
-/// Bars for files compared with fio, if measured.
-fn files(results: &Results) -> Vec<Bar> {
-    let bar = |work: Work| {
+/// Thresholds for files compared with fio, if measured.
+fn files(results: &Results) -> Vec<Threshold> {
+    let threshold = |work: Work| {
         let ours = &results.of(&Subject::File { work })?.series;
         let fio = &results.of(&Subject::Fio { work })?.series;
         let rate = |run: &Figures| Some(run.rate);
@@ -317,19 +317,19 @@ fn files(results: &Results) -> Vec<Bar> {
             Some(format!("{ours:.1} of {fio:.1}"))
         };
         Some(if work.flush {
-            Bar {
+            Threshold {
                 name: format!("{work}: median latency of a flush, of fio's fdatasync"),
                 value: ours.ratio(fio, p50),
                 sense: Sense::AtMost,
-                bar: FLUSH,
+                limit: FLUSH,
                 detail: pair(&p50, 1e3).map_or_else(String::new, |text| text + " us"),
             }
         } else {
-            Bar {
+            Threshold {
                 name: format!("{work}: of fio's io_uring engine"),
                 value: ours.ratio(fio, rate),
                 sense: Sense::AtLeast,
-                bar: if work.point.block_size == BLOCK_SIZE {
+                limit: if work.point.block_size == BLOCK_SIZE {
                     FILE_BLOCKS
                 } else {
                     FILE_RUNS
@@ -338,32 +338,32 @@ fn files(results: &Results) -> Vec<Bar> {
             }
         })
     };
-    Work::all().into_iter().filter_map(bar).collect()
+    Work::all().into_iter().filter_map(threshold).collect()
 }
 
 /// Minimum fractions of the rates of nbdkit's memory plugin for our NBD server, and of QEMU's null disk for our
 /// vhost-user-blk back end: client and transport limit both.
 const FRONT_END: f64 = 1.0;
 
-/// Bars for our front ends compared with the usual software, if measured.
-fn front_ends(results: &Results) -> Vec<Bar> {
-    let bar = |name: String, ours: &Subject, theirs: &Subject| {
+/// Thresholds for our front ends compared with the usual software, if measured.
+fn front_ends(results: &Results) -> Vec<Threshold> {
+    let threshold = |name: String, ours: &Subject, theirs: &Subject| {
         let ours = &results.of(ours)?.series;
         let theirs = &results.of(theirs)?.series;
         let rate = |run: &Figures| Some(run.rate);
         let detail = ours.median(rate).zip(theirs.median(rate));
-        Some(Bar {
+        Some(Threshold {
             name,
             value: ours.ratio(theirs, rate),
             sense: Sense::AtLeast,
-            bar: FRONT_END,
+            limit: FRONT_END,
             detail: detail.map_or_else(String::new, |(ours, theirs)| {
                 format!("{:.1} of {:.1} k I/Os a second", ours / 1e3, theirs / 1e3)
             }),
         })
     };
     let nbd = crate::nbd::points().into_iter().filter_map(|point| {
-        bar(
+        threshold(
             format!("NBD server, {point}: of nbdkit's memory plugin"),
             &Subject::NbdServer { point },
             &Subject::Nbd { point },
@@ -371,7 +371,7 @@ fn front_ends(results: &Results) -> Vec<Bar> {
     });
     let disks = crate::vhost_user_blk::points();
     let disks = disks.into_iter().filter_map(|point| {
-        bar(
+        threshold(
             format!("vhost-user-blk, {point}: of qemu-storage-daemon's null disk"),
             &Subject::VhostUserBlk { point },
             &Subject::NullDisk { point },
@@ -390,15 +390,15 @@ const TCP_NBDKIT: f64 = 3.0;
 /// A figure of a run.
 type Figure<'a> = &'a dyn Fn(&Figures) -> Option<f64>;
 
-/// Bars for a deployment on two machines compared with other programs on the same network, if measured.
-fn hosts(results: &Results) -> Vec<Bar> {
+/// Thresholds for a deployment on two machines compared with other programs on the same network, if measured.
+fn hosts(results: &Results) -> Vec<Threshold> {
     let bars_of = |point: Point| {
         let ours = results.of(&Subject::Hosts { point })?;
         let rate = |run: &Figures| Some(run.rate);
         let bandwidth = |run: &Figures| Some(run.bandwidth);
         let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
         let is_large = point.block_size > 4096;
-        let bar = |other: Subject, of: Figure<'_>, name: &str, sense, bar| {
+        let threshold = |other: Subject, of: Figure<'_>, name: &str, sense, limit| {
             let other = &results.of(&other)?.series;
             let (unit, unit_name) = match sense {
                 Sense::AtMost => (1e3, "us"),
@@ -406,11 +406,11 @@ fn hosts(results: &Results) -> Vec<Bar> {
                 Sense::AtLeast => (1e3, "k I/Os a second"),
             };
             let detail = ours.series.median(of).zip(other.median(of));
-            Some(Bar {
+            Some(Threshold {
                 name: format!("2 hosts, {point}: {name}"),
                 value: ours.series.ratio(other, of),
                 sense,
-                bar,
+                limit,
                 detail: detail.map_or_else(String::new, |(ours, other)| {
                     format!("{:.2} of {:.2} {unit_name}", ours / unit, other / unit)
                 }),
@@ -436,8 +436,8 @@ fn hosts(results: &Results) -> Vec<Bar> {
         };
         let nbd_figure: Figure<'_> = if is_large { &bandwidth } else { &rate };
         Some([
-            bar(bare, of, name, sense, limit),
-            bar(
+            threshold(bare, of, name, sense, limit),
+            threshold(
                 nbdkit,
                 nbd_figure,
                 "of nbdkit over TCP",
@@ -450,8 +450,8 @@ fn hosts(results: &Results) -> Vec<Bar> {
     all.flatten().flatten().collect()
 }
 
-/// Bars for the first I/Os after a pause.
-fn after_pauses(results: &Results) -> Vec<Bar> {
+/// Thresholds for the first I/Os after a pause.
+fn after_pauses(results: &Results) -> Vec<Threshold> {
     let point = Point::ZERO_COPY_READ;
     let wakes = runs(results, &Subject::WakeUp).iter();
     let rounds: Vec<(AfterPause, f64)> = runs(results, &Subject::FirstIos { point })
@@ -472,21 +472,21 @@ fn after_pauses(results: &Results) -> Vec<Bar> {
             middle(&|paused, _| paused.steady_ns)? / 1e3,
         ))
     };
-    vec![Bar {
+    vec![Threshold {
         name: format!(
             "{point}: the first {} I/Os after 2 s without any: of the speed in full work, after waking up one CPU",
             AfterPause::IOS
         ),
         value: middle(&|paused, wake| (paused.steady_time_ns() + wake) / paused.first_time_ns()),
         sense: Sense::AtLeast,
-        bar: FIRST_IOS,
+        limit: FIRST_IOS,
         detail: figures().unwrap_or_default(),
     }]
 }
 
-/// Bars for system calls per I/O: at each point where they were counted, or unmeasured for the first bar's point.
-fn system_calls(results: &Results) -> Vec<Bar> {
-    let bar = |point: Point, runs: &[Figures]| {
+/// Thresholds for system calls per I/O: at each point where they were counted, or unmeasured for the first threshold's point.
+fn system_calls(results: &Results) -> Vec<Threshold> {
+    let threshold = |point: Point, runs: &[Figures]| {
         let middle = |of: &dyn Fn(SystemCalls) -> f64| {
             median(
                 runs.iter()
@@ -503,26 +503,26 @@ fn system_calls(results: &Results) -> Vec<Bar> {
                 middle(&|calls| calls.yields)?,
             ))
         };
-        Bar {
+        Threshold {
             name: format!("{point}: system calls per I/O of all roles, without yields"),
             value: middle(&|calls| calls.total()),
             sense: Sense::AtMost,
-            bar: SYSTEM_CALLS,
+            limit: SYSTEM_CALLS,
             detail: figures().unwrap_or_default(),
         }
     };
-    let bars: Vec<_> = results
+    let thresholds: Vec<_> = results
         .measurements
         .iter()
         .filter_map(|measurement| match measurement.subject {
-            Subject::SystemCalls { point } => Some(bar(point, &measurement.series.runs)),
+            Subject::SystemCalls { point } => Some(threshold(point, &measurement.series.runs)),
             _ => None,
         })
         .collect();
-    if bars.is_empty() {
-        return vec![bar(Point::ZERO_COPY_READ, &[])];
+    if thresholds.is_empty() {
+        return vec![threshold(Point::ZERO_COPY_READ, &[])];
     }
-    bars
+    thresholds
 }
 
 // Each Rust role in place of its C++ counterpart, among C++ roles and among Rust roles.
@@ -530,8 +530,8 @@ fn system_calls(results: &Results) -> Vec<Bar> {
 /// Threshold for "no slower": medians of a few ratios on a shared machine are not more accurate.
 const TWIN_EVEN: f64 = 0.97;
 
-/// All bars for which there are measurements.
-fn twin_bars(results: &Results) -> Vec<Bar> {
+/// All thresholds for which there are measurements.
+fn twin_thresholds(results: &Results) -> Vec<Threshold> {
     results
         .measurements
         .iter()
@@ -595,8 +595,13 @@ fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
     !(compresses && exchanged.role == "initiator")
 }
 
-/// Bars for rate and CPU time of two deployments that differ in one role. Without a value if one of them has failed runs.
-fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measurement) -> [Bar; 2] {
+/// Thresholds for rate and CPU time of two deployments that differ in one role. Without a value if one of them has failed runs.
+fn pair(
+    point: Point,
+    exchanged: Exchanged,
+    ours: &Measurement,
+    theirs: &Measurement,
+) -> [Threshold; 2] {
     let failed = ours.failure.is_some() || theirs.failure.is_some();
     let is_complete = !failed && ours.series.runs.len() == theirs.series.runs.len();
     let measured = |value: Option<f64>| value.filter(|_| is_complete);
@@ -622,22 +627,22 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measure
     };
     let (rates, cpus) = (medians(&rate, 1e3), medians(&cpu, 1e3));
     [
-        Bar {
+        Threshold {
             name: format!(
                 "{point}, among {among} roles: rate with our {role}, of that with its C++ twin"
             ),
             value: measured(ours.ratio(theirs, rate)),
             sense: Sense::AtLeast,
-            bar: TWIN_EVEN,
+            limit: TWIN_EVEN,
             detail: format!("{:.1} of {:.1} k I/Os a second", rates.0, rates.1),
         },
-        Bar {
+        Threshold {
             name: format!(
                 "{point}, among {among} roles: CPU time per I/O of our {role}, of its C++ twin's"
             ),
             value: measured(ours.ratio(theirs, cpu)),
             sense: Sense::AtMost,
-            bar: 1.0 / TWIN_EVEN,
+            limit: 1.0 / TWIN_EVEN,
             detail: format!("{:.2} of {:.2} us", cpus.0, cpus.1),
         },
     ]
@@ -673,8 +678,8 @@ mod twin_tests {
         }
     }
 
-    fn of(measurements: Vec<Measurement>) -> Vec<Bar> {
-        twin_bars(&Results::of_measurements(measurements))
+    fn of(measurements: Vec<Measurement>) -> Vec<Threshold> {
+        twin_thresholds(&Results::of_measurements(measurements))
     }
 
     #[test]
@@ -686,32 +691,32 @@ mod twin_tests {
             measured("rust", &[200.0, 20.0, 200.0]),
             measured("rust + cpp target", &[100.0, 10.0, 100.0]),
         ];
-        let twin_bars = of(measurements);
-        let values: Vec<_> = twin_bars
+        let twin_thresholds = of(measurements);
+        let values: Vec<_> = twin_thresholds
             .iter()
-            .map(|bar| (bar.value, bar.holds()))
+            .map(|threshold| (threshold.value, threshold.holds()))
             .collect();
         let twice = [(Some(2.0), Some(true)), (Some(2.0), Some(false))];
         assert_eq!(values, [twice, twice].concat());
         assert!(
-            twin_bars[0]
+            twin_thresholds[0]
                 .name
                 .contains("among C++ roles: rate with our service")
         );
         assert!(
-            twin_bars[1].detail.contains("0.40 of 0.20 us"),
+            twin_thresholds[1].detail.contains("0.40 of 0.20 us"),
             "{}",
-            twin_bars[1].detail
+            twin_thresholds[1].detail
         );
         assert!(
-            twin_bars[2]
+            twin_thresholds[2]
                 .name
                 .contains("among Rust roles: rate with our target")
         );
         assert!(
-            twin_bars[3].detail.contains("0.60 of 0.30 us"),
+            twin_thresholds[3].detail.contains("0.60 of 0.30 us"),
             "{}",
-            twin_bars[3].detail
+            twin_thresholds[3].detail
         );
     }
 
@@ -736,8 +741,8 @@ mod twin_tests {
                     ..measured(cast, &[100.0])
                 };
                 let exchanged = deployment(&format!("rust + cpp {role}"));
-                let twin_bars = of(vec![deployment("rust"), exchanged]);
-                assert_eq!(!twin_bars.is_empty(), expected, "{point}, {role}");
+                let twin_thresholds = of(vec![deployment("rust"), exchanged]);
+                assert_eq!(!twin_thresholds.is_empty(), expected, "{point}, {role}");
             }
         }
     }
@@ -752,8 +757,8 @@ mod twin_tests {
         };
         // Interrupted: not a failure, but fewer rounds.
         for incomplete in [crashed, twin(&[100.0]), twin(&[])] {
-            let twin_bars = of(vec![ours(), incomplete]);
-            let holds: Vec<_> = twin_bars.iter().map(Bar::holds).collect();
+            let twin_thresholds = of(vec![ours(), incomplete]);
+            let holds: Vec<_> = twin_thresholds.iter().map(Threshold::holds).collect();
             assert_eq!(holds, [None, None]);
         }
     }
