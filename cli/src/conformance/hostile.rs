@@ -1,10 +1,10 @@
 //! Attacks on one role.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
+use ::conformance::hostile::{Attack, ClientEndpoint, Limit, Settings, attacks, run};
 use ::deployment::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
@@ -146,7 +146,9 @@ impl Hostile {
             Some(Limit::Time(_)) => progress(0),
             None => progress(attacks.len()),
         };
+        let own = std::env::current_exe()?;
         let settings = Settings {
+            client: Box::new(move |endpoint| ClientOptions::command(endpoint, &own)),
             implementation,
             role,
             attacks,
@@ -180,5 +182,41 @@ impl Hostile {
             self.only.is_empty() || self.only.iter().any(|name| attack.name.contains(name))
         });
         Ok(all)
+    }
+}
+
+/// Flags of the well-behaved client.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct ClientOptions {
+    /// TCP port of a target
+    #[arg(long)]
+    target: Option<u16>,
+
+    /// Comch server name of a service
+    #[arg(long)]
+    service: Option<String>,
+}
+
+impl ClientOptions {
+    fn command(endpoint: &ClientEndpoint, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.args(["conformance", "hostile-client"]);
+        match endpoint {
+            ClientEndpoint::Target(port) => command.args(["--target", &port.to_string()]),
+            ClientEndpoint::Service(name) => command.args(["--service", name]),
+        };
+        command
+    }
+
+    /// Runs sessions on request until standard input is closed.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let endpoint = match (self.target, &self.service) {
+            (Some(port), _) => ClientEndpoint::Target(port),
+            (None, Some(name)) => ClientEndpoint::Service(name.clone()),
+            (None, None) => return Err(usage("expected --target PORT or --service NAME")),
+        };
+        endpoint.run()?;
+        Ok(ExitCode::SUCCESS)
     }
 }

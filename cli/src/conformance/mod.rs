@@ -25,7 +25,7 @@ use role_common::flags;
 use faults::Faults;
 use faulty_target::FaultyTarget;
 use hammer::{Hammer, IntruderOptions, LoadOptions, VerifierOptions};
-use hostile::Hostile;
+use hostile::{ClientOptions, Hostile};
 use layout::Layout;
 use matrix::Matrix;
 use network::{CableOptions, NetworkOptions};
@@ -89,6 +89,9 @@ enum Command {
     Simulate(Simulate),
     /// Attack one role with malformed and excessive requests, and check their cost
     Hostile(Hostile),
+    /// Well-behaved client of `hostile`
+    #[command(hide = true)]
+    HostileClient(ClientOptions),
     /// Load of `hammer`
     #[command(hide = true)]
     HammerLoad(LoadOptions),
@@ -122,6 +125,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Cable(cable) => cable.carry(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Hostile(hostile) => hostile.run(),
+        Command::HostileClient(client) => client.run(),
         Command::HammerLoad(load) => load.play(),
         Command::HammerVerifier(verifier) => verifier.watch(),
         Command::HammerIntruder(intruder) => intruder.intrude(),

@@ -1,22 +1,21 @@
-//! Attacks in random order, again and again, beside a well-behaved client that is served all the time.
+//! Attacks in random order beside a well-behaved client, which runs session after session.
 //!
-//! A role serves one session at a time. The client begins the next session as soon as the last one has ended, and an attack that holds a
-//! session of its own waits for its turn at the [`Gate`]. What an attack may cost the client is what it may cost anybody: after its end the
-//! client has completed a session within [`Cost::service`](super::Cost), and no session that has begun fails. At checkpoints, when nothing is
-//! going on, the role's memory, descriptors and threads must be what they were at the first one.
+//! A role serves one session at a time: the client, and attacks that hold a session, take turns at the [`Gate`]. The limits of an attack apply to
+//! the client: it must complete a session within [`Cost::service`](super::Cost) after the attack, and a session that has begun must complete. At
+//! checkpoints, without a session or an attack, the role's memory, descriptors and threads must be at the level of the first checkpoint.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attack::Attack;
-use super::knock::OwnedDoor;
+use super::client::{Client, ClientProcess, SESSION};
 use super::victim::Victim;
 use super::{Seen, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
-use crate::role::{self, Wrong};
+use crate::role::Wrong;
 
 /// When it ends.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +35,6 @@ const CHECKPOINTS: [usize; 2] = [50, 5];
 const BETWEEN_CHECKPOINTS: usize = 100;
 /// Time that the role has at a checkpoint to give back what the last attack took: threads that are held by a peer return.
 const SETTLE: Duration = Duration::from_secs(20);
-/// Time for a session of the client, unless the role is attacked in the meantime.
-const SESSION: Duration = Duration::from_secs(30);
-/// I/Os of each kind in a session of the client.
-const ROUNDS: usize = 4;
 /// Lines that a role may log for a session of the client.
 const LINES_OF_A_SESSION: usize = 24;
 /// Lines that a role may log in a second in total: 20 of each kind, and there are a few kinds.
@@ -53,75 +48,6 @@ impl Gate {
     pub(super) fn enter(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The client's observations, shared with its thread.
-#[derive(Default)]
-struct Client {
-    stop: AtomicBool,
-    /// It begins as many sessions as this, and one more when it is raised. `usize::MAX` for any number.
-    allowed: AtomicUsize,
-    completed: AtomicUsize,
-    failed: Mutex<Vec<String>>,
-    /// From the first attempt to the end of a session.
-    longest_wait: Mutex<Duration>,
-}
-
-impl Client {
-    fn run(&self, door: &OwnedDoor, gate: &Gate) {
-        let mut begin = Instant::now();
-        while !self.stop.load(Ordering::Relaxed) {
-            if self.completed.load(Ordering::Relaxed) >= self.allowed.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-                begin = Instant::now();
-                continue;
-            }
-            let mut begun = false;
-            let entered = gate.enter();
-            let visited = door.visit(&mut begun);
-            drop(entered);
-            match visited {
-                Ok(()) => {
-                    let mut longest = lock(&self.longest_wait);
-                    *longest = longest.max(begin.elapsed());
-                    drop(longest);
-                    self.completed.fetch_add(1, Ordering::Relaxed);
-                    begin = Instant::now();
-                }
-                Err(wrong) if begun => {
-                    lock(&self.failed).push(wrong.to_string());
-                    begin = Instant::now();
-                }
-                // Another session is served.
-                Err(_) => {}
-            }
-            // An attack takes its turn.
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn completed(&self) -> usize {
-        self.completed.load(Ordering::Relaxed)
-    }
-
-    /// Waits until it has completed so many sessions; the time that took.
-    fn wait_for(&self, wanted: usize, patience: Duration) -> Result<Duration, Wrong> {
-        let begin = Instant::now();
-        while self.completed() < wanted {
-            if begin.elapsed() > patience {
-                return Err(Wrong::expected(
-                    format!("the client to be served within {patience:?} after the attack"),
-                    "no session",
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(begin.elapsed())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Result of one attack over all its repetitions.
@@ -167,8 +93,16 @@ pub(super) fn endure(
         }
     };
     let client = Client::default();
+    let mut process = match ClientProcess::start((settings.client)(&victim.client_endpoint())) {
+        Ok(process) => process,
+        Err(error) => {
+            let outcome = Outcome::Failed(format!("the client does not start: {error}"));
+            let case = Case::new(&suite(settings.role), "start", outcome);
+            report.cases.push(case);
+            return report;
+        }
+    };
     let gate = victim.gate().clone();
-    let door = OwnedDoor::from(victim.door());
     let mut run = Run {
         settings,
         seed: settings.seed.unwrap_or_else(|| fastrand::u64(..)),
@@ -182,7 +116,7 @@ pub(super) fn endure(
         checkpoints: Vec::new(),
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| client.run(&door, &gate));
+        scope.spawn(|| client.run(&mut process, &gate));
         run.go(limit, done, interrupted);
         client.stop.store(true, Ordering::Relaxed);
     });
@@ -248,7 +182,7 @@ impl Run<'_> {
 
     fn play(&mut self, attack: &Attack) {
         let (lines, completed) = (self.victim.lines(), self.client.completed());
-        let failures = lock(&self.client.failed).len();
+        let failures = self.client.failed().len();
         let begin = Instant::now();
         let mut seen = Seen::default();
         // An attack that cannot go on has been stopped by the role.
@@ -304,7 +238,7 @@ impl Run<'_> {
                 format!("the end of the {name}"),
             ));
         }
-        if let Some(failure) = lock(&self.client.failed).get(failures) {
+        if let Some(failure) = self.client.failed().get(failures) {
             return Err(Wrong::expected("sessions of the client to go on", failure));
         }
         let served = *served.map_err(Clone::clone)?;
@@ -393,7 +327,7 @@ impl Run<'_> {
                 }
             })
             .collect();
-        let failed = lock(&self.client.failed);
+        let failed = self.client.failed();
         let outcome = match failed.first() {
             _ if interrupted => Outcome::NotRun("interrupted".to_owned()),
             Some(first) => Outcome::Failed(format!("{} sessions failed: {first}", failed.len())),
@@ -407,21 +341,11 @@ impl Run<'_> {
                 self.client.completed(),
                 self.attacks,
                 self.seed,
-                lock(&self.client.longest_wait).as_secs_f64()
+                self.client.longest_wait().as_secs_f64()
             )),
             ..Case::new(&suite, "client", outcome)
         });
         cases.extend(self.checkpoints);
         Report { cases }
-    }
-}
-
-impl OwnedDoor {
-    /// A whole session of a client.
-    fn visit(&self, begun: &mut bool) -> Result<(), Wrong> {
-        match self {
-            Self::Tcp(port) => role::target::visit(*port, ROUNDS, SESSION, begun),
-            Self::Comch { channel, .. } => role::service::visit(channel, ROUNDS, SESSION, begun),
-        }
     }
 }

@@ -10,6 +10,7 @@ mod by_hand;
 mod bytes;
 mod catalogue;
 mod channel;
+mod client;
 mod endurance;
 mod knock;
 mod network;
@@ -19,6 +20,7 @@ mod victim;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,7 @@ use victim::Victim;
 
 pub use attack::{Attack, Cost};
 pub use catalogue::attacks;
+pub use client::ClientEndpoint;
 pub use endurance::Limit;
 
 use crate::faults::relay::Moment;
@@ -44,19 +47,20 @@ use crate::report::{Case, Outcome, Report};
 use crate::role::Wrong;
 use deployment::implementation::{Implementation, Role};
 
-/// Target of the attacks and their duration.
-#[derive(Debug, Clone)]
+/// Role under attack, attacks and limit of a run.
 pub struct Settings {
-    /// Whose programs.
+    /// Programs of the role and its targets.
     pub implementation: Implementation,
-    /// The role.
+    /// Role under attack.
     pub role: Role,
-    /// The attacks, which are played one after the other.
+    /// Attacks, one of which runs at a time.
     pub attacks: Vec<Attack>,
-    /// They are repeated in random order until then, beside a well-behaved client; without a limit each is played once.
+    /// With a limit, the attacks run in random order until it is reached, beside a well-behaved client; without one, each runs once.
     pub limit: Option<Limit>,
-    /// Of the random order; any without.
+    /// Seed of the random order; random if `None`.
     pub seed: Option<u64>,
+    /// Makes the command of the client's process, which calls [`ClientEndpoint::run`].
+    pub client: Box<dyn Fn(&ClientEndpoint) -> Command>,
 }
 
 /// An attack lasts at most this long, whatever it waits for.

@@ -12,6 +12,7 @@ use doca::Device;
 use wire::control::Payload;
 
 use super::channel::Door;
+use super::client::ClientEndpoint;
 use super::endurance::Gate;
 use super::network::KEY;
 use crate::faults::relay::FaultyLine;
@@ -140,6 +141,14 @@ impl<'a> Victim<'a> {
                 runtime: self.scene.runtime(),
                 channel: self.scene.channel(),
             },
+        }
+    }
+
+    /// The same for the client's process.
+    pub(super) fn client_endpoint(&self) -> ClientEndpoint {
+        match self.role {
+            Role::Target => ClientEndpoint::Target(self.ports[0]),
+            _ => ClientEndpoint::Service(self.scene.channel().to_owned()),
         }
     }
 
