@@ -22,7 +22,7 @@ pub use session::{cannot_count, cpu_of, system_calls};
 
 /// Implementations of the roles of a measured deployment.
 #[derive(Debug, Clone)]
-pub struct Cast {
+pub struct Mix {
     /// Initiator.
     pub initiator: Implementation,
     /// Service.
@@ -41,7 +41,7 @@ pub struct Cast {
     pub writes_gga: bool,
 }
 
-impl Cast {
+impl Mix {
     /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage,
     /// it is assumed to be of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
@@ -70,7 +70,7 @@ impl Cast {
 ///
 /// As [`measure`].
 pub fn measure_file(
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     operations: u64,
     cpus: &[usize],
@@ -78,7 +78,7 @@ pub fn measure_file(
 ) -> Result<Figures, Error> {
     let session = Session {
         backing: Some((file, flush)),
-        ..Session::new(cast, point, operations, cpus)?
+        ..Session::new(mix, point, operations, cpus)?
     };
     let ended = session.run()?;
     if flush {
@@ -93,13 +93,8 @@ pub fn measure_file(
 /// # Errors
 ///
 /// A role cannot be started, has failed, or has printed no figures.
-pub fn measure(
-    cast: &Cast,
-    point: Point,
-    operations: u64,
-    cpus: &[usize],
-) -> Result<Figures, Error> {
-    figures(&Session::new(cast, point, operations, cpus)?)
+pub fn measure(mix: &Mix, point: Point, operations: u64, cpus: &[usize]) -> Result<Figures, Error> {
+    figures(&Session::new(mix, point, operations, cpus)?)
 }
 
 /// As [`measure`], with the targets on other machines than the service.
@@ -109,14 +104,14 @@ pub fn measure(
 /// As [`measure`].
 pub fn measure_over(
     network: Network,
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
     figures(&Session {
         sandbox: Sandbox::over(network)?,
-        ..Session::new(cast, point, operations, cpus)?
+        ..Session::new(mix, point, operations, cpus)?
     })
 }
 
@@ -261,7 +256,7 @@ const LISTENS: Duration = Duration::from_secs(30);
 pub(crate) fn with_front_end(
     program: &Path,
     name: &str,
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     cpus: &[usize],
     load: impl FnOnce(&Path) -> Result<Figures, Error>,
@@ -273,7 +268,7 @@ pub(crate) fn with_front_end(
         .args([name, "--socket"])
         .arg(&socket)
         .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
-    let session = Session::new(cast, point, 0, cpus)?;
+    let session = Session::new(mix, point, 0, cpus)?;
     let (service, targets) = session.start()?;
     let channel = session.sandbox.channel();
     let front_end = session.sandbox.initiator(front_end, channel);
@@ -313,8 +308,8 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// # Errors
 ///
 /// A role cannot be started, or has ended early.
-pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
-    let session = Session::new(cast, Point::ZERO_COPY_READ, u32::MAX.into(), cpus)?;
+pub fn idle(mix: &Mix, cpus: &[usize], time: Duration) -> Result<f64, Error> {
+    let session = Session::new(mix, Point::ZERO_COPY_READ, u32::MAX.into(), cpus)?;
     let (service, mut targets) = session.start()?;
     let initiator = Process::spawn("initiator", session.initiator()?)?;
     std::thread::sleep(SETTLED);
@@ -350,11 +345,11 @@ pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
 /// A role cannot be started, or has failed.
 pub fn after_pause(
     program: &Path,
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let session = Session::new(cast, point, 0, cpus)?;
+    let session = Session::new(mix, point, 0, cpus)?;
     let (service, targets) = session.start()?;
     let mut command = Command::new(program);
     session

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use deployment::process::Process;
 use serde::Serialize;
 
-use super::deployment::{Cast, measure_file};
+use super::deployment::{Mix, measure_file};
 use super::fio::Times;
 use super::point::{Operation, Point};
 use super::series::Figures;
@@ -84,7 +84,7 @@ impl fmt::Display for Work {
 ///
 /// A role cannot be started, has failed, or has printed no figures.
 pub fn deployment(
-    cast: &Cast,
+    mix: &Mix,
     file: &Path,
     work: Work,
     operations: u64,
@@ -97,9 +97,9 @@ pub fn deployment(
             ..Point::ZERO_COPY_READ
         };
         let all = u64::from(BLOCK_COUNT) / u64::from(point.block_size / BLOCK_SIZE);
-        measure_file(cast, point, all, cpus, (file, false))?;
+        measure_file(mix, point, all, cpus, (file, false))?;
     }
-    measure_file(cast, work.point, operations, cpus, (file, work.flush))
+    measure_file(mix, work.point, operations, cpus, (file, work.flush))
 }
 
 /// Runs fio on the blocks of the file, for about `time`.

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::role::{ComchPeer, ControlPeer as _, IoChannel, Wrong};
+use conformance::role::{ComchPeer, ControlPeer as _, IoChannel, Violation};
 use deployment::sandbox::HOST_DEVICE;
 use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
@@ -34,7 +34,7 @@ pub struct Load {
 /// # Errors
 ///
 /// The service violates the protocol or does not answer.
-pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
+pub fn run(load: &Load) -> Result<AfterPause, Violation> {
     let device = Device::open(HOST_DEVICE)?;
     let mut session = Session::open(&device, load)?;
     for _ in 0..STEADY {
@@ -69,12 +69,12 @@ struct Session {
 }
 
 impl Session {
-    fn open(device: &Device, load: &Load) -> Result<Self, Wrong> {
+    fn open(device: &Device, load: &Load) -> Result<Self, Violation> {
         let mut control = ComchPeer::connect(device, &load.channel, TIMEOUT)?;
         let mut next_id = 0;
         let query = ask(&mut control, &mut next_id, Payload::QueryStorageRequest)?;
         let Payload::QueryStorageResponse(details) = query else {
-            return Err(Wrong::expected("storage details", format!("{query:?}")));
+            return Err(Violation::expected("storage details", format!("{query:?}")));
         };
         let length = details.block_size as usize * load.transactions as usize;
         let access = Access::LOCAL_READ_WRITE
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Reads `count` blocks with `transactions` I/Os in flight. Returns the time from the first request to the last result.
-    fn read(&mut self, count: u32, transactions: u32) -> Result<Duration, Wrong> {
+    fn read(&mut self, count: u32, transactions: u32) -> Result<Duration, Violation> {
         let started = Instant::now();
         let mut sent = 0;
         for slot in 0..transactions.min(count) {
@@ -116,7 +116,7 @@ impl Session {
         }
         for _ in 0..count {
             let result = self.io.receive_message(TIMEOUT)?;
-            Wrong::unless(
+            Violation::unless(
                 result.message_type == IoMessageType::Result && result.result == 0,
                 "the result of a read that has succeeded",
                 format!("{result:?}"),
@@ -130,7 +130,7 @@ impl Session {
     }
 
     /// Median duration of repeated reads, in seconds.
-    fn steady(&mut self, count: u32, transactions: u32) -> Result<f64, Wrong> {
+    fn steady(&mut self, count: u32, transactions: u32) -> Result<f64, Violation> {
         let mut times = Vec::with_capacity(STEADY);
         for _ in 0..STEADY {
             times.push(self.read(count, transactions)?.as_secs_f64());
@@ -138,7 +138,7 @@ impl Session {
         Ok(median(times).unwrap_or(f64::NAN))
     }
 
-    fn request(&mut self, slot: u64) -> Result<(), Wrong> {
+    fn request(&mut self, slot: u64) -> Result<(), Violation> {
         let size = self.details.block_size;
         let blocks = self.details.total_size / u64::from(size);
         let block = self.next_block % blocks;
@@ -154,7 +154,7 @@ impl Session {
         self.io.send(&request, TIMEOUT)
     }
 
-    fn close(self) -> Result<(), Wrong> {
+    fn close(self) -> Result<(), Violation> {
         let Self {
             io,
             mut control,
@@ -169,7 +169,7 @@ impl Session {
     }
 }
 
-fn ask(control: &mut ComchPeer, next_id: &mut u32, payload: Payload) -> Result<Payload, Wrong> {
+fn ask(control: &mut ComchPeer, next_id: &mut u32, payload: Payload) -> Result<Payload, Violation> {
     *next_id += 1;
     let request = Message {
         message_id: *next_id,
@@ -179,8 +179,8 @@ fn ask(control: &mut ComchPeer, next_id: &mut u32, payload: Payload) -> Result<P
     control.ask(&request, TIMEOUT)
 }
 
-fn expect(answer: Payload, expected: Payload) -> Result<(), Wrong> {
-    Wrong::unless(
+fn expect(answer: Payload, expected: Payload) -> Result<(), Violation> {
+    Violation::unless(
         answer == expected,
         format!("{expected:?}"),
         format!("{answer:?}"),

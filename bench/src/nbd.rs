@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ::deployment::network::Network;
 use ::deployment::process::Process;
 
-use super::deployment::{self, Cast, wait_for_socket};
+use super::deployment::{self, Mix, wait_for_socket};
 use super::fio::Times;
 use super::point::{Operation, Point};
 use super::series::Figures;
@@ -105,12 +105,12 @@ pub fn measure_over(
 /// A process does not do its part.
 pub fn measure_ours(
     program: &Path,
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     time: Duration,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    deployment::with_front_end(program, "nbd", cast, point, cpus, |socket| {
+    deployment::with_front_end(program, "nbd", mix, point, cpus, |socket| {
         load(&of_socket(socket), point, time, cpus, |fio| fio)
     })
 }

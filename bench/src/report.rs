@@ -92,7 +92,7 @@ fn plots(results: &Results) -> Vec<Plot> {
     plots
 }
 
-/// One curve for each cast, operation and number of workers.
+/// One curve for each mix, operation and number of workers.
 fn curves(
     results: &Results,
     layout: Layout,
@@ -102,7 +102,7 @@ fn curves(
     let mut curves: Vec<Curve> = Vec::new();
     for measurement in &results.measurements {
         let (point, who) = match &measurement.subject {
-            Subject::Deployment { point, cast } => (point, cast.as_str()),
+            Subject::Deployment { point, mix } => (point, mix.as_str()),
             Subject::Ring { point } => (point, "bare ring"),
             Subject::Copy { point } if over == Over::BlockSize => (point, "memcpy"),
             Subject::Copy { .. }
@@ -152,7 +152,7 @@ fn curves(
 fn subjects_with_latencies(results: &Results) -> impl Iterator<Item = &Measurement> {
     let base = Point::ZERO_COPY_READ;
     let shown = move |one: &&Measurement| match &one.subject {
-        Subject::Deployment { point, cast } => {
+        Subject::Deployment { point, mix } => {
             let is_base = Point {
                 layout: base.layout,
                 operation: base.operation,
@@ -161,7 +161,7 @@ fn subjects_with_latencies(results: &Results) -> impl Iterator<Item = &Measureme
             } == base;
             let depth = point.transactions;
             let is_read = point.layout == base.layout && point.operation == base.operation;
-            cast == OURS && is_base && (depth == base.transactions || depth == 1 && is_read)
+            mix == OURS && is_base && (depth == base.transactions || depth == 1 && is_read)
         }
         Subject::File { .. } => true,
         _ => false,
@@ -619,7 +619,7 @@ mod tests {
     fn deployment() -> Subject {
         Subject::Deployment {
             point: Point::ZERO_COPY_READ,
-            cast: OURS.to_owned(),
+            mix: OURS.to_owned(),
         }
     }
 
@@ -629,7 +629,7 @@ mod tests {
     }
 
     /// Renders the page and the JSON document.
-    fn told(mut results: Results) -> (String, serde_json::Value) {
+    fn rendered(mut results: Results) -> (String, serde_json::Value) {
         results.verdict = results.judge();
         let page = html(&results).expect("a page");
         (page, serde_json::to_value(&results).expect("JSON"))
@@ -641,7 +641,7 @@ mod tests {
         results.thresholds = vec![threshold(Some(0.6)), threshold(Some(0.4)), threshold(None)];
         results.left_out = vec!["fio & nbdkit".to_owned()];
         results.provenance.commit = Some("0123abc".to_owned());
-        let (page, document) = told(results);
+        let (page, document) = rendered(results);
         for text in [
             "a &lt; b",
             ">pass<",
@@ -666,14 +666,14 @@ mod tests {
     fn void_run_has_no_verdict_on_any_bar() {
         let mut results = Results::of_measurements(vec![ring(Some(1000.0), None)]);
         results.thresholds = vec![threshold(Some(0.6))];
-        let (page, document) = told(results);
+        let (page, document) = rendered(results);
         assert!(page.contains("<strong>VOID</strong>") && !page.contains(">pass<"));
         assert_eq!(document["verdict"], "void");
     }
 
     #[test]
     fn failed_and_missing_measurements_are_rows() {
-        let (page, document) = told(Results::of_measurements(vec![
+        let (page, document) = rendered(Results::of_measurements(vec![
             ring(None, Some("no <memory>")),
             measurement(deployment(), None, None),
         ]));
@@ -687,7 +687,7 @@ mod tests {
     fn interrupted_run_is_incomplete() {
         let mut results = Results::of_measurements(vec![ring(Some(2e6), None)]);
         (results.interrupted, results.rounds_completed) = (true, 1);
-        let (page, document) = told(results);
+        let (page, document) = rendered(results);
         assert!(page.contains("<strong>INTERRUPTED</strong> after 1 of 3 rounds"));
         assert_eq!(document["verdict"], "incomplete");
         assert_eq!(document["interrupted"], true);
@@ -726,7 +726,7 @@ mod tests {
         let document = serde_json::to_string(&results).expect("JSON");
         let baseline = Baseline::parse(&document).expect("a document");
         results.comparison = Some(baseline.compare(&results));
-        let (page, document) = told(results);
+        let (page, document) = rendered(results);
         assert!(page.contains("Changes since the baseline") && page.contains("+0.0 %"));
         assert!(page.contains("data-label=\"Baseline\" class=\"number\">0.625"));
         assert_eq!(document["comparison"]["changes"][0]["change"], 0.0);

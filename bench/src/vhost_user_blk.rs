@@ -10,7 +10,7 @@ use ::deployment::process::Process;
 use blkio::{Blkio, Blkioq, Completion, ReqFlags};
 
 use super::Error;
-use super::deployment::{self, Cast, wait_for_socket};
+use super::deployment::{self, Mix, wait_for_socket};
 use super::point::{Operation, Point};
 use super::series::Figures;
 
@@ -73,12 +73,12 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
 /// A process does not do its part, or an I/O fails.
 pub fn measure_ours(
     program: &Path,
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     time: Duration,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    deployment::with_front_end(program, "vhost-user-blk", cast, point, cpus, |socket| {
+    deployment::with_front_end(program, "vhost-user-blk", mix, point, cpus, |socket| {
         load(socket, point, time, cpus)
     })
 }

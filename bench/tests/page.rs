@@ -204,8 +204,8 @@ fn results() -> Results {
                     * (0.6 + 0.1 * f64::from(workers))
                     * (1.0 + 9.0 / f64::from(point.transactions))
                     + f64::from(point.block_size) / 14.0;
-                let cast = OURS.to_owned();
-                add(Subject::Deployment { point, cast }, 1e9 / time, point);
+                let mix = OURS.to_owned();
+                add(Subject::Deployment { point, mix }, 1e9 / time, point);
             }
         }
     }

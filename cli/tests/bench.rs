@@ -282,8 +282,8 @@ fn interruption_keeps_completed_measurements() {
     let completed = document["rounds_completed"].as_u64().expect("a number");
     assert!((1..1000).contains(&completed), "{completed}");
     let page = std::fs::read_to_string(page).expect("a page");
-    let told = format!("<strong>INTERRUPTED</strong> after {completed} of 1000 rounds");
-    assert!(page.contains(&told), "{page}");
+    let banner = format!("<strong>INTERRUPTED</strong> after {completed} of 1000 rounds");
+    assert!(page.contains(&banner), "{page}");
 }
 
 #[test]

@@ -89,14 +89,14 @@ fn failures_exit_with_1_whatever_their_number() {
         "zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --storage-server no-such-host.invalid:1",
         "status 1 2 3",
         "conformance show /no/such/file",
-        "conformance role target --bin /bin/true --patience 1s --only ids --only content-sbc",
+        "conformance role target --bin /bin/true --timeout 1s --only ids --only content-sbc",
         "sdk env --prefix /no/such/directory",
         "top 1",
     ] {
         let (code, said) = code(&sandbox, arguments);
         assert_eq!(code, Some(1), "{arguments}: {said}");
     }
-    let several = "conformance role zero-copy --bin /bin/true --patience 1 --only ids";
+    let several = "conformance role zero-copy --bin /bin/true --timeout 1 --only ids";
     let (code, said) = code(&sandbox, several);
     assert!(said.contains("2 failed"), "{said}");
     assert_eq!(code, Some(1), "{said}");

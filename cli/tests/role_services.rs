@@ -23,7 +23,7 @@ fn passes(name: &str) {
     let junit = directory.path().join("role.xml");
     let output = role(&[
         name,
-        "--patience",
+        "--timeout",
         "60",
         "--junit",
         junit.to_str().expect("text"),
@@ -52,7 +52,7 @@ fn program_that_is_not_a_service_fails() {
             name,
             "--bin",
             "/bin/true",
-            "--patience",
+            "--timeout",
             "1",
             "--only",
             "ids",

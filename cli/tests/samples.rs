@@ -138,13 +138,13 @@ fn interrupted_run_leaves_no_processes() {
     let mut command = samples(stand_ins.directory.path());
     command.args(["--only", "pe_polling", "--timeout", "100"]);
     let runner = Process::spawn("runner", command).expect("the program runs");
-    let patience = Instant::now() + Duration::from_secs(60);
+    let timeout = Instant::now() + Duration::from_secs(60);
     while !process.exists() {
-        assert!(Instant::now() < patience, "{}", runner.stderr());
+        assert!(Instant::now() < timeout, "{}", runner.stderr());
         std::thread::sleep(Duration::from_millis(5));
     }
     runner.signal(Signal::TERM);
-    let failure = runner.finish(patience, || false).expect_err("no result");
+    let failure = runner.finish(timeout, || false).expect_err("no result");
     assert!(failure.stderr.contains("interrupted"), "{failure}");
     let process = fs::read_to_string(&process).expect("a process");
     assert!(!Path::new("/proc").join(process.trim()).exists());

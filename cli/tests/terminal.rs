@@ -201,7 +201,7 @@ fn short_commands_fit() {
         ),
         (1, "nbd -d 3b:00.0 --cpu 0 --listen no-such-host.invalid:0"),
         (1, "conformance replay /no/such/file --to 127.0.0.1:1"),
-        // Wrong usage.
+        // Violation usage.
         (2, "--nonsense"),
         (2, "status nonsense"),
         (2, "conformance hammer --duration soon"),

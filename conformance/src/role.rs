@@ -37,7 +37,7 @@ pub struct Check {
     /// Required behaviour in one sentence.
     pub meaning: &'static str,
     /// Runs the check.
-    pub play: fn(&Fixture<'_>) -> Result<(), Wrong>,
+    pub play: fn(&Fixture<'_>) -> Result<(), Violation>,
 }
 
 impl Check {
@@ -60,9 +60,9 @@ pub fn checks(role: Role) -> Vec<Check> {
 /// A violation: the expected and the actual behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Wrong(String);
+pub struct Violation(String);
 
-impl Wrong {
+impl Violation {
     /// Creates a violation with this description.
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
@@ -94,18 +94,18 @@ pub trait During<T> {
     /// # Errors
     ///
     /// The error of `self`, with the prefix.
-    fn during(self, when: impl Display) -> Result<T, Wrong>;
+    fn during(self, when: impl Display) -> Result<T, Violation>;
 }
 
-impl<T, E: Into<Wrong>> During<T> for Result<T, E> {
-    fn during(self, when: impl Display) -> Result<T, Wrong> {
-        self.map_err(|error| Wrong(format!("{when}: {}", error.into())))
+impl<T, E: Into<Violation>> During<T> for Result<T, E> {
+    fn during(self, when: impl Display) -> Result<T, Violation> {
+        self.map_err(|error| Violation(format!("{when}: {}", error.into())))
     }
 }
 
 macro_rules! from {
     ($($source:ty),*) => {$(
-        impl From<$source> for Wrong {
+        impl From<$source> for Violation {
             fn from(error: $source) -> Self {
                 Self(error.to_string())
             }
@@ -247,7 +247,7 @@ fn play(subject: &Subject, check: &Check) -> Case {
 }
 
 /// Runs a check once. A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
-fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Option<i32>) {
+fn play_once(subject: &Subject, check: &Check) -> (Result<(), Violation>, String, Option<i32>) {
     let fixture = match Fixture::new(subject) {
         Ok(fixture) => fixture,
         Err(wrong) => return (Err(wrong), String::new(), None),
@@ -256,7 +256,7 @@ fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Op
     let watch = fixture.watch();
     let result = result.and_then(|()| match watch.crash {
         None => Ok(()),
-        Some(signal) => Err(Wrong::new(format!("it was killed by signal {signal}"))),
+        Some(signal) => Err(Violation::new(format!("it was killed by signal {signal}"))),
     });
     (result, watch.output.clone(), watch.crash)
 }

@@ -9,7 +9,7 @@ use deployment::implementation::{Implementation, Role};
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
-use super::{Cast, content};
+use super::{Mix, content};
 use crate::point::{Layout, Operation, Point};
 use crate::series::{Figures, SystemCalls};
 use crate::{Error, file};
@@ -23,7 +23,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Parameters of a session.
 pub(super) struct Session<'a> {
-    pub(super) cast: &'a Cast,
+    pub(super) mix: &'a Mix,
     pub(super) point: Point,
     pub(super) operations: u64,
     pub(super) cpus: &'a [usize],
@@ -46,13 +46,13 @@ pub(super) struct Ended {
 impl<'a> Session<'a> {
     /// Creates a session in a new sandbox, with targets in memory.
     pub(super) fn new(
-        cast: &'a Cast,
+        mix: &'a Mix,
         point: Point,
         operations: u64,
         cpus: &'a [usize],
     ) -> Result<Self, Error> {
         Ok(Self {
-            cast,
+            mix,
             point,
             operations,
             cpus,
@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
             return Ok(vec![plain]);
         }
         let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.sandbox.path(name));
-        let mut command = self.cast.generator.command(Role::SbcGenerator)?;
+        let mut command = self.mix.generator.command(Role::SbcGenerator)?;
         self.sandbox
             .place(&mut command)
             .args(["-d", DPU_DEVICE, "--original-input-data"])
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
     }
 
     fn target(&self, index: usize, port: u16, content: &PathBuf) -> Result<Command, Error> {
-        let command = self.role(&self.cast.target, Role::Target, 2 + index)?;
+        let command = self.role(&self.mix.target, Role::Target, 2 + index)?;
         let mut command = self.sandbox.target(command, port);
         if let Some((file, _)) = self.backing {
             command
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
 
     fn service(&self, ports: &[u16]) -> Result<Command, Error> {
         let layout = self.point.layout;
-        let command = self.role(&self.cast.service, layout.service(), 1)?;
+        let command = self.role(&self.mix.service, layout.service(), 1)?;
         let channel = self.sandbox.channel();
         let mut command = self.sandbox.service(command, layout, ports, channel);
         if self.point.operation == Operation::RecoveryRead {
@@ -193,14 +193,14 @@ impl<'a> Session<'a> {
             Operation::Write => "write_throughput_test",
         };
         let operations = self.operations.div_ceil(self.point.workers.into());
-        let command = self.role(&self.cast.initiator, Role::Initiator, 0)?;
+        let command = self.role(&self.mix.initiator, Role::Initiator, 0)?;
         let channel = self.sandbox.channel();
         let mut command = self.sandbox.initiator(command, channel);
         command
             .args(["--execution-strategy", strategy])
             .args(["--run-limit-operation-count", &operations.to_string()])
             .args([
-                self.cast.transactions_flag,
+                self.mix.transactions_flag,
                 &self.point.transactions.to_string(),
             ]);
         if let Some((_, flush)) = self.backing {
@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
                 command.args(["--access-order", "scattered"]);
             }
         }
-        if self.cast.prints_json {
+        if self.mix.prints_json {
             command.args(["--output", "json"]);
         }
         Ok(command)
@@ -363,14 +363,14 @@ fn parse(text: &str) -> Result<Tally, Error> {
 ///
 /// A role cannot be started or has failed, or perf does not count.
 pub fn system_calls(
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
     let operations = LONGER * operations;
-    let (short, _) = session(cast, point, FEW, cpus)?;
-    let (long, mut figures) = session(cast, point, FEW + operations, cpus)?;
+    let (short, _) = session(mix, point, FEW, cpus)?;
+    let (long, mut figures) = session(mix, point, FEW + operations, cpus)?;
     figures.system_calls = Some(per_operation(&short, &long, operations as f64));
     Ok(figures)
 }
@@ -391,7 +391,7 @@ fn per_operation(short: &[Tally; 3], long: &[Tally; 3], operations: f64) -> Syst
 }
 
 fn session(
-    cast: &Cast,
+    mix: &Mix,
     point: Point,
     operations: u64,
     cpus: &[usize],
@@ -400,7 +400,7 @@ fn session(
         tallies: Some(Tallies {
             directory: tempfile::tempdir()?,
         }),
-        ..Session::new(cast, point, operations, cpus)?
+        ..Session::new(mix, point, operations, cpus)?
     };
     let ended = session.run()?;
     let tally = |role| match &session.tallies {

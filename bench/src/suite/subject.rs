@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::deployment::{Cast, after_pause, cpu_of, measure, measure_over, system_calls};
+use crate::deployment::{Mix, after_pause, cpu_of, measure, measure_over, system_calls};
 use crate::file::Work;
 use crate::limits::Yardsticks;
 use crate::point::{Layout, Point};
@@ -36,8 +36,8 @@ pub enum Subject {
     Deployment {
         /// Measured point.
         point: Point,
-        /// Name of the cast in the runner.
-        cast: String,
+        /// Name of the mix in the runner.
+        mix: String,
     },
     /// The system calls of our roles in a deployment.
     SystemCalls {
@@ -103,7 +103,7 @@ impl fmt::Display for Subject {
             Self::Copy { point } => write!(f, "memcpy: {point}"),
             Self::Kernels => f.write_str("kernels of gga"),
             Self::WakeUp => f.write_str("waking up a CPU"),
-            Self::Deployment { point, cast } => write!(f, "{cast}: {point}"),
+            Self::Deployment { point, mix } => write!(f, "{mix}: {point}"),
             Self::SystemCalls { point } => write!(f, "system calls: {point}"),
             Self::FirstIos { point } => write!(f, "after a pause: {point}"),
             Self::File { work } => write!(f, "{OURS}: {work}"),
@@ -152,8 +152,8 @@ pub struct Runner {
     pub program: PathBuf,
     /// The yardsticks.
     pub yardsticks: Yardsticks,
-    /// Casts by name. `rust` is ours.
-    pub casts: BTreeMap<String, Cast>,
+    /// Mixes by name. `rust` is ours.
+    pub mixes: BTreeMap<String, Mix>,
     /// File for the blocks of the measurements on a disk, if any.
     pub backing: Option<PathBuf>,
     /// CPUs to use.
@@ -169,14 +169,14 @@ fn is_crash(error: &Error) -> bool {
     matches!(error, Error::Process(failure) if failure.to_string().contains("signal: 11"))
 }
 
-/// Name of the cast with our roles only.
+/// Name of the mix with our roles only.
 pub const OURS: &str = "rust";
-/// Name of the cast with the reference's programs only.
+/// Name of the mix with the reference's programs only.
 pub const THEIRS: &str = "cpp";
 /// Roles that are exchanged for their counterparts.
 pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
 
-/// A cast in which one role is of another implementation than the others.
+/// A mix in which one role is of another implementation than the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchanged {
     /// One of [`EXCHANGED`].
@@ -193,7 +193,7 @@ impl Exchanged {
             .flat_map(|among_theirs| EXCHANGED.map(|role| Self { role, among_theirs }))
     }
 
-    /// Parses the name of a cast; `None` for one without an exchange.
+    /// Parses the name of a mix; `None` for one without an exchange.
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|exchanged| exchanged.to_string() == name)
     }
@@ -215,9 +215,9 @@ impl Runner {
     ///
     /// # Panics
     ///
-    /// If there is no cast of this name.
-    pub fn ours(&self) -> &Cast {
-        self.casts.get(OURS).expect("a cast called rust")
+    /// If there is no mix of this name.
+    pub fn ours(&self) -> &Mix {
+        self.mixes.get(OURS).expect("a mix called rust")
     }
 
     /// Runs the subject for about `time`, or for `operations` if the program counts them. Returns its figures, and
@@ -245,9 +245,7 @@ impl Runner {
     /// Returns `true` if the subject includes programs of the reference.
     fn has_theirs(&self, subject: &Subject) -> bool {
         match subject {
-            Subject::Deployment { cast, .. } => {
-                self.casts.get(cast).is_some_and(|cast| !cast.is_ours)
-            }
+            Subject::Deployment { mix, .. } => self.mixes.get(mix).is_some_and(|mix| !mix.is_ours),
             _ => false,
         }
     }
@@ -276,12 +274,12 @@ impl Runner {
             Subject::WakeUp => self
                 .yardsticks
                 .wake_up([1, 2].map(|role| self.cpu_of(role))),
-            Subject::Deployment { point, cast } => {
-                let cast = self
-                    .casts
-                    .get(cast)
-                    .ok_or_else(|| std::io::Error::other(format!("there is no cast {cast:?}")))?;
-                measure(cast, *point, operations, &self.cpus)
+            Subject::Deployment { point, mix } => {
+                let mix = self
+                    .mixes
+                    .get(mix)
+                    .ok_or_else(|| std::io::Error::other(format!("there is no mix {mix:?}")))?;
+                measure(mix, *point, operations, &self.cpus)
             }
             Subject::SystemCalls { point } => {
                 system_calls(self.ours(), *point, operations, &self.cpus)

@@ -111,7 +111,7 @@ pub fn thresholds(results: &Results) -> Vec<Threshold> {
     let base = Point::ZERO_COPY_READ;
     let ours = |point| Subject::Deployment {
         point,
-        cast: OURS.to_owned(),
+        mix: OURS.to_owned(),
     };
     let ratio = |own: &Subject, to: &Subject, of: &dyn Fn(&Figures) -> Option<f64>| {
         results.of(own)?.series.ratio(&results.of(to)?.series, of)
@@ -536,17 +536,17 @@ fn twin_thresholds(results: &Results) -> Vec<Threshold> {
         .measurements
         .iter()
         .filter_map(|measurement| {
-            let Subject::Deployment { point, cast } = &measurement.subject else {
+            let Subject::Deployment { point, mix } = &measurement.subject else {
                 return None;
             };
-            let exchanged = Exchanged::parse(cast)?;
+            let exchanged = Exchanged::parse(mix)?;
             if !does_the_same(*point, exchanged) {
                 return None;
             }
             let base = if exchanged.among_theirs { THEIRS } else { OURS };
             let base = results.of(&Subject::Deployment {
                 point: *point,
-                cast: base.to_owned(),
+                mix: base.to_owned(),
             })?;
             let (with_ours, with_theirs) = if exchanged.among_theirs {
                 (measurement, base)
@@ -555,8 +555,8 @@ fn twin_thresholds(results: &Results) -> Vec<Threshold> {
             };
             let mut pair = pair(*point, exchanged, with_ours, with_theirs);
             if checks(*point, exchanged) {
-                let told = beside_a_twin_that_checks(results, with_ours, with_theirs);
-                pair[0].detail.extend(told);
+                let detail = beside_a_twin_that_checks(results, with_ours, with_theirs);
+                pair[0].detail.extend(detail);
             }
             Some(pair)
         })
@@ -654,7 +654,7 @@ mod twin_tests {
     use crate::series::BlockKernels;
 
     /// Measurement of a deployment with these rates; each of its roles took as many nanoseconds.
-    fn measured(cast: &str, rates: &[f64]) -> Measurement {
+    fn measured(mix: &str, rates: &[f64]) -> Measurement {
         let figures = |rate: &f64| Figures {
             cpu_ns: Some(CpuTime {
                 initiator: *rate,
@@ -666,11 +666,11 @@ mod twin_tests {
         Measurement {
             subject: Subject::Deployment {
                 point: Point::ZERO_COPY_READ,
-                cast: cast.to_owned(),
+                mix: mix.to_owned(),
             },
             series: Series {
                 runs: rates.iter().map(figures).collect(),
-                ..Series::new(cast)
+                ..Series::new(mix)
             },
             operations: 1,
             crashes: 0,
@@ -733,12 +733,12 @@ mod twin_tests {
                     operation,
                     ..Point::ZERO_COPY_READ
                 };
-                let deployment = |cast: &str| Measurement {
+                let deployment = |mix: &str| Measurement {
                     subject: Subject::Deployment {
                         point,
-                        cast: cast.to_owned(),
+                        mix: mix.to_owned(),
                     },
-                    ..measured(cast, &[100.0])
+                    ..measured(mix, &[100.0])
                 };
                 let exchanged = deployment(&format!("rust + cpp {role}"));
                 let twin_thresholds = of(vec![deployment("rust"), exchanged]);
@@ -770,12 +770,12 @@ mod twin_tests {
             operation,
             ..Point::ZERO_COPY_READ
         };
-        let deployment = |cast: &str, operation, rate: f64| Measurement {
+        let deployment = |mix: &str, operation, rate: f64| Measurement {
             subject: Subject::Deployment {
                 point: point(operation),
-                cast: cast.to_owned(),
+                mix: mix.to_owned(),
             },
-            ..measured(cast, &[rate])
+            ..measured(mix, &[rate])
         };
         let kernels = || Measurement {
             subject: Subject::Kernels,

@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long, value_name = "2", value_parser = value_parser!(u8).range(2..=2), conflicts_with_all = ["backing", "compare", "axes"])]
     hosts: Option<u8>,
 
-    /// Release of the protocol that our roles speak [default: that of the reference, told from its initiator's flags; otherwise 3.2]
+    /// Release of the protocol that our roles speak [default: that of the reference, detected by its initiator's flags; otherwise 3.2]
     #[arg(long, value_name = "RELEASE", value_parser = ["3.0", "3.1", "3.2"])]
     protocol: Option<String>,
 
@@ -249,8 +249,8 @@ impl Options {
         };
         let exchanged = no_twins.is_none();
         left_out.extend(no_twins);
-        let casts = plan::casts(&ours, cpp.as_ref(), exchanged);
-        if casts.values().any(|cast| !cast.writes_gga) {
+        let mixes = plan::mixes(&ours, cpp.as_ref(), exchanged);
+        if mixes.values().any(|mix| !mix.writes_gga) {
             left_out.push(
                 "gga writes with the reference's service: in releases 3.0 and 3.1 it only reads"
                     .to_owned(),
@@ -258,7 +258,7 @@ impl Options {
         }
         Ok(Runner {
             yardsticks: Yardsticks::of(&program),
-            casts,
+            mixes,
             backing: self.backing.clone(),
             cpus: deployment::allowed_cpus()?,
             program,

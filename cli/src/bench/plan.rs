@@ -2,58 +2,58 @@
 
 use std::collections::BTreeMap;
 
-use ::bench::deployment::Cast;
+use ::bench::deployment::Mix;
 use ::bench::file::Work;
 use ::bench::point::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::deployment::implementation::Implementation;
 
-/// Casts: ours; with the reference's programs, also theirs, and with `exchanged` each role exchanged for its counterpart.
+/// Mixes to measure: only our roles; with the reference's programs, also only theirs, and with `exchanged` each role exchanged for its counterpart.
 ///
 /// All gga services read the same blocks, with checksums, which the reference does not verify. Only the reference's
 /// services of releases 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
-pub(super) fn casts(
+pub(super) fn mixes(
     ours: &Implementation,
     cpp: Option<&Implementation>,
     exchanged: bool,
-) -> BTreeMap<String, Cast> {
-    let all_ours = Cast::of(ours, true);
-    let mut casts = BTreeMap::from([(OURS.to_owned(), all_ours.clone())]);
-    let Some(cpp) = cpp else { return casts };
-    let mut all_theirs = Cast::of(cpp, false);
+) -> BTreeMap<String, Mix> {
+    let all_ours = Mix::of(ours, true);
+    let mut mixes = BTreeMap::from([(OURS.to_owned(), all_ours.clone())]);
+    let Some(cpp) = cpp else { return mixes };
+    let mut all_theirs = Mix::of(cpp, false);
     if all_theirs.writes_gga {
         all_theirs.generator = ours.clone();
     }
     for exchange in Exchanged::all().filter(|_| exchanged) {
-        let (mut cast, other) = if exchange.among_theirs {
+        let (mut mix, other) = if exchange.among_theirs {
             (all_theirs.clone(), &all_ours)
         } else {
             (all_ours.clone(), &all_theirs)
         };
-        cast.is_ours = false;
+        mix.is_ours = false;
         match exchange.role {
             "initiator" => {
-                cast.initiator = other.initiator.clone();
-                cast.transactions_flag = other.transactions_flag;
-                cast.prints_json = exchange.among_theirs;
+                mix.initiator = other.initiator.clone();
+                mix.transactions_flag = other.transactions_flag;
+                mix.prints_json = exchange.among_theirs;
             }
             "service" => {
-                cast.service = other.service.clone();
-                cast.generator = other.generator.clone();
-                cast.writes_gga = other.writes_gga;
+                mix.service = other.service.clone();
+                mix.generator = other.generator.clone();
+                mix.writes_gga = other.writes_gga;
             }
-            _ => cast.target = other.target.clone(),
+            _ => mix.target = other.target.clone(),
         }
-        casts.insert(exchange.to_string(), cast);
+        mixes.insert(exchange.to_string(), mix);
     }
-    casts.insert(THEIRS.to_owned(), all_theirs);
-    casts
+    mixes.insert(THEIRS.to_owned(), all_theirs);
+    mixes
 }
 
-fn deployment(point: Point, cast: &str) -> Subject {
+fn deployment(point: Point, mix: &str) -> Subject {
     Subject::Deployment {
         point,
-        cast: cast.to_owned(),
+        mix: mix.to_owned(),
     }
 }
 
@@ -102,9 +102,9 @@ pub(super) fn thresholds(runner: &Runner) -> Vec<Subject> {
     for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
         subjects.push(deployment(gga(operation), OURS));
     }
-    for (name, cast) in runner.casts.iter().filter(|(name, _)| *name != OURS) {
+    for (name, mix) in runner.mixes.iter().filter(|(name, _)| *name != OURS) {
         let points = [base, gga(Operation::Read), gga(Operation::Write)];
-        let points = if cast.writes_gga {
+        let points = if mix.writes_gga {
             &points[..]
         } else {
             &points[..2]
@@ -245,29 +245,30 @@ mod tests {
         Implementation::in_directory(name, &directory).expect("programs")
     }
 
-    /// For each cast with exchanged roles or with theirs only: the implementations of its service and generator, the
+    /// For each mix with exchanged roles or with theirs only: the implementations of its service and generator, the
     /// flag of its initiator, and `true` if its service supports writes in gga.
     fn exchanged(usage: &str) -> Vec<(String, String)> {
         let directory = tempfile::tempdir().expect("a directory");
         let of = |name, usage| implementation(name, directory.path(), usage);
         let (ours, cpp) = (of(OURS, "--transaction-count"), of(THEIRS, usage));
-        let casts = casts(&ours, Some(&cpp), true);
-        let told = casts.into_iter().filter(|(name, _)| name != OURS);
-        told.map(|(name, cast)| {
-            let told = [
-                cast.service.name(),
-                cast.generator.name(),
-                cast.transactions_flag,
-                if cast.writes_gga { "writes" } else { "reads" },
-            ];
-            (name, told.join(" "))
-        })
-        .collect()
+        let mixes = mixes(&ours, Some(&cpp), true);
+        let described = mixes.into_iter().filter(|(name, _)| name != OURS);
+        described
+            .map(|(name, mix)| {
+                let described = [
+                    mix.service.name(),
+                    mix.generator.name(),
+                    mix.transactions_flag,
+                    if mix.writes_gga { "writes" } else { "reads" },
+                ];
+                (name, described.join(" "))
+            })
+            .collect()
     }
 
     #[test]
     fn services_of_earlier_releases_read_blocks_of_their_own_generator() {
-        let expected = |rows: [(&str, &str); 7]| rows.map(|(cast, row)| (cast.into(), row.into()));
+        let expected = |rows: [(&str, &str); 7]| rows.map(|(mix, row)| (mix.into(), row.into()));
         let (tasks, transactions) = ("--task-count", "--transaction-count");
         let rows: [(&str, &str); 7] = [
             ("cpp", "cpp cpp --task-count reads"),

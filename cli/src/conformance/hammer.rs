@@ -174,7 +174,7 @@ impl Hammer {
             only: self.only.clone(),
             blocks: self.blocks,
             cpus: deployment::allowed_cpus()?,
-            patience: TIMEOUT,
+            timeout: TIMEOUT,
             limit: Duration::from_secs(self.limit),
             cable: match self.hosts {
                 None => None,
@@ -346,9 +346,13 @@ fn actors() -> Result<Commands> {
     let (load, verifier, intruder) = (program.clone(), program.clone(), program);
     let own = std::env::current_exe()?;
     Ok(Commands {
-        load: Box::new(move |told| LoadOptions::from(told).command(load("hammer-load"))),
-        verifier: Box::new(move |told| VerifierOptions::command(told, verifier("hammer-verifier"))),
-        intruder: Box::new(move |told| IntruderOptions::command(told, intruder("hammer-intruder"))),
+        load: Box::new(move |options| LoadOptions::from(options).command(load("hammer-load"))),
+        verifier: Box::new(move |options| {
+            VerifierOptions::command(options, verifier("hammer-verifier"))
+        }),
+        intruder: Box::new(move |options| {
+            IntruderOptions::command(options, intruder("hammer-intruder"))
+        }),
         front_end: Box::new(move || {
             let mut command = Command::new(&own);
             command.arg("nbd");
@@ -379,7 +383,7 @@ pub(in crate::conformance) struct LoadOptions {
     #[arg(long, value_enum)]
     malformed: MischiefChoice,
     #[arg(long)]
-    patience: u64,
+    timeout: u64,
 }
 
 /// Implements a flag for an enumeration.
@@ -431,7 +435,7 @@ impl From<&Load> for LoadOptions {
             task: load.task.into(),
             cut_off: load.cut_off,
             malformed: load.malformed.into(),
-            patience: load.patience.as_secs(),
+            timeout: load.timeout.as_secs(),
         }
     }
 }
@@ -448,7 +452,7 @@ impl LoadOptions {
             .args(["--service", &self.service.text()])
             .args(["--task", &self.task.text()])
             .args(["--malformed", &self.malformed.text()])
-            .args(["--patience", &self.patience.to_string()]);
+            .args(["--timeout", &self.timeout.to_string()]);
         if self.cut_off {
             command.arg("--cut-off");
         }
@@ -468,7 +472,7 @@ impl LoadOptions {
             task: self.task.into(),
             cut_off: self.cut_off,
             malformed: self.malformed.into(),
-            patience: Duration::from_secs(self.patience),
+            timeout: Duration::from_secs(self.timeout),
         };
         load.play(&|| shutdown.is_requested())?;
         Ok(ExitCode::SUCCESS)

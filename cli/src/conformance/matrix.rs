@@ -330,7 +330,7 @@ throughput: every I/O was answered with success, and all roles counted as many
 validity: the initiator compared every block, too
 failing io: a scripted target in place of the target, or of data_1, fails one I/O
 corrupt block: one byte in the file of the target, or of data_1, is wrong; all roles are the mix's
-io past end: the service is told of one block more than the targets have; all roles are the mix's
+io past end: the service is configured with one block more than the targets have; all roles are the mix's
 noticed: the initiator failed and said why
 healed: the service repaired the block
 hidden by ...: the initiator ended well, which is what this role of the C++ reference is known for

@@ -81,7 +81,7 @@ impl Record {
         }
         let relay = Relay {
             channels,
-            patience: TIMEOUT,
+            timeout: TIMEOUT,
             sessions: self.sessions,
         };
         let relayed = relay.run(&recorder, &|| shutdown.is_requested());

@@ -71,9 +71,9 @@ pub(super) struct RoleOptions {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
     jobs: u32,
 
-    /// Seconds that anything may take that should come at once
+    /// Timeout of each message and event that the role should send at once, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds(1, 600))]
-    patience: u64,
+    timeout: u64,
 
     /// Number of retries of a check if the binary was killed by SIGSEGV, because the reference's workers have a race
     /// at their start [default: 60 for a binary whose usage lacks --output, which is taken for the reference's; 0 for
@@ -190,7 +190,7 @@ impl RoleOptions {
         Ok(Subject {
             flags,
             release: self.protocol,
-            patience: Duration::from_secs(self.patience),
+            timeout: Duration::from_secs(self.timeout),
             crash_retries: self.crash_retries.unwrap_or(default),
             usage: known,
             ..Subject::new(implementation, role)

@@ -26,7 +26,7 @@ pub fn ours_passes(name: &str, at_least: usize) {
 pub fn ours_passes_with(name: &str, at_least: usize, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role.xml");
-    let base = ["--patience", "60", "--junit", text(&path)];
+    let base = ["--timeout", "60", "--junit", text(&path)];
     let output = role(name, &[&base, arguments].concat());
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{table}");
@@ -46,7 +46,7 @@ pub fn failures(name: &str, script: &str, check: &str) -> Option<i32> {
     let path = directory.path().join("role");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("a program");
-    let arguments = ["--bin", text(&path), "--only", check, "--patience", "20"];
+    let arguments = ["--bin", text(&path), "--only", check, "--timeout", "20"];
     let output = role(name, &arguments);
     let passed = String::from_utf8_lossy(&output.stdout).contains("1 passed");
     assert!(passed != (output.status.code() == Some(1)), "{output:?}");

@@ -51,7 +51,7 @@ impl FaultyLine {
         let relay = Relay {
             channels,
             // The service retries by itself. A late connection of the relay would compete with the next one.
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
             sessions: None,
         };
         let shared = Arc::<Shared>::default();

@@ -11,7 +11,7 @@ use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
 use crate::network::{Cable, Condition};
-use crate::role::Wrong;
+use crate::role::Violation;
 use deployment::implementation::Role;
 use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
@@ -58,12 +58,12 @@ pub(super) struct Target {
 
 impl<'a> Deployment<'a> {
     /// Reserves ports and starts the relay, but no role yet.
-    pub(super) fn new(layout: Layout, settings: &'a Settings) -> Result<Self, Wrong> {
+    pub(super) fn new(layout: Layout, settings: &'a Settings) -> Result<Self, Violation> {
         let (sandbox, cables) = match &settings.cable {
             None => (Sandbox::new()?, Vec::new()),
             Some(program) => {
                 let unavailable =
-                    |error: deployment::network::Unavailable| Wrong::new(error.to_string());
+                    |error: deployment::network::Unavailable| Violation::new(error.to_string());
                 let targets = layout.targets().len();
                 let network = Network::without_cables(1 + targets).map_err(unavailable)?;
                 let cables =
@@ -79,7 +79,7 @@ impl<'a> Deployment<'a> {
                 process: None,
             })
         });
-        let targets = targets.collect::<Result<Vec<_>, Wrong>>()?;
+        let targets = targets.collect::<Result<Vec<_>, Violation>>()?;
         let ports: Vec<u16> = targets.iter().map(|target| target.port).collect();
         Ok(Self {
             layout,
@@ -99,7 +99,7 @@ impl<'a> Deployment<'a> {
         &mut self,
         target: usize,
         conditions: [Condition; 2],
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let cable = self.cables.get_mut(target);
         cable.map_or(Ok(()), |cable| cable.set(conditions[0], conditions[1]))
     }
@@ -111,7 +111,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Starts all roles that are not running. The service is then ready for an initiator, or about to be.
-    pub(super) fn start(&mut self) -> Result<(), Wrong> {
+    pub(super) fn start(&mut self) -> Result<(), Violation> {
         self.start_targets()?;
         if self.service.is_none() {
             self.start_service()?;
@@ -120,7 +120,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Starts the targets that are not running.
-    pub(super) fn start_targets(&mut self) -> Result<(), Wrong> {
+    pub(super) fn start_targets(&mut self) -> Result<(), Violation> {
         for index in 0..self.targets.len() {
             if self.targets[index].process.is_none() {
                 self.start_target(index)?;
@@ -130,7 +130,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Starts a target on its previous port, with its previous blocks.
-    pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
+    pub(super) fn start_target(&mut self, index: usize) -> Result<(), Violation> {
         let block_size = match (self.layout, self.settings.load) {
             (Layout::Gga, LoadKind::Nbd) => ANY_CONTENT_CHUNK,
             (layout, _) => layout.target_block_size(BLOCK_SIZE),
@@ -158,14 +158,14 @@ impl<'a> Deployment<'a> {
     }
 
     /// Starts the service if it is not running, whether or not its targets are running.
-    pub(super) fn start_service_again(&mut self) -> Result<(), Wrong> {
+    pub(super) fn start_service_again(&mut self) -> Result<(), Violation> {
         if self.service.is_none() {
             self.start_service()?;
         }
         Ok(())
     }
 
-    fn start_service(&mut self) -> Result<(), Wrong> {
+    fn start_service(&mut self) -> Result<(), Violation> {
         self.starts += 1;
         let command = self
             .settings
@@ -223,7 +223,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Waits for the exit of a service or a target that was sent SIGTERM.
-    pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Wrong> {
+    pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Violation> {
         let limit = self.settings.limit;
         let process = match victim {
             Victim::Service => self.service.take(),
@@ -234,7 +234,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Fails if a role has exited that must serve the next session.
-    pub(super) fn inspect(&mut self) -> Result<(), Wrong> {
+    pub(super) fn inspect(&mut self) -> Result<(), Violation> {
         for target in &mut self.targets {
             let has_ended = target.process.as_ref().is_some_and(Process::has_ended);
             if has_ended && let Some(process) = target.process.take() {
@@ -263,7 +263,7 @@ impl<'a> Deployment<'a> {
         &self,
         what: &str,
         mut is: impl FnMut(Redundancy) -> bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         while !is(self.redundancy()) {
             let has_ended = self.service.as_ref().is_none_or(Process::has_ended);
@@ -273,7 +273,7 @@ impl<'a> Deployment<'a> {
                 } else {
                     "nothing in time"
                 };
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("the service to say that {what}"),
                     state,
                 ));
@@ -293,7 +293,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Terminates all roles, which must exit cleanly and leave nothing behind.
-    pub(super) fn end(&mut self) -> Result<(), Wrong> {
+    pub(super) fn end(&mut self) -> Result<(), Violation> {
         let limit = self.settings.limit;
         if let Some(service) = self.service.take() {
             service.signal(Signal::TERM);
@@ -307,7 +307,7 @@ impl<'a> Deployment<'a> {
         }
         let mut left = self.sandbox.leftovers()?;
         left.retain(|path| !is_of_killed_agent(path));
-        Wrong::unless(
+        Violation::unless(
             left.is_empty(),
             "an empty runtime directory when all have ended",
             format!("{left:?}"),
@@ -324,7 +324,7 @@ fn is_of_killed_agent(path: &Path) -> bool {
 }
 
 /// Waits for the exit of a process, which must not have crashed; SIGKILL is sent by the hammer only. Returns `true` for success.
-pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wrong> {
+pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Violation> {
     let Some(status) = process.wait(Instant::now() + limit) else {
         return Err(process.failed("has not ended in time").into());
     };

@@ -22,7 +22,7 @@ pub enum Kind {
     /// An acknowledged or already read version is missing.
     Lost,
     /// A read returned contents that the block cannot have.
-    Wrong,
+    Violation,
     /// A message that the protocol does not allow: a duplicate result, or a result without a request.
     Protocol,
 }
@@ -290,7 +290,7 @@ impl Ledger {
                 let violation = block.violation(kind, reading.block, least, seen);
                 match kind {
                     Kind::Lost => self.counts.lost += 1,
-                    Kind::Wrong | Kind::Protocol => self.counts.wrong += 1,
+                    Kind::Violation | Kind::Protocol => self.counts.wrong += 1,
                 }
                 return Err(violation);
             }
@@ -321,7 +321,7 @@ impl Block {
                 Verdict::Torn
             }
             Seen::Version(_) | Seen::Torn(_) | Seen::OtherBlock { .. } | Seen::Garbage { .. } => {
-                Verdict::Broken(Kind::Wrong)
+                Verdict::Broken(Kind::Violation)
             }
         }
     }

@@ -17,7 +17,7 @@ use wire::io_message::{IoMessageType, Repr, SIZE};
 
 use super::verifier::{Account, Entry};
 use crate::matrix::Layout;
-use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Wrong};
+use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Violation};
 use traffic::{MOST_BLOCKS, Source, Traffic};
 
 /// Prefix of the lines on standard error that report the load's state.
@@ -97,7 +97,7 @@ pub struct Load {
     /// Malformed requests to send in addition to its I/Os.
     pub malformed: Malformed,
     /// Timeout of answers.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Load {
@@ -106,7 +106,7 @@ impl Load {
     /// # Errors
     ///
     /// The session has failed, or the verifier has disconnected.
-    pub fn play(&self, stop: &dyn Fn() -> bool) -> Result<(), Wrong> {
+    pub fn play(&self, stop: &dyn Fn() -> bool) -> Result<(), Violation> {
         let mut account = Account::open(&self.verifier)?;
         account.note(&Entry::Hello {
             session: self.session,
@@ -159,24 +159,24 @@ struct Link {
     storage: StorageDetails,
     _memory_map: Mmap,
     device: Device,
-    patience: Duration,
+    timeout: Duration,
     requests: u32,
 }
 
 impl Link {
     /// Connects, and exports the memory to the service.
-    fn connect(load: &Load) -> Result<Self, Wrong> {
+    fn connect(load: &Load) -> Result<Self, Violation> {
         let device = Device::open(&load.device)?;
-        let mut control = ComchPeer::connect(&device, &load.channel, load.patience)?;
+        let mut control = ComchPeer::connect(&device, &load.channel, load.timeout)?;
         let mut requests = 0;
         let storage = match ask(
             &mut control,
             &mut requests,
             Payload::QueryStorageRequest,
-            load.patience,
+            load.timeout,
         )? {
             Payload::QueryStorageResponse(storage) if storage.block_size > 0 => storage,
-            other => return Err(Wrong::expected("a storage", format!("{other:?}"))),
+            other => return Err(Violation::expected("a storage", format!("{other:?}"))),
         };
         let memory = MemoryRegion::new(DEPTH * MOST_BLOCKS * storage.block_size as usize)?;
         let memory_map = Mmap::register(&device, Arc::clone(&memory), ACCESS)?;
@@ -186,7 +186,7 @@ impl Link {
             mmap_export_blob: Bytes::from(memory_map.export_pci(&device)?),
         };
         let init = Payload::InitStorageRequest(init);
-        let answer = ask(&mut control, &mut requests, init, load.patience)?;
+        let answer = ask(&mut control, &mut requests, init, load.timeout)?;
         expect(Payload::InitStorageResponse, answer)?;
         Ok(Self {
             io: None,
@@ -195,7 +195,7 @@ impl Link {
             storage,
             _memory_map: memory_map,
             device,
-            patience: load.patience,
+            timeout: load.timeout,
             requests,
         })
     }
@@ -206,12 +206,12 @@ impl Link {
     }
 
     /// Starts the storage, so that I/O is possible.
-    fn start(&mut self) -> Result<(), Wrong> {
+    fn start(&mut self) -> Result<(), Violation> {
         self.control
-            .wait_until("the service's consumer", self.patience, |control| {
+            .wait_until("the service's consumer", self.timeout, |control| {
                 !control.consumers().is_empty()
             })?;
-        let mut io = IoChannel::start(&self.device, &self.control, DEPTH as u32, self.patience)?;
+        let mut io = IoChannel::start(&self.device, &self.control, DEPTH as u32, self.timeout)?;
         io.send_to(self.control.consumers()[0])?;
         self.io = Some(io);
         let answer = self.ask(Payload::StartStorageRequest)?;
@@ -219,7 +219,7 @@ impl Link {
     }
 
     /// Ends the session; no I/O may be in flight.
-    fn end(&mut self) -> Result<(), Wrong> {
+    fn end(&mut self) -> Result<(), Violation> {
         let answer = self.ask(Payload::StopStorageRequest)?;
         expect(Payload::StopStorageResponse, answer)?;
         if let Some(io) = self.io.take() {
@@ -230,28 +230,26 @@ impl Link {
     }
 
     /// Next message of the control channel; none is expected during I/O.
-    fn heard(&mut self) -> Result<Option<Message>, Wrong> {
+    fn heard(&mut self) -> Result<Option<Message>, Violation> {
         match self.control.poll()? {
             Polled::Nothing => Ok(None),
             Polled::Message(message) => Ok(Some(message)),
-            Polled::Closed => Err(Wrong::expected("I/O to go on", "the end of the service")),
+            Polled::Closed => Err(Violation::expected(
+                "I/O to go on",
+                "the end of the service",
+            )),
         }
     }
 
     /// Fast path.
-    fn io(&mut self) -> Result<&mut IoChannel, Wrong> {
+    fn io(&mut self) -> Result<&mut IoChannel, Violation> {
         self.io
             .as_mut()
-            .ok_or_else(|| Wrong::new("no I/O has been started"))
+            .ok_or_else(|| Violation::new("no I/O has been started"))
     }
 
-    fn ask(&mut self, payload: Payload) -> Result<Payload, Wrong> {
-        ask(
-            &mut self.control,
-            &mut self.requests,
-            payload,
-            self.patience,
-        )
+    fn ask(&mut self, payload: Payload) -> Result<Payload, Violation> {
+        ask(&mut self.control, &mut self.requests, payload, self.timeout)
     }
 }
 
@@ -259,8 +257,8 @@ fn ask(
     control: &mut ComchPeer,
     requests: &mut u32,
     payload: Payload,
-    patience: Duration,
-) -> Result<Payload, Wrong> {
+    timeout: Duration,
+) -> Result<Payload, Violation> {
     *requests += 1;
     let request = Message {
         message_id: *requests,
@@ -268,11 +266,11 @@ fn ask(
         payload,
     };
     let what = request.payload.message_type();
-    control.ask(&request, patience).during(what)
+    control.ask(&request, timeout).during(what)
 }
 
-fn expect(expected: Payload, came: Payload) -> Result<(), Wrong> {
-    Wrong::unless(
+fn expect(expected: Payload, came: Payload) -> Result<(), Violation> {
+    Violation::unless(
         came == expected,
         format!("{expected:?}"),
         format!("{came:?}"),
@@ -412,7 +410,7 @@ impl Intruder {
     /// # Errors
     ///
     /// A local failure before the connection.
-    pub fn intrude(&self) -> Result<(), Wrong> {
+    pub fn intrude(&self) -> Result<(), Violation> {
         let device = Device::open(&self.device)?;
         // A rejected client sends nothing.
         let Ok(mut peer) = ComchPeer::connect(&device, &self.channel, TIMEOUT) else {

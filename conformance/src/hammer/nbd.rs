@@ -22,7 +22,7 @@ use super::plan::{Fault, Phase, Plan, Round, Victim};
 use super::run::{Hammer, ResourceWatch, Totals};
 use super::verifier::{Entry, Reading, Version};
 use crate::matrix::Layout;
-use crate::role::{During as _, Wrong};
+use crate::role::{During as _, Violation};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::HOST_DEVICE;
 
@@ -177,11 +177,11 @@ impl Shared {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, entry: &Entry) -> Result<(), Wrong> {
+    fn enter(&self, entry: &Entry) -> Result<(), Violation> {
         let entered = self.ledger().enter(entry);
         entered.map_err(|violation| {
             let history = violation.history.join("\n  ");
-            Wrong::new(format!("{violation}; its history:\n  {history}"))
+            Violation::new(format!("{violation}; its history:\n  {history}"))
         })
     }
 }
@@ -221,7 +221,7 @@ impl Client {
         }
     }
 
-    fn run(mut self, work: Work) -> Result<(), Wrong> {
+    fn run(mut self, work: Work) -> Result<(), Violation> {
         let mut connection: Option<Connection> = None;
         let own = (0..self.shared.blocks).filter(|block| block % CLIENTS == self.index);
         let mut own: Vec<u64> = own.collect();
@@ -265,14 +265,14 @@ impl Client {
     }
 
     /// Connects to the front end, with retries, and resends unanswered requests.
-    fn connect(&mut self) -> Result<Connection, Wrong> {
+    fn connect(&mut self) -> Result<Connection, Violation> {
         let deadline = Instant::now() + self.shared.limit;
         loop {
             let opened = Connection::open(&self.shared.socket, self.shared.limit);
             match opened {
                 Ok(mut connection) => {
                     let expected = self.shared.blocks * BLOCK as u64;
-                    Wrong::unless(
+                    Violation::unless(
                         connection.size == expected,
                         format!("an export of {expected} bytes"),
                         connection.size,
@@ -286,7 +286,7 @@ impl Client {
                     }
                 }
                 Err(error) if Instant::now() > deadline => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("a front end within {:?}", self.shared.limit),
                         error,
                     ));
@@ -316,7 +316,7 @@ impl Client {
     }
 
     /// Records a request before it is sent.
-    fn begin(&mut self, command: Command, first: u64, count: u64) -> Result<u64, Wrong> {
+    fn begin(&mut self, command: Command, first: u64, count: u64) -> Result<u64, Violation> {
         self.next_cookie += 1;
         let cookie = self.index << 56 | self.next_cookie;
         let mut versions = Vec::new();
@@ -359,7 +359,7 @@ impl Client {
     }
 
     /// Receives and checks a reply. Returns `false` if the connection is lost.
-    fn take_reply(&mut self, connection: &mut Connection) -> Result<bool, Wrong> {
+    fn take_reply(&mut self, connection: &mut Connection) -> Result<bool, Violation> {
         let (cookie, error) = match connection.reply() {
             Ok(reply) => reply,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error.into()),
@@ -370,7 +370,7 @@ impl Client {
                 ) =>
             {
                 let oldest = self.pending.values().min_by_key(|pending| pending.since);
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("a reply within {:?}", self.shared.limit),
                     format!("none; the oldest request is {oldest:?}"),
                 ));
@@ -379,10 +379,10 @@ impl Client {
         };
         let Some(pending) = self.pending.get(&cookie) else {
             let what = format!("a reply to {cookie:#x}, which is not in flight");
-            return Err(Wrong::new(what));
+            return Err(Violation::new(what));
         };
         if error != 0 {
-            return Err(Wrong::expected(
+            return Err(Violation::expected(
                 "no I/O to fail",
                 format!("error {error} for {pending:?}"),
             ));
@@ -427,7 +427,7 @@ impl Client {
 struct Clients {
     shared: Arc<Shared>,
     seed: u64,
-    threads: Vec<JoinHandle<Result<(), Wrong>>>,
+    threads: Vec<JoinHandle<Result<(), Violation>>>,
 }
 
 impl Clients {
@@ -472,16 +472,16 @@ impl Clients {
             .collect();
     }
 
-    fn join(&mut self) -> Result<(), Wrong> {
+    fn join(&mut self) -> Result<(), Violation> {
         let ended = self.threads.drain(..).map(|thread| match thread.join() {
             Ok(result) => result,
-            Err(_) => Err(Wrong::new("a client has panicked")),
+            Err(_) => Err(Violation::new("a client has panicked")),
         });
         ended.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// Checks that all blocks of a new storage read as zeros.
-    fn expect_zeros(&self) -> Result<(), Wrong> {
+    fn expect_zeros(&self) -> Result<(), Violation> {
         let mut connection = Connection::open(&self.shared.socket, self.shared.limit)?;
         let mut bytes = vec![0; BLOCK];
         for first in 0..connection.size / BLOCK as u64 {
@@ -495,13 +495,13 @@ impl Clients {
             };
             connection.send(first, &request, &[])?;
             let (_, error) = connection.reply()?;
-            Wrong::unless(
+            Violation::unless(
                 error == 0,
                 format!("block {first}, never written, to be read"),
                 format!("error {error}"),
             )?;
             connection.stream.read_exact(&mut bytes)?;
-            Wrong::unless(
+            Violation::unless(
                 bytes.iter().all(|&byte| byte == 0),
                 format!("zeros in block {first}, never written"),
                 "other bytes",
@@ -511,7 +511,7 @@ impl Clients {
     }
 
     /// Writes all blocks once.
-    fn fill(&mut self) -> Result<(), Wrong> {
+    fn fill(&mut self) -> Result<(), Violation> {
         self.spawn(Work::Fill);
         self.join().during("first writes")
     }
@@ -523,7 +523,7 @@ impl Clients {
     }
 
     /// Waits until every client has completed requests sent after this call.
-    fn expect_progress(&mut self) -> Result<(), Wrong> {
+    fn expect_progress(&mut self) -> Result<(), Violation> {
         let of = |it: &AtomicU64| it.load(Ordering::Acquire);
         let before: Vec<u64> = self.shared.completed.iter().map(of).collect();
         let deadline = Instant::now() + self.shared.limit;
@@ -531,21 +531,21 @@ impl Clients {
             if self.threads.iter().any(JoinHandle::is_finished) {
                 self.shared.stops.store(true, Ordering::Release);
                 self.join()?;
-                return Err(Wrong::new("a client has ended before it was stopped"));
+                return Err(Violation::new("a client has ended before it was stopped"));
             }
             let now = self.shared.completed.iter().map(of);
             if std::iter::zip(now, &before).all(|(now, before)| now > before + 2 * DEPTH as u64) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected("I/Os to complete", "nothing in time"));
+                return Err(Violation::expected("I/Os to complete", "nothing in time"));
             }
             std::thread::sleep(TICK);
         }
     }
 
     /// Completes requests in flight, and reads all blocks.
-    fn finish(&mut self) -> Result<(), Wrong> {
+    fn finish(&mut self) -> Result<(), Violation> {
         self.shared.stops.store(true, Ordering::Release);
         self.join()?;
         self.spawn(Work::ReadBack);
@@ -581,7 +581,7 @@ pub(super) fn play(
     totals: &mut Totals,
     going_on: &dyn Fn(u64) -> bool,
     progress: &mut dyn FnMut(&str, &Totals),
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let settings = &hammer.settings;
     let layout = deployment.layout;
     let socket = deployment.sandbox.path("nbd.socket");
@@ -629,7 +629,7 @@ pub(super) fn play(
 }
 
 impl Run<'_, '_> {
-    fn start_front_end(&mut self) -> Result<(), Wrong> {
+    fn start_front_end(&mut self) -> Result<(), Violation> {
         let mut command = (self.hammer.actors.front_end)();
         let sandbox = &self.deployment.sandbox;
         sandbox
@@ -651,21 +651,21 @@ impl Run<'_, '_> {
     }
 
     /// Stops the front end, which must exit cleanly unless it is killed.
-    fn stop_front_end(&mut self, signal: Signal) -> Result<(), Wrong> {
+    fn stop_front_end(&mut self, signal: Signal) -> Result<(), Violation> {
         let Some(process) = self.front_end.take() else {
             return Ok(());
         };
         process.signal(signal);
         let is_clean = end_of(process, self.hammer.settings.limit)?;
         let may_fail = signal == Signal::KILL;
-        Wrong::unless(
+        Violation::unless(
             is_clean || may_fail,
             "a clean end of the front end",
             "an error",
         )
     }
 
-    fn round(&mut self, round: &Round) -> Result<(), Wrong> {
+    fn round(&mut self, round: &Round) -> Result<(), Violation> {
         self.wait_until_whole()?;
         if matches!(round.injection.phase, Phase::Degraded | Phase::Rebuilding) {
             let lost = round.lost_before;
@@ -698,11 +698,11 @@ impl Run<'_, '_> {
             .expect_progress()
             .during("when all targets are online")?;
         let has_ended = self.front_end.as_ref().is_some_and(Process::has_ended);
-        Wrong::unless(!has_ended, "the front end to run", "its end")?;
+        Violation::unless(!has_ended, "the front end to run", "its end")?;
         self.deployment.inspect()
     }
 
-    fn wait_until_whole(&self) -> Result<(), Wrong> {
+    fn wait_until_whole(&self) -> Result<(), Violation> {
         if self.deployment.layout == Layout::ZeroCopy {
             return Ok(());
         }
@@ -710,12 +710,12 @@ impl Run<'_, '_> {
             .wait_for("all targets are whole", |state| state == Redundancy::Whole)
     }
 
-    fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Wrong> {
+    fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Violation> {
         self.deployment.signal(Victim::Target, target, signal);
         self.deployment.expect_end(Victim::Target, target)
     }
 
-    fn strike(&mut self, round: &Round) -> Result<(), Wrong> {
+    fn strike(&mut self, round: &Round) -> Result<(), Violation> {
         let (victim, target) = (round.injection.victim, round.target);
         match (round.injection.fault, victim) {
             (Fault::Kill, Victim::FrontEnd) => self.stop_front_end(Signal::KILL),

@@ -15,7 +15,7 @@ use super::verifier::{Findings, Verifier};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
-use crate::role::{During as _, Wrong};
+use crate::role::{During as _, Violation};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
@@ -32,7 +32,7 @@ pub(super) fn play(
     deployment: &mut Deployment<'_>,
     sessions: &mut Sessions<'_>,
     round: &Round,
-) -> Result<Played, Wrong> {
+) -> Result<Played, Violation> {
     let mut run = RoundRun {
         deployment,
         sessions,
@@ -54,7 +54,7 @@ struct RoundRun<'a, 'b, 'c> {
 }
 
 impl RoundRun<'_, '_, '_> {
-    fn play(&mut self) -> Result<Played, Wrong> {
+    fn play(&mut self) -> Result<Played, Violation> {
         let injection = self.round.injection;
         self.deployment.start()?;
         let malformed = match injection.fault {
@@ -85,17 +85,17 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Runs another session, because a late action on a connection may affect the next session.
-    fn settle(&mut self) -> Result<(), Wrong> {
+    fn settle(&mut self) -> Result<(), Violation> {
         if !self.round.injection.fault.is_of_connection() {
             return Ok(());
         }
         let is_settled = self.deployment.line.settle(self.deployment.settings.limit);
         self.sessions.read_back_again();
-        Wrong::unless(is_settled, "a connection to be hurt", "nothing in time")
+        Violation::unless(is_settled, "a connection to be hurt", "nothing in time")
     }
 
     /// Waits until the phase begins.
-    fn reach(&mut self, load: &Running) -> Result<(), Wrong> {
+    fn reach(&mut self, load: &Running) -> Result<(), Violation> {
         let phase = self.round.injection.phase;
         let limit = self.deployment.settings.limit;
         if phase == Phase::SetUp {
@@ -126,7 +126,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Has the service detach a target before the fault. Writes that are interrupted from now on have only two chunks.
-    fn lose(&mut self) -> Result<(), Wrong> {
+    fn lose(&mut self) -> Result<(), Violation> {
         self.sessions.cut_off = true;
         let lost = self.round.lost_before;
         self.kill_target(lost)?;
@@ -135,7 +135,7 @@ impl RoundRun<'_, '_, '_> {
         })
     }
 
-    fn kill_target(&mut self, target: usize) -> Result<(), Wrong> {
+    fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
         // With three chunks, two are of the same write.
         self.sessions.cut_off |= self.deployment.layout == Layout::ZeroCopy;
         self.deployment.signal(Victim::Target, target, Signal::KILL);
@@ -157,7 +157,7 @@ impl RoundRun<'_, '_, '_> {
         }
     }
 
-    fn strike(&mut self, load: &Running) -> Result<(), Wrong> {
+    fn strike(&mut self, load: &Running) -> Result<(), Violation> {
         let (victim, target) = (self.round.injection.victim, self.target());
         // Victims whose failure must end the session, at once or after a timeout.
         let is_needed = match victim {
@@ -247,7 +247,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated.
-    fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Wrong> {
+    fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Violation> {
         let fault = self.round.injection.fault;
         if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
             let target = self.target();
@@ -274,7 +274,7 @@ impl RoundRun<'_, '_, '_> {
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
         let findings = self.sessions.findings(session)?;
-        Wrong::unless(
+        Violation::unless(
             is_good && findings.ended_well && findings.counts.failed == 0,
             "the load to go on, and none of its I/Os to fail",
             format!("{findings:?}, and it said{log}"),
@@ -283,7 +283,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Checks that the load's session ends, because it cannot continue or because the load is terminated.
-    fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Wrong> {
+    fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Violation> {
         let limit = self.deployment.settings.limit;
         let injection = self.round.injection;
         if injection.victim == Victim::Load && injection.fault == Fault::StopAndKill {
@@ -297,13 +297,13 @@ impl RoundRun<'_, '_, '_> {
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
         let findings = self.sessions.findings(session)?;
-        Wrong::unless(
+        Violation::unless(
             !(self.must_break && is_good),
             "the load's session to break",
             "its good end",
         )?;
         let may_fail = injection.expectation(self.deployment.layout) == Expectation::MayFail;
-        Wrong::unless(
+        Violation::unless(
             may_fail || findings.counts.failed == 0,
             "no I/O to fail as long as the session lasts",
             format!("{findings:?}, and the load said{log}"),
@@ -312,7 +312,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Checks that the service ends the session of a stopped load.
-    fn expect_to_be_given_up(&self, spoken: usize) -> Result<(), Wrong> {
+    fn expect_to_be_given_up(&self, spoken: usize) -> Result<(), Violation> {
         let deadline = Instant::now() + self.deployment.settings.limit;
         loop {
             let Some(service) = self.deployment.service() else {
@@ -326,7 +326,7 @@ impl RoundRun<'_, '_, '_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "the service to give up a load that is stopped",
                     "nothing in time",
                 ));
@@ -336,7 +336,7 @@ impl RoundRun<'_, '_, '_> {
     }
 
     /// Continues or kills a stopped victim, and restarts roles that have exited.
-    fn recover(&mut self) -> Result<(), Wrong> {
+    fn recover(&mut self) -> Result<(), Violation> {
         let (victim, target) = (self.round.injection.victim, self.target());
         let is_over = std::mem::replace(&mut self.is_over, true);
         match self.round.injection.fault {
@@ -370,7 +370,7 @@ pub(super) struct Sessions<'a> {
     /// Number of the last session that was started.
     number: u64,
     /// Number of the last session that was reported.
-    told: u64,
+    reported: u64,
     /// `true` if writes may have been torn since the last read-back.
     pub(super) cut_off: bool,
     /// Counts of all sessions so far.
@@ -391,11 +391,11 @@ impl Running {
     }
 
     /// Waits until it has reached this state.
-    pub(super) fn wait_for(&self, state: LoadState, limit: Duration) -> Result<(), Wrong> {
+    pub(super) fn wait_for(&self, state: LoadState, limit: Duration) -> Result<(), Violation> {
         let is = |line: &str| (LoadState::parse(line) == Some(state)).then_some(());
         self.process.find_line(0, limit, is).ok_or_else(|| {
             let said = self.process.stderr();
-            Wrong::expected(format!("the load to be {state:?}"), format!("this:{said}"))
+            Violation::expected(format!("the load to be {state:?}"), format!("this:{said}"))
         })
     }
 }
@@ -406,7 +406,7 @@ impl<'a> Sessions<'a> {
         settings: &'a Settings,
         actors: &'a Commands,
         sandbox: &Sandbox,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let verifier = Verifier {
             socket: sandbox.path("verifier.sock"),
             blocks: settings.blocks,
@@ -422,7 +422,7 @@ impl<'a> Sessions<'a> {
             verifier: process,
             socket: verifier.socket,
             number: 0,
-            told: 0,
+            reported: 0,
             cut_off: false,
             counts: Counts::default(),
             is_read_back: false,
@@ -435,7 +435,7 @@ impl<'a> Sessions<'a> {
         deployment: &Deployment<'_>,
         task: Task,
         malformed: Malformed,
-    ) -> Result<Running, Wrong> {
+    ) -> Result<Running, Violation> {
         self.number += 1;
         self.is_read_back = false;
         let load = Load {
@@ -448,7 +448,7 @@ impl<'a> Sessions<'a> {
             task,
             cut_off: self.cut_off,
             malformed,
-            patience: self.settings.patience,
+            timeout: self.settings.timeout,
         };
         let mut command = (self.actors.load)(&load);
         deployment.sandbox.place(&mut command);
@@ -461,36 +461,36 @@ impl<'a> Sessions<'a> {
     }
 
     /// Returns the verifier's report of a session that has ended.
-    pub(super) fn findings(&mut self, session: u64) -> Result<Findings, Wrong> {
+    pub(super) fn findings(&mut self, session: u64) -> Result<Findings, Violation> {
         let found = self.verifier.find_line(0, self.settings.limit, |line| {
             Findings::parse(line).filter(|findings| findings.session == session)
         });
         // The verifier has no report of a load that was killed before its first message.
         let findings = found.ok_or_else(|| {
             let said = self.verifier.stderr();
-            Wrong::expected(
+            Violation::expected(
                 format!("the verifier to tell of session {session}"),
                 format!("this:{said}"),
             )
         })?;
         self.counts += findings.counts;
-        self.told = session;
+        self.reported = session;
         self.is_read_back = findings.ended_well && findings.counts.failed == 0;
         match &findings.violation {
-            Some(violation) => Err(Wrong::new(violation.clone())),
+            Some(violation) => Err(Violation::new(violation.clone())),
             None => Ok(findings),
         }
     }
 
     /// Replaces an error by the violation that the verifier has reported, if any: a load also fails when the verifier disconnects.
-    pub(super) fn explain(&mut self, wrong: Wrong) -> Wrong {
+    pub(super) fn explain(&mut self, wrong: Violation) -> Violation {
         let seen = self.verifier.find_line(0, MOMENT, |line| {
             Findings::parse(line).filter(|findings| findings.violation.is_some())
         });
         match seen {
-            Some(findings) if self.told < findings.session => {
+            Some(findings) if self.reported < findings.session => {
                 self.counts += findings.counts;
-                Wrong::new(findings.violation.unwrap_or_default())
+                Violation::new(findings.violation.unwrap_or_default())
             }
             _ => wrong,
         }
@@ -502,7 +502,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Reads all blocks back, unless the last session did, and retries until that succeeds or the limit has passed.
-    pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Wrong> {
+    pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Violation> {
         let mut counts = Counts::default();
         let deadline = Instant::now() + self.settings.limit;
         while !self.is_read_back {
@@ -525,7 +525,7 @@ impl<'a> Sessions<'a> {
             counts += self.findings(session)?.counts;
             deployment.inspect()?;
             if !self.is_read_back && Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("all blocks to be read back within {limit:?}"),
                     format!("this:{said}"),
                 ));
@@ -536,13 +536,13 @@ impl<'a> Sessions<'a> {
     }
 
     /// Writes all blocks once.
-    pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Wrong> {
+    pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Violation> {
         deployment.start()?;
         let load = self.start(deployment, Task::Fill, Malformed::None)?;
         let (session, said) = (load.session, load.process.stderr());
         end_of(load.process, self.settings.limit).during("first writes")?;
         let findings = self.findings(session)?;
-        Wrong::unless(
+        Violation::unless(
             findings.ended_well && findings.counts.failed == 0,
             "all blocks to be written",
             format!("{findings:?}, and it said{said}"),
@@ -550,7 +550,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Connects a second client to the service.
-    pub(super) fn intrude(&self, deployment: &Deployment<'_>, seed: u64) -> Result<(), Wrong> {
+    pub(super) fn intrude(&self, deployment: &Deployment<'_>, seed: u64) -> Result<(), Violation> {
         let intruder = Intruder {
             channel: deployment.sandbox.channel().to_owned(),
             device: HOST_DEVICE.to_owned(),

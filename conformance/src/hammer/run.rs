@@ -18,7 +18,7 @@ use super::round::Sessions;
 use super::verifier::Verifier;
 use crate::matrix::Layout;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Wrong;
+use crate::role::Violation;
 use deployment::implementation::Implementation;
 
 /// Time for an abandoned session to end.
@@ -46,7 +46,7 @@ pub struct Settings {
     /// CPUs for the roles' workers.
     pub cpus: Vec<usize>,
     /// Timeout of the load for an answer.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Time in which every role must detect a fault, and recover or exit.
     pub limit: Duration,
     /// For a deployment on several machines, which are network namespaces, with each target on its own: program and
@@ -171,7 +171,7 @@ impl Hammer {
         totals: &mut Totals,
         going_on: &dyn Fn(u64) -> bool,
         progress: &mut dyn FnMut(&str, &Totals),
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let layout = deployment.layout;
         let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.sandbox)?;
         let mut watch = ResourceWatch::default();
@@ -205,7 +205,7 @@ impl Hammer {
         let mut left = deployment.sandbox.processes()?;
         // These exit with the deployment.
         left.retain(|path| !deployment.is_cable(path));
-        Wrong::unless(
+        Violation::unless(
             left.is_empty(),
             "no process to be left",
             format!("{left:?}"),
@@ -221,7 +221,7 @@ pub(super) struct ResourceWatch {
 
 impl ResourceWatch {
     /// Fails if the resources of a continuing process have grown.
-    pub(super) fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
+    pub(super) fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Violation> {
         for (name, process) in deployment.processes() {
             let (rounds, most) = self.seen.entry(process.id()).or_default();
             *rounds += 1;
@@ -237,7 +237,7 @@ impl ResourceWatch {
                 && !now.is_flat_since(most)
             {
                 if Instant::now() > deadline {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("{name} not to grow from {most:?}"),
                         format!("{now:?} after {rounds} rounds"),
                     ));

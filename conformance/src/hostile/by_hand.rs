@@ -73,12 +73,9 @@ impl Packets {
         Ok(())
     }
 
-    /// One message with its descriptors, within `patience`; `None` at the end of the connection.
-    pub(super) fn receive(
-        &self,
-        patience: Duration,
-    ) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
-        let deadline = Instant::now() + patience;
+    /// One message with its descriptors, within `timeout`; `None` at the end of the connection.
+    pub(super) fn receive(&self, timeout: Duration) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        let deadline = Instant::now() + timeout;
         let mut bytes = vec![0; MAX_MESSAGE];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -250,9 +247,9 @@ impl RawRing {
         Ok(())
     }
 
-    /// The same, when the role has made room within `patience`.
-    pub(super) fn fragment_when_free(&mut self, low: u32, patience: Duration) -> io::Result<bool> {
-        let deadline = Instant::now() + patience;
+    /// The same, when the role has made room within `timeout`.
+    pub(super) fn fragment_when_free(&mut self, low: u32, timeout: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + timeout;
         while self.position.wrapping_sub(self.consumed()?) >= self.slots {
             if Instant::now() > deadline {
                 return Ok(false);

@@ -23,7 +23,7 @@ const STALL: Duration = Duration::from_millis(300);
 
 /// The endpoint on which a role accepts clients.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Door<'a> {
+pub(super) enum ControlEndpoint<'a> {
     Tcp(u16),
     Comch { runtime: &'a Path, channel: &'a str },
 }
@@ -47,13 +47,13 @@ impl Comch {
     }
 
     /// One that the role has accepted.
-    pub(super) fn open(runtime: &Path, channel: &str, patience: Duration) -> io::Result<Self> {
+    pub(super) fn open(runtime: &Path, channel: &str, timeout: Duration) -> io::Result<Self> {
         let mut comch = Self::bare(runtime, channel)?;
         let (ours, theirs) = Packets::pair()?;
         let hello = hello(FUNCTION, channel);
         comch.socket.send(&hello, &[theirs.as_fd()])?;
         comch.lifeline = Some(ours);
-        match comch.socket.receive(patience)? {
+        match comch.socket.receive(timeout)? {
             Some((answer, _)) if answer.starts_with(&words(&[2])) => Ok(comch),
             other => Err(io::Error::other(format!(
                 "expected to be accepted, got {other:?}"
@@ -69,21 +69,24 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    pub(super) fn open(door: Door<'_>) -> io::Result<Self> {
-        Self::open_within(door, Duration::from_secs(2))
+    pub(super) fn open(endpoint: ControlEndpoint<'_>) -> io::Result<Self> {
+        Self::open_within(endpoint, Duration::from_secs(2))
     }
 
     /// The same; a service has so long to accept or refuse.
-    pub(super) fn open_within(door: Door<'_>, patience: Duration) -> io::Result<Self> {
-        match door {
-            Door::Tcp(port) => {
+    pub(super) fn open_within(
+        endpoint: ControlEndpoint<'_>,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        match endpoint {
+            ControlEndpoint::Tcp(port) => {
                 let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 Ok(Self::Tcp(stream))
             }
-            Door::Comch { runtime, channel } => {
-                Comch::open(runtime, channel, patience).map(Self::Comch)
+            ControlEndpoint::Comch { runtime, channel } => {
+                Comch::open(runtime, channel, timeout).map(Self::Comch)
             }
         }
     }
@@ -126,11 +129,11 @@ impl Channel {
         }
     }
 
-    /// Bytes of control messages that have come within `patience`; `None` at the end of the channel.
-    pub(super) fn read(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+    /// Bytes of control messages that have come within `timeout`; `None` at the end of the channel.
+    pub(super) fn read(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         match self {
             Self::Tcp(stream) => {
-                let (mut bytes, deadline) = (vec![0; 65_536], Instant::now() + patience);
+                let (mut bytes, deadline) = (vec![0; 65_536], Instant::now() + timeout);
                 loop {
                     match stream.read(&mut bytes) {
                         Ok(0) => return Ok(None),
@@ -149,7 +152,7 @@ impl Channel {
                 }
             }
             Self::Comch(comch) => {
-                let Some((frame, mut descriptors)) = comch.socket.receive(patience)? else {
+                let Some((frame, mut descriptors)) = comch.socket.receive(timeout)? else {
                     return Ok(None);
                 };
                 let kind = frame.get(..4).unwrap_or_default().to_vec();
@@ -165,7 +168,7 @@ impl Channel {
     }
 
     /// Asks, and waits for the answer.
-    pub(super) fn ask(&mut self, payload: Payload, patience: Duration) -> io::Result<Payload> {
+    pub(super) fn ask(&mut self, payload: Payload, timeout: Duration) -> io::Result<Payload> {
         let (message_id, correlation_id) = (7, 7);
         let request = Message {
             message_id,
@@ -173,7 +176,7 @@ impl Channel {
             payload,
         };
         self.send(&request.encode_to_vec())?;
-        let (mut decoder, deadline) = (FrameDecoder::new(), Instant::now() + patience);
+        let (mut decoder, deadline) = (FrameDecoder::new(), Instant::now() + timeout);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.read(left)? {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::endurance::Gate;
-use crate::role::{self, Wrong};
+use super::endurance::SessionLock;
+use crate::role::{self, Violation};
 
 /// Limit of each step of a session.
 pub(super) const SESSION: Duration = Duration::from_secs(30);
@@ -124,7 +124,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Runs sessions one after the other until it is stopped or the process ends, which is a failure.
-    pub(super) fn run(&self, process: &mut ClientProcess, gate: &Gate) {
+    pub(super) fn run(&self, process: &mut ClientProcess, session_lock: &SessionLock) {
         let mut begin = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             if self.completed() >= self.allowed.load(Ordering::Relaxed) {
@@ -132,7 +132,7 @@ impl Client {
                 begin = Instant::now();
                 continue;
             }
-            let entered = gate.enter();
+            let entered = session_lock.enter();
             let session = process.session();
             drop(entered);
             match session {
@@ -171,11 +171,11 @@ impl Client {
     }
 
     /// Waits until `wanted` sessions have completed, and returns how long that took.
-    pub(super) fn wait_for(&self, wanted: usize, timeout: Duration) -> Result<Duration, Wrong> {
+    pub(super) fn wait_for(&self, wanted: usize, timeout: Duration) -> Result<Duration, Violation> {
         let begin = Instant::now();
         while self.completed() < wanted {
             if begin.elapsed() > timeout {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("the client to be served within {timeout:?} after the attack"),
                     "no session",
                 ));
@@ -195,7 +195,7 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::Ordering;
 
-    use super::{Client, ClientProcess, Gate};
+    use super::{Client, ClientProcess, SessionLock};
 
     /// A client in whose place `script` runs in a shell.
     fn run(script: &str) -> Client {
@@ -204,7 +204,7 @@ mod tests {
         let mut process = ClientProcess::start(command).expect("starts");
         let client = Client::default();
         client.allowed.store(2, Ordering::Relaxed);
-        client.run(&mut process, &Gate::default());
+        client.run(&mut process, &SessionLock::default());
         client
     }
 

@@ -1,6 +1,6 @@
 //! Attacks in random order beside a well-behaved client, which runs session after session.
 //!
-//! A role serves one session at a time: the client, and attacks that hold a session, take turns at the [`Gate`]. The limits of an attack apply to
+//! A role serves one session at a time: the client, and attacks that hold a session, take turns at the [`SessionLock`]. The limits of an attack apply to
 //! the client: it must complete a session within [`Cost::service`](super::Cost) after the attack, and a session that has begun must complete. At
 //! checkpoints, without a session or an attack, the role's memory, descriptors and threads must be at the level of the first checkpoint.
 
@@ -15,9 +15,9 @@ use super::victim::Victim;
 use super::{Seen, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Wrong;
+use crate::role::Violation;
 
-/// When it ends.
+/// End of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
     /// After this time.
@@ -40,11 +40,11 @@ const LINES_OF_A_SESSION: usize = 24;
 /// Lines that a role may log in a second in total: 20 of each kind, and there are a few kinds.
 const LINES_OF_A_SECOND: usize = 120;
 
-/// One session at a time is begun. Held by the client for each attempt, by attacks while they begin a session, and at checkpoints.
+/// Serialises the start of sessions: held by the client for each attempt, by attacks while they begin a session, and at checkpoints.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gate(Arc<Mutex<()>>);
+pub(super) struct SessionLock(Arc<Mutex<()>>);
 
-impl Gate {
+impl SessionLock {
     pub(super) fn enter(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +60,7 @@ struct Tally {
     failed: Option<String>,
 }
 
-/// The run so far.
+/// State of a run.
 struct Run<'a> {
     settings: &'a Settings,
     seed: u64,
@@ -69,7 +69,7 @@ struct Run<'a> {
     begin: Instant,
     attacks: usize,
     tallies: BTreeMap<&'static str, Tally>,
-    /// Not to be played again.
+    /// Names of attacks that are not run again.
     long: HashSet<&'static str>,
     first: Option<Resources>,
     checkpoints: Vec<Case>,
@@ -102,7 +102,7 @@ pub(super) fn endure(
             return report;
         }
     };
-    let gate = victim.gate().clone();
+    let session_lock = victim.session_lock().clone();
     let mut run = Run {
         settings,
         seed: settings.seed.unwrap_or_else(|| fastrand::u64(..)),
@@ -116,7 +116,7 @@ pub(super) fn endure(
         checkpoints: Vec::new(),
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| client.run(&mut process, &gate));
+        scope.spawn(|| client.run(&mut process, &session_lock));
         run.go(limit, done, interrupted);
         client.stop.store(true, Ordering::Relaxed);
     });
@@ -209,7 +209,7 @@ impl Run<'_> {
             + sessions * LINES_OF_A_SESSION
             + begin.elapsed().as_secs() as usize * LINES_OF_A_SECOND;
         let result = result.and_then(|()| {
-            Wrong::unless(
+            Violation::unless(
                 lines <= most,
                 format!("at most {most} lines in the log"),
                 lines,
@@ -229,25 +229,28 @@ impl Run<'_> {
         &self,
         attack: &Attack,
         held_up: Duration,
-        served: Result<&Duration, &Wrong>,
+        served: Result<&Duration, &Violation>,
         failures: usize,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         if let Some(name) = self.victim.ended() {
-            return Err(Wrong::expected(
+            return Err(Violation::expected(
                 "all programs to go on",
                 format!("the end of the {name}"),
             ));
         }
         if let Some(failure) = self.client.failed().get(failures) {
-            return Err(Wrong::expected("sessions of the client to go on", failure));
+            return Err(Violation::expected(
+                "sessions of the client to go on",
+                failure,
+            ));
         }
         let served = *served.map_err(Clone::clone)?;
-        Wrong::unless(
+        Violation::unless(
             served <= attack.cost.service,
             format!("the client to be served within {:?}", attack.cost.service),
             format!("{:.1} s", served.as_secs_f64()),
         )?;
-        Wrong::unless(
+        Violation::unless(
             held_up <= attack.cost.held_up,
             format!(
                 "a reaction to other clients within {:?}",
@@ -259,8 +262,8 @@ impl Run<'_> {
 
     /// Measures the resources while no session goes on, and compares them with the first measurement.
     fn measure(&mut self, name: &str) {
-        let gate = self.victim.gate().clone();
-        let _closed = gate.enter();
+        let session_lock = self.victim.session_lock().clone();
+        let _closed = session_lock.enter();
         let deadline = Instant::now() + SETTLE;
         let (outcome, note) = loop {
             let now = match self.victim.resources() {
@@ -281,7 +284,7 @@ impl Run<'_> {
                 }
                 Some(first) if now.is_flat_since(first) => break (Outcome::Passed, note),
                 Some(first) if settled => {
-                    let wrong = Wrong::expected(
+                    let wrong = Violation::expected(
                         format!("no more than at first, {first:?}"),
                         format!("{now:?}"),
                     );

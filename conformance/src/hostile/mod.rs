@@ -1,4 +1,4 @@
-//! An attacker against one role: what may a client that follows no protocol cost it?
+//! An attacker against one role: limits what a client that violates the protocol can cost.
 //!
 //! Each [`Attack`] is data: bytes on control channels, frames of Comch, requests to the role's agent, or a session with memory, an agent and rings
 //! of the attacker's. A small driver plays it, and then asks as another client whether the role still serves, and the operating system what
@@ -12,8 +12,8 @@ mod catalogue;
 mod channel;
 mod client;
 mod endurance;
-mod knock;
 mod network;
+mod probe;
 mod service;
 mod service_attacks;
 mod victim;
@@ -31,9 +31,9 @@ use attack::{
     AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
 };
 use by_hand::{Packets, RawRing};
-use channel::{Channel, Comch, Door};
-use knock::{Knocking, OwnedDoor};
+use channel::{Channel, Comch, ControlEndpoint};
 use network::{Exported, NetworkAttack};
+use probe::{OwnedControlEndpoint, Probe};
 use victim::Victim;
 
 pub use attack::{Attack, Cost};
@@ -44,7 +44,7 @@ pub use endurance::Limit;
 use crate::faults::relay::Moment;
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Wrong;
+use crate::role::Violation;
 use deployment::implementation::{Implementation, Role};
 
 /// Role under attack, attacks and limit of a run.
@@ -70,7 +70,7 @@ const ANSWER: Duration = Duration::from_secs(6);
 /// Memory and descriptors are looked at again until they are as they may be, for this long.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Plays the attacks. `done` is told the name of each that has ended; `interrupted` says that the rest is not wanted.
+/// Runs the attacks. Calls `done` with the name of each attack after its end; skips the remaining ones when `interrupted` returns `true`.
 pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> bool) -> Report {
     if let Some(limit) = settings.limit {
         return endurance::endure(settings, limit, done, interrupted);
@@ -136,7 +136,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Vict
 }
 
 /// Plays an attack and compares what it cost with what it may cost.
-fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Wrong>, Option<String>) {
+fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
     let (before, lines) = match victim.resources() {
         Ok(before) => (before, victim.lines()),
         Err(wrong) => return (Err(wrong), None),
@@ -148,7 +148,7 @@ fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Wrong>, Option<S
     let lines = victim.lines() - lines;
     let result = judge(victim, attack.cost, before, lines).and_then(|cost| {
         wrong.map_or(Ok(()), Err)?;
-        Wrong::unless(
+        Violation::unless(
             held_up <= attack.cost.held_up,
             format!(
                 "a reaction to other clients within {:?}",
@@ -179,21 +179,21 @@ fn judge(
     cost: Cost,
     before: Resources,
     lines: usize,
-) -> Result<(Duration, Resources), Wrong> {
+) -> Result<(Duration, Resources), Violation> {
     let service = victim.serve_another();
     if let Some(name) = victim.ended() {
-        return Err(Wrong::expected(
+        return Err(Violation::expected(
             "all programs to go on",
             format!("the end of the {name}"),
         ));
     }
     let service = service?;
-    Wrong::unless(
+    Violation::unless(
         service <= cost.service,
         format!("another client to be served within {:?}", cost.service),
         format!("{:.1} s", service.as_secs_f64()),
     )?;
-    Wrong::unless(
+    Violation::unless(
         lines <= cost.lines,
         format!("at most {} lines in the log", cost.lines),
         lines,
@@ -208,7 +208,7 @@ fn judge(
         std::thread::sleep(Duration::from_millis(50));
         after = victim.resources()?;
     }
-    Wrong::unless(
+    Violation::unless(
         fits(after),
         format!(
             "at most {} MiB and {} descriptors more than {before:?}",
@@ -225,7 +225,7 @@ struct Seen {
     /// The longest time that another client waited for a reaction.
     held_up: Duration,
     /// Something that it must not see.
-    wrong: Option<Wrong>,
+    wrong: Option<Violation>,
 }
 
 fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
@@ -233,12 +233,12 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
     match play {
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
-        Play::Control(control) => play_control(victim.door(), control),
+        Play::Control(control) => play_control(victim.endpoint(), control),
         Play::Silent(silent) => {
             *held_up = play_silent(victim, silent);
             Ok(())
         }
-        Play::Frames(frames) => play_frames(victim.door(), frames),
+        Play::Frames(frames) => play_frames(victim.endpoint(), frames),
         Play::Agent(calls) => play_agent(victim, calls),
         Play::Session(session) => {
             let (held, longest) = play_session(victim, session);
@@ -263,11 +263,11 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             };
             let endpoint =
                 endpoint.ok_or_else(|| io::Error::other("the role does not use the network"));
-            let knocking = Knocking::start(victim.door());
+            let probe = Probe::start(victim.endpoint());
             let played = endpoint
-                .map_err(Wrong::from)
+                .map_err(Violation::from)
                 .and_then(|endpoint| network::play(attack, &endpoint));
-            *held_up = knocking.stop();
+            *held_up = probe.stop();
             match played {
                 Ok(longest) => *held_up = longest.max(*held_up),
                 Err(wrong) => seen.wrong = Some(wrong),
@@ -302,13 +302,13 @@ fn play_exported(victim: &Victim<'_>, attack: Exported, seen: &mut Seen) -> io::
     let held = held?;
     let export = descriptor.and_then(|descriptor| network::Export::of(&descriptor));
     let export = export.ok_or_else(|| io::Error::other("the service exports no memory"))?;
-    let knocking = Knocking::start(victim.door());
+    let probe = Probe::start(victim.endpoint());
     seen.wrong = network::play_exported(attack, &export, || drop(held)).err();
-    seen.held_up = knocking.stop().max(longest);
+    seen.held_up = probe.stop().max(longest);
     Ok(())
 }
 
-fn play_control(door: Door<'_>, control: &Control) -> io::Result<()> {
+fn play_control(endpoint: ControlEndpoint<'_>, control: &Control) -> io::Result<()> {
     let bytes = control.bytes.make();
     let mut open = Vec::new();
     let mut refused = None;
@@ -317,7 +317,7 @@ fn play_control(door: Door<'_>, control: &Control) -> io::Result<()> {
         if begin.elapsed() > LONGEST {
             break;
         }
-        let mut channel = match Channel::open(door) {
+        let mut channel = match Channel::open(endpoint) {
             Ok(channel) => channel,
             Err(error) => {
                 refused = Some(error);
@@ -369,7 +369,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
 fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
-    let door = OwnedDoor::from(victim.door());
+    let endpoint = OwnedControlEndpoint::from(victim.endpoint());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut open = Vec::new();
@@ -379,7 +379,7 @@ fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
                     matches!(channel.read(Duration::ZERO), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
                 });
                 if open.len() < silent.connections {
-                    open.extend(Channel::open(door.borrow()));
+                    open.extend(Channel::open(endpoint.borrow()));
                 }
                 std::thread::sleep(silent.pace);
             }
@@ -388,7 +388,7 @@ fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
         while begin.elapsed() < silent.hold {
             // All of them are there.
             std::thread::sleep(silent.pace * 2 * silent.connections as u32);
-            let turn = victim.gate().enter();
+            let turn = victim.session_lock().enter();
             let attempt = Instant::now();
             // A client that is not served has waited for too long.
             let _ = victim.serve_another();
@@ -400,8 +400,8 @@ fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
     })
 }
 
-fn play_frames(door: Door<'_>, frames: &Frames) -> io::Result<()> {
-    let Door::Comch { runtime, channel } = door else {
+fn play_frames(endpoint: ControlEndpoint<'_>, frames: &Frames) -> io::Result<()> {
+    let ControlEndpoint::Comch { runtime, channel } = endpoint else {
         return Ok(());
     };
     let mut open = Vec::new();
@@ -516,10 +516,10 @@ struct Held {
     details: Vec<::bytes::Bytes>,
 }
 
-/// Plays a session, while another client knocks; the longest time that it waited for a reaction.
+/// Plays a session, while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
 fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Duration) {
-    let turn = victim.gate().enter();
-    let begun = Channel::open(victim.door()).and_then(|mut channel| {
+    let turn = victim.session_lock().enter();
+    let begun = Channel::open(victim.endpoint()).and_then(|mut channel| {
         channel.ask(Payload::QueryStorageRequest, ANSWER)?;
         Ok(channel)
     });
@@ -528,9 +528,9 @@ fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Du
         Ok(channel) => channel,
         Err(error) => return (Err(error), Duration::ZERO),
     };
-    let knocking = Knocking::start(victim.door());
+    let probe = Probe::start(victim.endpoint());
     let held = go_on(victim, session, channel);
-    (held, knocking.stop())
+    (held, probe.stop())
 }
 
 fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {

@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use super::bytes::Bytes;
-use crate::role::Wrong;
+use crate::role::Violation;
 
 /// The key of the roles under attack.
 pub(super) const KEY: &[u8] = b"the key of the roles under attack";
@@ -160,7 +160,7 @@ impl Export {
     }
 }
 
-/// Address of a role, and what it has told the attacker of itself.
+/// Network address of a role, and the identity of its process and connection.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     pub address: SocketAddr,
@@ -268,16 +268,16 @@ impl Connection {
     }
 
     /// Bytes until the end of the connection.
-    fn rest(&mut self) -> Result<Vec<u8>, Wrong> {
+    fn rest(&mut self) -> Result<Vec<u8>, Violation> {
         rest_of(&mut self.stream)
     }
 }
 
 /// Bytes until the end of a connection, which has to come.
-fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Wrong> {
+fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Violation> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Wrong::expected(
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Violation::expected(
             "the end of the connection",
             format!("none within {TIMEOUT:?} after {} bytes", bytes.len()),
         )),
@@ -298,7 +298,7 @@ fn request(operation: u16, key: &[u8; 16], addr: u64, len: u64) -> Vec<u8> {
 }
 
 /// Plays an attack; the longest time until a peer with the key was answered beside it.
-pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Duration, Wrong> {
+pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Duration, Violation> {
     match attack {
         NetworkAttack::Unauthenticated(attack) => play_unauthenticated(attack, endpoint),
         NetworkAttack::Flood { connections, hold } => play_flood(endpoint, *connections, *hold),
@@ -310,7 +310,10 @@ pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Durati
     }
 }
 
-fn play_unauthenticated(attack: &Unauthenticated, endpoint: &Endpoint) -> Result<Duration, Wrong> {
+fn play_unauthenticated(
+    attack: &Unauthenticated,
+    endpoint: &Endpoint,
+) -> Result<Duration, Violation> {
     let mut open = Vec::new();
     for _ in 0..attack.connections {
         let mut stream = TcpStream::connect(endpoint.address)?;
@@ -340,17 +343,21 @@ fn play_unauthenticated(attack: &Unauthenticated, endpoint: &Endpoint) -> Result
             Input::Nothing | Input::Zeros(_) | Input::Random(_) | Input::Http => is_greeting,
             _ => got.is_empty(),
         };
-        Wrong::unless(
+        Violation::unless(
             is_greeting,
             "random bytes and the end of the connection",
             format!("{got:02x?}"),
         )?;
     }
-    knock(endpoint)
+    probe(endpoint)
 }
 
 /// Bytes that an unauthenticated peer sends over a connection.
-fn input_of(input: Input, endpoint: &Endpoint, stream: &mut TcpStream) -> Result<Vec<u8>, Wrong> {
+fn input_of(
+    input: Input,
+    endpoint: &Endpoint,
+    stream: &mut TcpStream,
+) -> Result<Vec<u8>, Violation> {
     let simple = match input {
         Input::Nothing => Some(Bytes::Nothing),
         Input::Zeros(count) => Some(Bytes::Repeated(0, count)),
@@ -375,7 +382,7 @@ fn input_of(input: Input, endpoint: &Endpoint, stream: &mut TcpStream) -> Result
         Input::NoKey => proof(&[])?.to_vec(),
         Input::Replayed => {
             let mut recorded = Connection::open(endpoint.address)?;
-            Wrong::unless(
+            Violation::unless(
                 recorded.hello != hello,
                 "greetings that differ",
                 "the same twice",
@@ -397,22 +404,26 @@ fn input_of(input: Input, endpoint: &Endpoint, stream: &mut TcpStream) -> Result
 }
 
 /// Has a peer with the key answered; the time that took.
-fn knock(endpoint: &Endpoint) -> Result<Duration, Wrong> {
+fn probe(endpoint: &Endpoint) -> Result<Duration, Violation> {
     let begin = Instant::now();
     let mut connection = Connection::open(endpoint.address)
-        .map_err(|error| Wrong::expected("a peer with the key to be greeted", error))?;
+        .map_err(|error| Violation::expected("a peer with the key to be greeted", error))?;
     // A process that is not there: the answer is the same for each role.
     let code = connection.prove(LIVENESS, &random(), &random());
     match code {
         Ok(NOT_FOUND) => Ok(begin.elapsed()),
-        other => Err(Wrong::expected(
+        other => Err(Violation::expected(
             format!("a peer with the key to be answered with error {NOT_FOUND}"),
             format!("{other:?}"),
         )),
     }
 }
 
-fn play_flood(endpoint: &Endpoint, connections: usize, hold: Duration) -> Result<Duration, Wrong> {
+fn play_flood(
+    endpoint: &Endpoint,
+    connections: usize,
+    hold: Duration,
+) -> Result<Duration, Violation> {
     let begin = Instant::now();
     let mut open: std::collections::VecDeque<TcpStream> = std::collections::VecDeque::new();
     let mut longest = Duration::ZERO;
@@ -425,19 +436,19 @@ fn play_flood(endpoint: &Endpoint, connections: usize, hold: Duration) -> Result
                 open.pop_front();
             }
         }
-        longest = longest.max(knock(endpoint)?);
+        longest = longest.max(probe(endpoint)?);
     }
     Ok(longest)
 }
 
-fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), Wrong> {
+fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), Violation> {
     let served = |purpose| Connection::served(endpoint, purpose, &endpoint.key);
     match attack {
         Authenticated::AnotherProcess => {
             for purpose in [LIVENESS, MEMORY, SERVICE] {
                 let mut connection = Connection::open(endpoint.address)?;
                 let code = connection.prove(purpose, &random(), &endpoint.key)?;
-                Wrong::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
+                Violation::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
                 end_of(&mut connection)?;
             }
             Ok(())
@@ -445,14 +456,14 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
         Authenticated::UnknownConnection => {
             let mut connection = Connection::open(endpoint.address)?;
             let code = connection.prove(SERVICE, &endpoint.process, &random())?;
-            Wrong::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
+            Violation::unless(code == NOT_FOUND, format!("error {NOT_FOUND}"), code)?;
             end_of(&mut connection)
         }
         Authenticated::SecondClaim => {
             let mut first = served(SERVICE)?;
             let mut second = Connection::open(endpoint.address)?;
             let code = second.prove(SERVICE, &endpoint.process, &endpoint.key)?;
-            Wrong::unless(
+            Violation::unless(
                 code == ALREADY_EXIST,
                 format!("error {ALREADY_EXIST}"),
                 code,
@@ -461,7 +472,7 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
             // The first one may have been granted receives, and has not ended.
             first.stream.set_read_timeout(Some(QUIET))?;
             let granted = first.stream.read(&mut [0; 64]);
-            Wrong::unless(
+            Violation::unless(
                 !matches!(granted, Ok(0)),
                 "the first connection to go on",
                 format!("{granted:?}"),
@@ -476,7 +487,7 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
             let open: io::Result<Vec<_>> = (0..count).map(|_| served(MEMORY)).collect();
             // The role may have a limit.
             drop(open);
-            knock(endpoint).map(drop)
+            probe(endpoint).map(drop)
         }
         Authenticated::UnknownPurpose => {
             let mut connection = Connection::open(endpoint.address)?;
@@ -526,9 +537,9 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
 }
 
 /// The connection has to end, without a further byte.
-fn end_of(connection: &mut Connection) -> Result<(), Wrong> {
+fn end_of(connection: &mut Connection) -> Result<(), Violation> {
     let rest = connection.rest()?;
-    Wrong::unless(
+    Violation::unless(
         rest.is_empty(),
         "the end of the connection",
         format!("{rest:02x?}"),
@@ -554,7 +565,7 @@ fn flood(connection: &mut Connection, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Each operation on memory of this key has to be answered with an error, and without data. The connection goes on.
-fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Wrong> {
+fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Violation> {
     for _ in 0..2 {
         for operation in 1..=5 {
             for (addr, len) in [
@@ -577,9 +588,9 @@ fn fails(
     operation: u16,
     key: &[u8; 16],
     (addr, len): (u64, u64),
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let code = ask(connection, operation, key, (addr, len))?;
-    Wrong::unless(
+    Violation::unless(
         code == expected,
         format!("error {expected} for operation {operation} on {len} bytes at {addr:#x}"),
         format!("error {code}"),
@@ -592,7 +603,7 @@ fn ask(
     operation: u16,
     key: &[u8; 16],
     (addr, len): (u64, u64),
-) -> Result<u32, Wrong> {
+) -> Result<u32, Violation> {
     let mut bytes = request(operation, key, addr, len);
     if operation == WRITE {
         bytes.resize(bytes.len() + len as usize, 0x5a);
@@ -600,7 +611,7 @@ fn ask(
     connection.stream.write_all(&bytes)?;
     let mut reply = [0; REPLY];
     connection.stream.read_exact(&mut reply)?;
-    Wrong::unless(
+    Violation::unless(
         reply.starts_with(b"SDrp"),
         "a reply",
         format!("{reply:02x?}"),
@@ -608,11 +619,11 @@ fn ask(
     Ok(u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]))
 }
 
-fn says_nothing(connection: &mut Connection) -> Result<(), Wrong> {
+fn says_nothing(connection: &mut Connection) -> Result<(), Violation> {
     connection.stream.set_read_timeout(Some(QUIET))?;
     let more = connection.stream.read(&mut [0; 64]);
     connection.stream.set_read_timeout(Some(TIMEOUT))?;
-    Wrong::unless(
+    Violation::unless(
         more.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
         "no byte behind the replies, and no end",
@@ -625,7 +636,7 @@ pub(super) fn play_exported(
     attack: Exported,
     export: &Export,
     end_session: impl FnOnce(),
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let Export {
         endpoint,
         addr,
@@ -653,7 +664,7 @@ pub(super) fn play_exported(
             for operation in [READ, WRITE, FETCH_ADD, COMPARE_SWAP] {
                 for place in beside {
                     let code = ask(&mut connection, operation, key, place)?;
-                    Wrong::unless(
+                    Violation::unless(
                         code != 0,
                         format!("an error for operation {operation} at {place:x?}"),
                         "success",
@@ -663,7 +674,7 @@ pub(super) fn play_exported(
             fails(&mut connection, INVALID_VALUE, READ, key, (addr, 2 << 30))?;
             for operation in [FETCH_ADD, COMPARE_SWAP] {
                 let code = ask(&mut connection, operation, key, (addr + 1, 8))?;
-                Wrong::unless(
+                Violation::unless(
                     code != 0,
                     "an error for a word at an odd address",
                     "success",
@@ -678,9 +689,9 @@ pub(super) fn play_exported(
                 match ask(&mut connection, READ, key, (addr, 8))? {
                     0 => connection.stream.read_exact(&mut [0; 8])?,
                     NOT_FOUND => break,
-                    code => return Err(Wrong::expected(NOT_FOUND, code)),
+                    code => return Err(Violation::expected(NOT_FOUND, code)),
                 }
-                Wrong::unless(
+                Violation::unless(
                     begin.elapsed() < TIMEOUT,
                     "the memory to be withdrawn with the session",
                     "that it is still served",
@@ -689,7 +700,7 @@ pub(super) fn play_exported(
             }
             for operation in [READ, WRITE, FETCH_ADD, COMPARE_SWAP] {
                 let code = ask(&mut connection, operation, key, (addr, 8))?;
-                Wrong::unless(code != 0, "an error for withdrawn memory", "success")?;
+                Violation::unless(code != 0, "an error for withdrawn memory", "success")?;
             }
             says_nothing(&mut connection)?;
             refused(&mut Connection::served(endpoint, MEMORY, key)?, key)

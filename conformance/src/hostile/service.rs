@@ -17,7 +17,7 @@ use super::channel::FUNCTION;
 use super::{Settings, agent, by_hand, put, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
-use crate::role::Wrong;
+use crate::role::Violation;
 use deployment::implementation::Role;
 use deployment::process::Process;
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
@@ -59,21 +59,21 @@ pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
     }
 }
 
-type Failed = (Wrong, Option<String>);
+type Failed = (Violation, Option<String>);
 
 fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), Failed> {
-    let early = |wrong: Wrong| (wrong, None);
+    let early = |wrong: Violation| (wrong, None);
     let Play::Service(play) = &attack.play else {
-        return Err(early(Wrong::new("no attack of a service")));
+        return Err(early(Violation::new("no attack of a service")));
     };
-    let scene = Sandbox::shared().map_err(|error| early(error.into()))?;
-    let path = scene
+    let sandbox = Sandbox::shared().map_err(|error| early(error.into()))?;
+    let path = sandbox
         .runtime()
-        .join(comch_socket(FUNCTION, scene.channel()));
+        .join(comch_socket(FUNCTION, sandbox.channel()));
     let listener = Packets::listen(&path).map_err(|error| early(error.into()))?;
-    let mut initiator = start(settings, &scene).map_err(early)?;
+    let mut initiator = start(settings, &sandbox).map_err(early)?;
     let mut watch = Watch::default();
-    let mut service = Service::new(&scene, &initiator);
+    let mut service = Service::new(&sandbox, &initiator);
     // The initiator ends when it likes: what it does then is what counts.
     let stopped = service.play(&listener, play, &mut watch).err();
     let attacked = Instant::now();
@@ -109,12 +109,12 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     }
 }
 
-fn start(settings: &Settings, scene: &Sandbox) -> Result<Process, Wrong> {
+fn start(settings: &Settings, sandbox: &Sandbox) -> Result<Process, Violation> {
     let mut command = settings.implementation.command(Role::Initiator)?;
-    scene
+    sandbox
         .place(&mut command)
         .args(["-d", HOST_DEVICE, "--cpu", "0"])
-        .args(["--command-channel-name", scene.channel()])
+        .args(["--command-channel-name", sandbox.channel()])
         .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
         .args(["--execution-strategy", "read_throughput_test"])
         .args(["--run-limit-operation-count", "64"])
@@ -128,24 +128,24 @@ fn judge(
     ended: Duration,
     watch: &Watch,
     lines: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let Some(status) = status else {
-        return Err(Wrong::expected(
+        return Err(Violation::expected(
             format!("the initiator to end within {:?}", cost.service),
             format!("an initiator that runs after {LONGEST:?}"),
         ));
     };
-    Wrong::unless(
+    Violation::unless(
         status.signal().is_none() && status.code() != Some(PANICKED) && !status.success(),
         "an exit status that says that it has failed",
         status,
     )?;
-    Wrong::unless(
+    Violation::unless(
         ended <= cost.service,
         format!("the initiator to end within {:?}", cost.service),
         format!("{:.1} s", ended.as_secs_f64()),
     )?;
-    Wrong::unless(
+    Violation::unless(
         (1..=cost.lines).contains(&lines),
         format!("1 to {} lines in the log", cost.lines),
         lines,
@@ -155,7 +155,7 @@ fn judge(
         descriptors,
         ..
     } = watch.most;
-    Wrong::unless(
+    Violation::unless(
         memory <= cost.memory * 1024 && descriptors <= cost.descriptors,
         format!(
             "at most {} MiB and {} descriptors",
@@ -201,7 +201,7 @@ impl Watch {
 
 /// The service's end of the connection.
 struct Service<'a> {
-    scene: &'a Sandbox,
+    sandbox: &'a Sandbox,
     /// Id of its process.
     initiator: u32,
     socket: Option<Packets>,
@@ -218,9 +218,9 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    fn new(scene: &'a Sandbox, initiator: &Process) -> Self {
+    fn new(sandbox: &'a Sandbox, initiator: &Process) -> Self {
         Self {
-            scene,
+            sandbox,
             initiator: initiator.id(),
             socket: None,
             lifeline: None,
@@ -449,7 +449,7 @@ impl<'a> Service<'a> {
                 let mut open = Vec::new();
                 for _ in 0..*connections {
                     watch.look(self.initiator);
-                    if let Ok(socket) = agent::connect(self.scene.runtime(), &address) {
+                    if let Ok(socket) = agent::connect(self.sandbox.runtime(), &address) {
                         // It may hang up at once.
                         let _ = socket.send(&bytes, &[]);
                         open.push(socket);

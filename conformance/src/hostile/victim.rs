@@ -1,4 +1,4 @@
-//! The role under attack, with the targets that it needs, and what another client and the operating system see of it.
+//! The role under attack with its targets, and its measurements: service to another client, and resources from the operating system.
 
 use std::fs;
 use std::io;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use doca::Device;
 use wire::control::Payload;
 
-use super::channel::Door;
+use super::channel::ControlEndpoint;
 use super::client::ClientEndpoint;
-use super::endurance::Gate;
+use super::endurance::SessionLock;
 use super::network::KEY;
 use crate::faults::relay::FaultyLine;
 use crate::hammer::Resources;
-use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Wrong};
+use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Violation};
 use deployment::implementation::{Implementation, Role};
 use deployment::port::{listeners_of, wait_for_listener};
 use deployment::process::Process;
@@ -28,13 +28,13 @@ const TIMEOUT: &str = "2";
 /// Time in which programs start.
 const START: Duration = Duration::from_secs(20);
 /// Time after which another client gives up waiting for service.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SERVICE: Duration = Duration::from_secs(30);
 
 /// The role under attack.
 pub(super) struct Victim<'a> {
     role: Role,
     implementation: &'a Implementation,
-    scene: Sandbox,
+    sandbox: Sandbox,
     device: Device,
     /// Of the targets; the first one is attacked where a target is.
     ports: Vec<u16>,
@@ -42,17 +42,17 @@ pub(super) struct Victim<'a> {
     service: Option<Process>,
     /// Between a service and its targets.
     line: Option<FaultyLine>,
-    gate: Gate,
+    session_lock: SessionLock,
 }
 
 impl<'a> Victim<'a> {
     /// Starts it, in the runtime directory of this process.
-    pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Wrong> {
-        let scene = Sandbox::shared()?;
+    pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Violation> {
+        let sandbox = Sandbox::shared()?;
         let count = if role == Role::GgaOffload { 3 } else { 1 };
-        let key = scene.file("key", KEY)?;
+        let key = sandbox.file("key", KEY)?;
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
-        let ports = (0..count).map(|_| scene.port());
+        let ports = (0..count).map(|_| sandbox.port());
         let mut victim = Self {
             role,
             implementation,
@@ -61,8 +61,8 @@ impl<'a> Victim<'a> {
             targets: Vec::new(),
             service: None,
             line: None,
-            gate: Gate::default(),
-            scene,
+            session_lock: SessionLock::default(),
+            sandbox,
         };
         victim.start_all()?;
         Ok(victim)
@@ -70,13 +70,13 @@ impl<'a> Victim<'a> {
 
     /// Has a role use the network, too: its peers here still reach it in this machine.
     fn place<'b>(&self, command: &'b mut Command) -> &'b mut Command {
-        self.scene
+        self.sandbox
             .place(command)
             .env("SOFTDOCA_ADDRESS", "127.0.0.1")
-            .env("SOFTDOCA_KEY_FILE", self.scene.path("key"))
+            .env("SOFTDOCA_KEY_FILE", self.sandbox.path("key"))
     }
 
-    fn start_all(&mut self) -> Result<(), Wrong> {
+    fn start_all(&mut self) -> Result<(), Violation> {
         for port in &self.ports {
             let mut command = self.implementation.command(Role::Target)?;
             self.place(&mut command)
@@ -97,7 +97,7 @@ impl<'a> Victim<'a> {
         let mut command = self.implementation.command(self.role)?;
         self.place(&mut command)
             .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE, "--cpu", "0"])
-            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--command-channel-name", self.sandbox.channel()])
             .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
             .args(["--idle-timeout", TIMEOUT, "--sessions", "forever"])
             .args(["--output", "json"]);
@@ -119,7 +119,7 @@ impl<'a> Victim<'a> {
     }
 
     pub(super) fn runtime(&self) -> &Path {
-        self.scene.runtime()
+        self.sandbox.runtime()
     }
 
     /// The connections between a service and its targets.
@@ -129,17 +129,17 @@ impl<'a> Victim<'a> {
     }
 
     /// Serialises sessions.
-    pub(super) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(super) fn session_lock(&self) -> &SessionLock {
+        &self.session_lock
     }
 
     /// The endpoint on which it accepts clients.
-    pub(super) fn door(&self) -> Door<'_> {
+    pub(super) fn endpoint(&self) -> ControlEndpoint<'_> {
         match self.role {
-            Role::Target => Door::Tcp(self.ports[0]),
-            _ => Door::Comch {
-                runtime: self.scene.runtime(),
-                channel: self.scene.channel(),
+            Role::Target => ControlEndpoint::Tcp(self.ports[0]),
+            _ => ControlEndpoint::Comch {
+                runtime: self.sandbox.runtime(),
+                channel: self.sandbox.channel(),
             },
         }
     }
@@ -148,7 +148,7 @@ impl<'a> Victim<'a> {
     pub(super) fn client_endpoint(&self) -> ClientEndpoint {
         match self.role {
             Role::Target => ClientEndpoint::Target(self.ports[0]),
-            _ => ClientEndpoint::Service(self.scene.channel().to_owned()),
+            _ => ClientEndpoint::Service(self.sandbox.channel().to_owned()),
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Victim<'a> {
         Ok(listeners.first().copied())
     }
 
-    pub(super) fn resources(&self) -> Result<Resources, Wrong> {
+    pub(super) fn resources(&self) -> Result<Resources, Violation> {
         Ok(Resources::of(self.process())?)
     }
 
@@ -175,7 +175,7 @@ impl<'a> Victim<'a> {
         self.process().line_count()
     }
 
-    /// The name of the first program that has ended: none was told to.
+    /// Name of the first program that has ended, which none should.
     pub(super) fn ended(&self) -> Option<&'static str> {
         let targets = self.targets.iter().map(|process| ("target", process));
         let mut all = targets.chain(self.service.iter().map(|process| ("service", process)));
@@ -189,13 +189,13 @@ impl<'a> Victim<'a> {
     }
 
     /// Time until another client has its query answered.
-    pub(super) fn serve_another(&self) -> Result<Duration, Wrong> {
+    pub(super) fn serve_another(&self) -> Result<Duration, Violation> {
         let begin = Instant::now();
         loop {
             match self.query() {
                 Ok(()) => return Ok(begin.elapsed()),
-                Err(wrong) if begin.elapsed() > PATIENCE || self.ended().is_some() => {
-                    return Err(Wrong::new(format!(
+                Err(wrong) if begin.elapsed() > SERVICE || self.ended().is_some() => {
+                    return Err(Violation::new(format!(
                         "another client is not served within {:.1} s: {wrong}",
                         begin.elapsed().as_secs_f64()
                     )));
@@ -205,22 +205,22 @@ impl<'a> Victim<'a> {
         }
     }
 
-    fn query(&self) -> Result<(), Wrong> {
+    fn query(&self) -> Result<(), Violation> {
         const ANSWER: Duration = Duration::from_secs(5);
         let query = wire::control::Message {
             message_id: 3,
             correlation_id: 3,
             payload: Payload::QueryStorageRequest,
         };
-        let answer = match self.door() {
-            Door::Tcp(port) => TcpPeer::connect(port)?.ask(&query, ANSWER)?,
-            Door::Comch { channel, .. } => {
+        let answer = match self.endpoint() {
+            ControlEndpoint::Tcp(port) => TcpPeer::connect(port)?.ask(&query, ANSWER)?,
+            ControlEndpoint::Comch { channel, .. } => {
                 ComchPeer::connect(&self.device, channel, ANSWER)?.ask(&query, ANSWER)?
             }
         };
         match answer {
             Payload::QueryStorageResponse(_) => Ok(()),
-            other => Err(Wrong::expected(
+            other => Err(Violation::expected(
                 "query_storage_response",
                 other.message_type(),
             )),

@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) recover_every: u32,
     /// `true` if the first target is a scripted one that fails an I/O.
     pub(super) failing_io: bool,
-    /// `true` if the service is told of one block more than the targets have.
+    /// `true` if the service is configured with one block more than the targets have.
     pub(super) overstated: bool,
 }
 
@@ -393,7 +393,7 @@ pub(super) fn overstate(target: u16) -> io::Result<u16> {
     let port = listener.local_addr()?.port();
     let relay = Relay {
         channels: vec![(listener, format!("{}:{target}", Ipv4Addr::LOCALHOST))],
-        patience: Duration::ZERO,
+        timeout: Duration::ZERO,
         sessions: Some(1),
     };
     // Ends with the connection, or with this process. A failure closes both connections, and the session reports it.

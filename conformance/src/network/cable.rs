@@ -14,7 +14,7 @@ use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tappers::{Interface, Tap};
 
-use crate::role::Wrong;
+use crate::role::Violation;
 
 /// Bytes of the longest frame.
 const LONGEST_FRAME: usize = 65_536;
@@ -328,9 +328,9 @@ impl Cable {
         network: &Network,
         machine: usize,
         program: &[std::ffi::OsString],
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let [program, arguments @ ..] = program else {
-            return Err(Wrong::new("there is no program for cables"));
+            return Err(Violation::new("there is no program for cables"));
         };
         let mut command = Command::new(program);
         command.args(arguments).args([near(machine), far(machine)]);
@@ -340,7 +340,7 @@ impl Cable {
             .stdout(Stdio::piped())
             .spawn()?;
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (commands, answers) = pipes.ok_or_else(|| Wrong::new("no pipes"))?;
+        let (commands, answers) = pipes.ok_or_else(|| Violation::new("no pipes"))?;
         let mut cable = Self {
             process,
             commands,
@@ -352,7 +352,7 @@ impl Cable {
         network
             .run(0, &["ip", "link", "set", &name, "netns", &holder])
             .and_then(|_| network.set_up(machine))
-            .map_err(|error| Wrong::new(error.to_string()))?;
+            .map_err(|error| Violation::new(error.to_string()))?;
         Ok(cable)
     }
 
@@ -362,28 +362,30 @@ impl Cable {
     }
 
     /// Changes the conditions towards machine 0's peer and back. They hold when this returns.
-    pub(crate) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Wrong> {
+    pub(crate) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Violation> {
         writeln!(self.commands, "{there},{back}")?;
         self.expect("set")
     }
 
     /// Kinds of frames so far.
-    pub(super) fn flows(&mut self) -> Result<Vec<Flow>, Wrong> {
+    pub(super) fn flows(&mut self) -> Result<Vec<Flow>, Violation> {
         writeln!(self.commands, "flows")?;
         let line = self.answer()?;
         let words = line.trim().split(',').filter(|word| !word.is_empty());
-        words.map(|word| word.parse().map_err(Wrong::new)).collect()
+        words
+            .map(|word| word.parse().map_err(Violation::new))
+            .collect()
     }
 
-    fn answer(&mut self) -> Result<String, Wrong> {
+    fn answer(&mut self) -> Result<String, Violation> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         Ok(line)
     }
 
-    fn expect(&mut self, word: &str) -> Result<(), Wrong> {
+    fn expect(&mut self, word: &str) -> Result<(), Violation> {
         let line = self.answer()?;
-        Wrong::unless(
+        Violation::unless(
             line.trim() == word,
             format!("the cable to say {word:?}"),
             format!("{line:?}"),

@@ -13,7 +13,7 @@ use deployment::sandbox::Sandbox;
 use super::cable::Flow;
 use super::{Cable, Condition, Settings};
 use crate::hammer::{Redundancy, of_log};
-use crate::role::Wrong;
+use crate::role::Violation;
 
 /// Bytes of the initiator's blocks.
 const BLOCK_SIZE: usize = 4096;
@@ -50,10 +50,10 @@ pub(super) struct Deployment<'a> {
 
 impl<'a> Deployment<'a> {
     /// Makes the machines and cables, and starts targets and service.
-    pub(super) fn start(layout: Layout, settings: &'a Settings) -> Result<Self, Wrong> {
+    pub(super) fn start(layout: Layout, settings: &'a Settings) -> Result<Self, Violation> {
         let names = layout.targets();
         let network = Network::without_cables(1 + names.len())
-            .map_err(|error| Wrong::new(error.to_string()))?;
+            .map_err(|error| Violation::new(error.to_string()))?;
         let mut cables = Vec::new();
         for machine in 1..=names.len() {
             cables.push(Cable::connect(&network, machine, &settings.cable)?);
@@ -90,13 +90,13 @@ impl<'a> Deployment<'a> {
         self.targets.len()
     }
 
-    fn network(&self) -> Result<&Network, Wrong> {
+    fn network(&self) -> Result<&Network, Violation> {
         let network = self.sandbox.network();
-        network.ok_or_else(|| Wrong::new("there is no network"))
+        network.ok_or_else(|| Violation::new("there is no network"))
     }
 
     /// Starts a target at its machine's address, with the blocks that it had.
-    pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
+    pub(super) fn start_target(&mut self, index: usize) -> Result<(), Violation> {
         let Target { name, port, .. } = self.targets[index];
         let block_size = self.layout.target_block_size(BLOCK_SIZE);
         let command = self.settings.implementation.command(Role::Target)?;
@@ -120,7 +120,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Starts the service; it waits for an initiator.
-    pub(super) fn start_service(&mut self) -> Result<(), Wrong> {
+    pub(super) fn start_service(&mut self) -> Result<(), Violation> {
         self.starts += 1;
         let role = self.layout.service();
         let command = self.settings.implementation.command(role)?;
@@ -150,7 +150,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// An initiator that validates all it reads.
-    pub(super) fn initiator(&self) -> Result<Process, Wrong> {
+    pub(super) fn initiator(&self) -> Result<Process, Violation> {
         let command = self.settings.implementation.command(Role::Initiator)?;
         let channel = self.sandbox.channel();
         let mut command = self.sandbox.initiator(command, channel);
@@ -170,19 +170,23 @@ impl<'a> Deployment<'a> {
     }
 
     /// Changes the cable of a target's machine, towards the target and back.
-    pub(super) fn set(&mut self, target: usize, conditions: [Condition; 2]) -> Result<(), Wrong> {
+    pub(super) fn set(
+        &mut self,
+        target: usize,
+        conditions: [Condition; 2],
+    ) -> Result<(), Violation> {
         self.targets[target].cable.set(conditions[0], conditions[1])
     }
 
     /// Gives a target's machine another address. Its end of the cable has no other one.
-    pub(super) fn change_address(&mut self, target: usize) -> Result<(), Wrong> {
+    pub(super) fn change_address(&mut self, target: usize) -> Result<(), Violation> {
         let changed = self
             .sandbox
             .network_mut()
             .map(|network| network.change_address(target + 1));
         changed
             .unwrap_or(Ok(()))
-            .map_err(|error| Wrong::new(error.to_string()))?;
+            .map_err(|error| Violation::new(error.to_string()))?;
         let address = self.sandbox.address_of_target(target);
         self.targets[target].addresses.push(address);
         Ok(())
@@ -190,7 +194,7 @@ impl<'a> Deployment<'a> {
 
     /// Fails if anything listens on a machine, or was sent over a cable, at other addresses than those that the machines of the deployment
     /// have. Returns the number of kinds of frames that were seen.
-    pub(super) fn check_addresses(&mut self) -> Result<usize, Wrong> {
+    pub(super) fn check_addresses(&mut self) -> Result<usize, Violation> {
         for machine in 0..=self.targets.len() {
             let network = self.network()?;
             let own = network.addresses(machine);
@@ -199,7 +203,7 @@ impl<'a> Deployment<'a> {
                 let address = listener.parse::<SocketAddr>();
                 address.is_ok_and(|address| own.contains(&address.ip().to_string()))
             };
-            Wrong::unless(
+            Violation::unless(
                 !listening.is_empty() && listening.iter().all(is_own),
                 format!("sockets of machine {machine} that listen at {own:?} alone"),
                 format!("{listening:?}"),
@@ -214,7 +218,7 @@ impl<'a> Deployment<'a> {
             let flows = cable.flows()?;
             let is_expected = |flow: &Flow| is_of_deployment(*flow, &near, addresses);
             let has_data = flows.iter().any(|flow| matches!(flow, Flow::Ip(TCP, ..)));
-            Wrong::unless(
+            Violation::unless(
                 has_data && flows.iter().all(is_expected),
                 format!("TCP between {near} and {addresses:?} alone"),
                 format!("{flows:?}"),
@@ -225,7 +229,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Kills a target, if it runs.
-    pub(super) fn kill_target(&mut self, target: usize) -> Result<(), Wrong> {
+    pub(super) fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
         let process = self.targets[target].process.take();
         process.map_or(Ok(()), |process| {
             self.ended(process, Signal::KILL).map(drop)
@@ -233,7 +237,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Ends the service with a signal: SIGKILL, or SIGTERM, after which it must not crash.
-    pub(super) fn end_service(&mut self, signal: Signal) -> Result<(), Wrong> {
+    pub(super) fn end_service(&mut self, signal: Signal) -> Result<(), Violation> {
         let Some(service) = self.service.take() else {
             return Ok(());
         };
@@ -244,11 +248,11 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Fails if a role that was told to end has crashed. Its exit status is 1 if a session has failed, which those of a zero-copy
+    /// Fails if a role that received SIGTERM has crashed. Its exit status is 1 if a session has failed, which those of a zero-copy
     /// deployment may, and a target's whenever it was cut off.
-    fn check(&self, exit: &Exit) -> Result<(), Wrong> {
+    fn check(&self, exit: &Exit) -> Result<(), Violation> {
         let has_failed = exit.role == "service" && self.layout == Layout::Gga && !exit.succeeded();
-        Wrong::unless(
+        Violation::unless(
             !has_failed && exit.status.is_some_and(is_orderly),
             format!("the {} to end cleanly", exit.role),
             format!(
@@ -259,7 +263,7 @@ impl<'a> Deployment<'a> {
         )
     }
 
-    fn ended(&self, mut process: Process, signal: Signal) -> Result<Exit, Wrong> {
+    fn ended(&self, mut process: Process, signal: Signal) -> Result<Exit, Violation> {
         process.signal(signal);
         if process.wait(Instant::now() + self.settings.limit).is_none() {
             return Err(process.failed("has not ended in time").into());
@@ -268,7 +272,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Fails if a role has exited that should have served the next session.
-    pub(super) fn inspect(&mut self) -> Result<(), Wrong> {
+    pub(super) fn inspect(&mut self) -> Result<(), Violation> {
         let targets = self.targets.iter_mut().map(|target| &mut target.process);
         for process in targets.chain([&mut self.service]) {
             if let Some(ended) = process.take_if(|process| process.has_ended()) {
@@ -292,7 +296,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Terminates all roles, which have to exit cleanly.
-    pub(super) fn end(&mut self) -> Result<(), Wrong> {
+    pub(super) fn end(&mut self) -> Result<(), Violation> {
         self.end_service(Signal::TERM)?;
         for index in 0..self.targets.len() {
             if let Some(process) = self.targets[index].process.take() {
@@ -307,7 +311,7 @@ impl<'a> Deployment<'a> {
             .map(|id| PathBuf::from(format!("/proc/{id}")))
             .collect();
         left.retain(|path| !cables.contains(path));
-        Wrong::unless(left.is_empty(), "no role to be left", format!("{left:?}"))
+        Violation::unless(left.is_empty(), "no role to be left", format!("{left:?}"))
     }
 }
 

@@ -11,7 +11,7 @@ use super::deployment::Deployment;
 use super::{Condition, Fault};
 use crate::hammer::Redundancy;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Wrong;
+use crate::role::Violation;
 
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
@@ -168,7 +168,7 @@ fn suite(layout: Layout) -> &'static str {
 }
 
 /// The check of the addresses that were used; `None` if the run ended before it.
-fn addresses_case(layout: Layout, checked: Option<Result<usize, Wrong>>) -> Case {
+fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> Case {
     let (outcome, note) = match checked {
         None => (Outcome::NotRun("the run ended before".to_owned()), None),
         Some(Err(wrong)) => (Outcome::Failed(wrong.to_string()), None),
@@ -183,7 +183,7 @@ fn addresses_case(layout: Layout, checked: Option<Result<usize, Wrong>>) -> Case
     }
 }
 
-fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Wrong)>) -> Case {
+fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Violation)>) -> Case {
     let outcome = match violation.take_if(|(of, _)| *of == at) {
         Some((_, wrong)) => Outcome::Failed(wrong.to_string()),
         None if row.injected > 0 => Outcome::Passed,
@@ -228,7 +228,7 @@ struct Load<'a> {
 impl Load<'_> {
     /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded. Returns how often the service has gone
     /// on without the target meanwhile.
-    fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Wrong> {
+    fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Violation> {
         self.await_io()?;
         let before = (self.summary.failed, self.deployment.losses(target));
         let cuts_all = fault == Fault::ServiceReplaced;
@@ -287,7 +287,7 @@ impl Load<'_> {
 
     /// Waits until the service has noticed that it does not reach a target: it goes on without that one, or, where there is no other, a session
     /// has failed. `before` are the counts of failed sessions and of losses before the fault.
-    fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Wrong> {
+    fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         loop {
             let is_noticed = match self.deployment.layout {
@@ -298,7 +298,7 @@ impl Load<'_> {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "the service to notice that a target is not reached",
                     format!("nothing within {:?}", self.settings.limit),
                 ));
@@ -308,7 +308,7 @@ impl Load<'_> {
     }
 
     /// Waits until all targets are whole, and a session that began after the fault has succeeded.
-    fn recover(&mut self) -> Result<(), Wrong> {
+    fn recover(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         // The session of the fault.
         self.finish()?;
@@ -320,7 +320,7 @@ impl Load<'_> {
             }
             self.pump()?;
             if Instant::now() >= deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!(
                         "a session to succeed with all targets online within {:?}",
                         self.settings.limit
@@ -338,14 +338,14 @@ impl Load<'_> {
     }
 
     /// Waits until the I/Os of a session have begun.
-    fn await_io(&mut self) -> Result<(), Wrong> {
+    fn await_io(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         let has_started = |initiator: &Process| {
             !initiator.has_ended() && initiator.lines().iter().any(|line| line.contains(STARTED))
         };
         while !self.initiator.as_ref().is_some_and(has_started) {
             if Instant::now() >= deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "a session to begin its I/Os",
                     "none in time",
                 ));
@@ -359,7 +359,7 @@ impl Load<'_> {
     }
 
     /// Has sessions for some time.
-    fn keep_on(&mut self, time: Duration) -> Result<(), Wrong> {
+    fn keep_on(&mut self, time: Duration) -> Result<(), Violation> {
         let end = Instant::now() + time;
         while Instant::now() < end && !(self.interrupted)() {
             self.pump()?;
@@ -369,7 +369,7 @@ impl Load<'_> {
     }
 
     /// Waits for the end of the session that runs.
-    fn finish(&mut self) -> Result<(), Wrong> {
+    fn finish(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         while let Some(initiator) = &mut self.initiator {
             if initiator.status().is_some() {
@@ -377,7 +377,7 @@ impl Load<'_> {
             }
             if Instant::now() >= deadline {
                 let limit = self.settings.limit;
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("the session to end within {limit:?}"),
                     initiator.stderr(),
                 ));
@@ -388,7 +388,7 @@ impl Load<'_> {
     }
 
     /// Starts a session if there is none, and counts one that has ended.
-    fn pump(&mut self) -> Result<(), Wrong> {
+    fn pump(&mut self) -> Result<(), Violation> {
         match &self.initiator {
             None => self.initiator = Some(self.deployment.initiator()?),
             Some(initiator) if initiator.has_ended() => self.reap()?,
@@ -400,7 +400,7 @@ impl Load<'_> {
         }
     }
 
-    fn reap(&mut self) -> Result<(), Wrong> {
+    fn reap(&mut self) -> Result<(), Violation> {
         let Some(initiator) = self.initiator.take() else {
             return Ok(());
         };
@@ -409,7 +409,7 @@ impl Load<'_> {
             serde_json::from_str(&exit.stdout).unwrap_or(serde_json::Value::Null);
         if !report["mismatch"].is_null() {
             self.summary.wrong += 1;
-            return Err(Wrong::expected(
+            return Err(Violation::expected(
                 "every block to hold what was written",
                 &report["mismatch"],
             ));
@@ -418,7 +418,7 @@ impl Load<'_> {
             let counted = report["operation_count"].as_u64();
             self.summary.sessions += 1;
             self.summary.operations += counted.unwrap_or_default();
-            return Wrong::unless(
+            return Violation::unless(
                 counted == Some(u64::from(self.settings.operations)),
                 format!("{} operations", self.settings.operations),
                 format!("{counted:?}"),
@@ -433,14 +433,14 @@ impl Load<'_> {
             self.summary.failed += 1;
             return Ok(());
         }
-        Err(Wrong::expected(
+        Err(Violation::expected(
             "the session to go on",
             format!("{:?}: {}", exit.status, exit.stderr),
         ))
     }
 
     /// Ends the last session and all roles.
-    fn end(&mut self) -> Result<(), Wrong> {
+    fn end(&mut self) -> Result<(), Violation> {
         self.finish()?;
         self.deployment.end()
     }

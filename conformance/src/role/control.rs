@@ -12,7 +12,7 @@ use doca::{
 };
 use wire::control::{FrameDecoder, Message, Payload};
 
-use super::Wrong;
+use super::Violation;
 
 /// Sleep of a peer between two idle polls.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);
@@ -37,31 +37,31 @@ pub trait ControlPeer {
     /// # Errors
     ///
     /// The channel is closed.
-    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong>;
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation>;
 
     /// Polls for a message without waiting.
     ///
     /// # Errors
     ///
     /// The bytes received are not a frame, or the channel has failed.
-    fn poll(&mut self) -> Result<Polled, Wrong>;
+    fn poll(&mut self) -> Result<Polled, Violation>;
 
     /// Sends a message as one segment or Comch message.
     ///
     /// # Errors
     ///
     /// The channel is closed.
-    fn send(&mut self, message: &Message) -> Result<(), Wrong> {
+    fn send(&mut self, message: &Message) -> Result<(), Violation> {
         self.send_bytes(&message.encode_to_vec())
     }
 
-    /// Waits for an event; [`Polled::Nothing`] after `patience`.
+    /// Waits for an event; [`Polled::Nothing`] after `timeout`.
     ///
     /// # Errors
     ///
     /// As [`ControlPeer::poll`].
-    fn next(&mut self, patience: Duration) -> Result<Polled, Wrong> {
-        let deadline = Instant::now() + patience;
+    fn next(&mut self, timeout: Duration) -> Result<Polled, Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.poll()? {
                 Polled::Nothing if Instant::now() < deadline => std::thread::sleep(PAUSE),
@@ -74,12 +74,12 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// There is none within `patience`, or the channel is closed.
-    fn receive(&mut self, what: &str, patience: Duration) -> Result<Message, Wrong> {
-        match self.next(patience)? {
+    /// There is none within `timeout`, or the channel is closed.
+    fn receive(&mut self, what: &str, timeout: Duration) -> Result<Message, Violation> {
+        match self.next(timeout)? {
             Polled::Message(message) => Ok(message),
-            Polled::Nothing => Err(Wrong::expected(what, format!("nothing in {patience:?}"))),
-            Polled::Closed => Err(Wrong::expected(what, "the end of the channel")),
+            Polled::Nothing => Err(Violation::expected(what, format!("nothing in {timeout:?}"))),
+            Polled::Closed => Err(Violation::expected(what, "the end of the channel")),
         }
     }
 
@@ -87,27 +87,27 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// There is no answer within `patience`, or it has other ids.
-    fn ask(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
+    /// There is no answer within `timeout`, or it has other ids.
+    fn ask(&mut self, request: &Message, timeout: Duration) -> Result<Payload, Violation> {
         self.send(request)?;
-        self.answer_to(request, patience)
+        self.answer_to(request, timeout)
     }
 
     /// Waits for the answer to a request that was sent, which must repeat both of its ids.
     ///
     /// # Errors
     ///
-    /// There is no answer within `patience`, or it has other ids.
-    fn answer_to(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
+    /// There is no answer within `timeout`, or it has other ids.
+    fn answer_to(&mut self, request: &Message, timeout: Duration) -> Result<Payload, Violation> {
         let what = format!("an answer to {}", request.payload.message_type());
-        let answer = self.receive(&what, patience)?;
+        let answer = self.receive(&what, timeout)?;
         let ids = |message: &Message| {
             format!(
                 "message id {:#x} and correlation id {:#x}",
                 message.message_id, message.correlation_id
             )
         };
-        Wrong::unless(ids(&answer) == ids(request), ids(request), ids(&answer))?;
+        Violation::unless(ids(&answer) == ids(request), ids(request), ids(&answer))?;
         Ok(answer.payload)
     }
 
@@ -115,17 +115,17 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// It has not within `patience`.
-    fn wait_closed(&mut self, patience: Duration) -> Result<(), Wrong> {
-        let deadline = Instant::now() + patience;
+    /// It has not within `timeout`.
+    fn wait_closed(&mut self, timeout: Duration) -> Result<(), Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.next(deadline.saturating_duration_since(Instant::now()))? {
                 Polled::Closed => return Ok(()),
                 Polled::Message(_) => {}
                 Polled::Nothing => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         "the role to close the channel",
-                        format!("nothing in {patience:?}"),
+                        format!("nothing in {timeout:?}"),
                     ));
                 }
             }
@@ -161,9 +161,9 @@ impl ComchPeer {
     ///
     /// # Errors
     ///
-    /// There is none within `patience`.
-    pub fn connect(device: &Device, channel: &str, patience: Duration) -> Result<Self, Wrong> {
-        let deadline = Instant::now() + patience;
+    /// There is none within `timeout`.
+    pub fn connect(device: &Device, channel: &str, timeout: Duration) -> Result<Self, Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             let pe = Pe::new()?;
             let client = ComchClient::start(&pe, device, channel)?;
@@ -176,9 +176,9 @@ impl ComchPeer {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("a service on Comch {channel:?}"),
-                    format!("none in {patience:?}"),
+                    format!("none in {timeout:?}"),
                 ));
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -194,7 +194,7 @@ impl ComchPeer {
         device: &Device,
         representor: &Representor,
         channel: &str,
-    ) -> Result<Listening, Wrong> {
+    ) -> Result<Listening, Violation> {
         let pe = Pe::new()?;
         let server = ComchServer::start(&pe, device, representor, channel)?;
         Ok(Listening { server, pe })
@@ -233,24 +233,24 @@ impl ComchPeer {
     ///
     /// # Errors
     ///
-    /// Not within `patience`, or the channel was closed before.
+    /// Not within `timeout`, or the channel was closed before.
     pub fn wait_until(
         &mut self,
         what: &str,
-        patience: Duration,
+        timeout: Duration,
         done: impl Fn(&Self) -> bool,
-    ) -> Result<(), Wrong> {
-        let deadline = Instant::now() + patience;
+    ) -> Result<(), Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             let is_idle = !self.take_event()?;
             if done(self) {
                 return Ok(());
             }
             if self.closed {
-                return Err(Wrong::expected(what, "the end of the channel"));
+                return Err(Violation::expected(what, "the end of the channel"));
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(what, format!("nothing in {patience:?}")));
+                return Err(Violation::expected(what, format!("nothing in {timeout:?}")));
             }
             if is_idle {
                 std::thread::sleep(PAUSE);
@@ -259,7 +259,7 @@ impl ComchPeer {
     }
 
     /// Handles one event, if there is one.
-    fn take_event(&mut self) -> Result<bool, Wrong> {
+    fn take_event(&mut self) -> Result<bool, Violation> {
         let Some(event) = self.pe.poll() else {
             return Ok(false);
         };
@@ -287,7 +287,7 @@ impl ComchPeer {
 }
 
 impl ControlPeer for ComchPeer {
-    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let deadline = Instant::now() + SEND;
         loop {
             let sent = match &self.end {
@@ -307,7 +307,7 @@ impl ControlPeer for ComchPeer {
         }
     }
 
-    fn poll(&mut self) -> Result<Polled, Wrong> {
+    fn poll(&mut self) -> Result<Polled, Violation> {
         while self.messages.is_empty() && self.take_event()? {}
         Ok(match self.messages.pop_front() {
             Some(message) => Polled::Message(message),
@@ -329,13 +329,13 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// None connects within `patience`, or the role has exited.
+    /// None connects within `timeout`, or the role has exited.
     pub fn accept(
         self,
-        patience: Duration,
+        timeout: Duration,
         mut alive: impl FnMut() -> bool,
-    ) -> Result<ComchPeer, Wrong> {
-        let deadline = Instant::now() + patience;
+    ) -> Result<ComchPeer, Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.pe.poll() {
                 Some(Event::Comch(ComchEvent::Connected(connection))) => {
@@ -347,13 +347,13 @@ impl Listening {
                 }
                 Some(_) => {}
                 None if !alive() => {
-                    return Err(Wrong::expected("an initiator to connect", "its end"));
+                    return Err(Violation::expected("an initiator to connect", "its end"));
                 }
                 None if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 None => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         "an initiator to connect",
-                        format!("nobody in {patience:?}"),
+                        format!("nobody in {timeout:?}"),
                     ));
                 }
             }
@@ -377,7 +377,7 @@ impl TcpPeer {
     /// # Errors
     ///
     /// The connection is refused.
-    pub fn connect(port: u16) -> Result<Self, Wrong> {
+    pub fn connect(port: u16) -> Result<Self, Violation> {
         Self::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
     }
 
@@ -385,26 +385,26 @@ impl TcpPeer {
     ///
     /// # Errors
     ///
-    /// None has within `patience`.
-    pub fn accept(listener: &TcpListener, patience: Duration) -> Result<Self, Wrong> {
+    /// None has within `timeout`.
+    pub fn accept(listener: &TcpListener, timeout: Duration) -> Result<Self, Violation> {
         listener.set_nonblocking(true)?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match listener.accept() {
                 Ok((stream, _)) => return Self::new(stream),
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
                 Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(_) => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         "a service to connect",
-                        format!("nobody in {patience:?}"),
+                        format!("nobody in {timeout:?}"),
                     ));
                 }
             }
         }
     }
 
-    fn new(stream: TcpStream) -> Result<Self, Wrong> {
+    fn new(stream: TcpStream) -> Result<Self, Violation> {
         stream.set_nonblocking(true)?;
         // Each write becomes a segment of its own.
         stream.set_nodelay(true)?;
@@ -420,7 +420,7 @@ impl TcpPeer {
     /// # Errors
     ///
     /// The connection is closed.
-    pub fn close_sending(&self) -> Result<(), Wrong> {
+    pub fn close_sending(&self) -> Result<(), Violation> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
@@ -429,7 +429,7 @@ impl TcpPeer {
     /// # Errors
     ///
     /// The operating system refuses it.
-    pub fn reset(self) -> Result<(), Wrong> {
+    pub fn reset(self) -> Result<(), Violation> {
         Ok(
             rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
                 .map_err(io::Error::from)?,
@@ -438,7 +438,7 @@ impl TcpPeer {
 }
 
 impl ControlPeer for TcpPeer {
-    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let deadline = Instant::now() + SEND;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -447,7 +447,7 @@ impl ControlPeer for TcpPeer {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
                 Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(_) => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("the role to read {} bytes", bytes.len()),
                         format!("{} unread after {SEND:?}", rest.len()),
                     ));
@@ -457,7 +457,7 @@ impl ControlPeer for TcpPeer {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Polled, Wrong> {
+    fn poll(&mut self) -> Result<Polled, Violation> {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.decoder.next()? {

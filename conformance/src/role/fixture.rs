@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use wire::release::Release;
 
-use super::Wrong;
+use super::Violation;
 use deployment::implementation::{Implementation, Layout, Role, Usage};
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::{Devices, Sandbox};
@@ -29,7 +29,7 @@ pub struct Subject {
     /// Devices of the roles.
     pub devices: Devices,
     /// Timeout of events that should occur at once.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Maximum number of repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
     pub crash_retries: u32,
     /// Usage text of its program.
@@ -46,7 +46,7 @@ impl Subject {
             role,
             flags: Vec::new(),
             devices: Devices::default(),
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             crash_retries: 0,
             usage: Usage::default(),
             release: Release::default(),
@@ -72,7 +72,7 @@ pub(super) struct Watch {
 }
 
 impl<'a> Fixture<'a> {
-    pub(super) fn new(subject: &'a Subject) -> Result<Self, Wrong> {
+    pub(super) fn new(subject: &'a Subject) -> Result<Self, Violation> {
         Ok(Self {
             subject,
             sandbox: Sandbox::shared()?.with_devices(subject.devices.clone()),
@@ -95,8 +95,8 @@ impl<'a> Fixture<'a> {
     }
 
     /// Timeout of events that should occur at once.
-    pub fn patience(&self) -> Duration {
-        self.subject.patience
+    pub fn timeout(&self) -> Duration {
+        self.subject.timeout
     }
 
     /// Starts a target on a free port, with these flags in addition to device, CPU and port, and waits until it listens.
@@ -104,7 +104,7 @@ impl<'a> Fixture<'a> {
     /// # Errors
     ///
     /// It does not start, or does not listen in time.
-    pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Wrong> {
+    pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Violation> {
         let port = self.sandbox.port()?;
         let running = self.spawn_target(port, flags)?;
         self.wait_for_target(&running, port)?;
@@ -116,7 +116,7 @@ impl<'a> Fixture<'a> {
     /// # Errors
     ///
     /// The program cannot be started.
-    pub fn spawn_target(&self, port: u16, flags: &[&str]) -> Result<Running, Wrong> {
+    pub fn spawn_target(&self, port: u16, flags: &[&str]) -> Result<Running, Violation> {
         let command = self.subject.implementation.command(Role::Target)?;
         self.start(Role::Target, self.sandbox.target(command, port), flags)
     }
@@ -126,11 +126,11 @@ impl<'a> Fixture<'a> {
     /// # Errors
     ///
     /// It does not in time.
-    pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Wrong> {
+    pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Violation> {
         let process = &running.process;
         process
-            .wait_until_listening(port, self.patience(), || false)
-            .map_err(|why| Wrong::expected(format!("the target to listen on port {port}"), why))
+            .wait_until_listening(port, self.timeout(), || false)
+            .map_err(|why| Violation::expected(format!("the target to listen on port {port}"), why))
     }
 
     /// Starts a service for targets on these local ports, with these flags in addition to devices, CPU, channel and targets. Does
@@ -139,7 +139,7 @@ impl<'a> Fixture<'a> {
     /// # Errors
     ///
     /// The program cannot be started.
-    pub fn start_service(&self, ports: &[u16], flags: &[&str]) -> Result<Running, Wrong> {
+    pub fn start_service(&self, ports: &[u16], flags: &[&str]) -> Result<Running, Violation> {
         let role = self.subject.role;
         let layout = match role {
             Role::GgaOffload => Layout::Gga,
@@ -156,7 +156,7 @@ impl<'a> Fixture<'a> {
     /// # Errors
     ///
     /// The program cannot be started.
-    pub fn start_initiator(&self, strategy: &str, flags: &[&str]) -> Result<Running, Wrong> {
+    pub fn start_initiator(&self, strategy: &str, flags: &[&str]) -> Result<Running, Violation> {
         let command = self.subject.implementation.command(Role::Initiator)?;
         let mut command = self.sandbox.initiator(command, self.sandbox.channel());
         command.args(["--execution-strategy", strategy]);
@@ -164,7 +164,12 @@ impl<'a> Fixture<'a> {
     }
 
     /// Starts a role on CPU 0 with these flags and the subject's.
-    fn start(&self, role: Role, mut command: Command, flags: &[&str]) -> Result<Running, Wrong> {
+    fn start(
+        &self,
+        role: Role,
+        mut command: Command,
+        flags: &[&str],
+    ) -> Result<Running, Violation> {
         command
             .args(["--cpu", "0"])
             .args(flags)
@@ -210,11 +215,11 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// It exits otherwise, or not within `patience`.
-    pub fn expect_success(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.process.wait(Instant::now() + patience) {
+    /// It exits otherwise, or not within `timeout`.
+    pub fn expect_success(&mut self, timeout: Duration) -> Result<(), Violation> {
+        match self.process.wait(Instant::now() + timeout) {
             Some(status) if status.success() => Ok(()),
-            _ => Err(Wrong::expected("it to end with success", self.state())),
+            _ => Err(Violation::expected("it to end with success", self.state())),
         }
     }
 
@@ -222,11 +227,11 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// It exits otherwise, or not within `patience`.
-    pub fn expect_failure(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.process.wait(Instant::now() + patience) {
+    /// It exits otherwise, or not within `timeout`.
+    pub fn expect_failure(&mut self, timeout: Duration) -> Result<(), Violation> {
+        match self.process.wait(Instant::now() + timeout) {
             Some(status) if is_orderly(status) && !status.success() => Ok(()),
-            _ => Err(Wrong::expected(
+            _ => Err(Violation::expected(
                 "it to end with an exit status other than 0",
                 self.state(),
             )),
@@ -237,11 +242,11 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// It was killed by a signal, has panicked, or is still running after `patience`.
-    pub fn expect_end(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.process.wait(Instant::now() + patience) {
+    /// It was killed by a signal, has panicked, or is still running after `timeout`.
+    pub fn expect_end(&mut self, timeout: Duration) -> Result<(), Violation> {
+        match self.process.wait(Instant::now() + timeout) {
             Some(status) if is_orderly(status) => Ok(()),
-            _ => Err(Wrong::expected("it to end", self.state())),
+            _ => Err(Violation::expected("it to end", self.state())),
         }
     }
 

@@ -9,7 +9,7 @@ use doca::{
 };
 use wire::io_message::{IoMessage, Repr, SIZE};
 
-use super::{ComchPeer, Wrong};
+use super::{ComchPeer, Violation};
 
 /// Size of a receive buffer in bytes: larger than a valid message, to detect longer ones.
 const ROOM: usize = 2 * SIZE;
@@ -45,13 +45,13 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// They are not running within `patience`.
+    /// They are not running within `timeout`.
     pub fn start(
         device: &Device,
         control: &ComchPeer,
         depth: u32,
-        patience: Duration,
-    ) -> Result<Self, Wrong> {
+        timeout: Duration,
+    ) -> Result<Self, Violation> {
         let count = depth as usize;
         let pe = Pe::new()?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
@@ -60,8 +60,8 @@ impl IoChannel {
         let consumer = Consumer::start(&pe, control.connection(), &messages, depth)?;
         let running =
             || consumer.state() == CtxState::Running && producer.state() == CtxState::Running;
-        Wrong::unless(
-            pe.progress_until(patience, running),
+        Violation::unless(
+            pe.progress_until(timeout, running),
             "a consumer and a producer to run",
             format!("{:?} and {:?}", consumer.state(), producer.state()),
         )?;
@@ -89,7 +89,7 @@ impl IoChannel {
     /// # Errors
     ///
     /// There is no such consumer.
-    pub fn send_to(&mut self, consumer: u32) -> Result<(), Wrong> {
+    pub fn send_to(&mut self, consumer: u32) -> Result<(), Violation> {
         self.sends.clear();
         let count = self.receives.len();
         for index in 0..count {
@@ -105,9 +105,9 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// There is none within `patience`.
-    pub fn send_bytes(&mut self, bytes: &[u8], patience: Duration) -> Result<(), Wrong> {
-        let deadline = Instant::now() + patience;
+    /// There is none within `timeout`.
+    pub fn send_bytes(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), Violation> {
+        let deadline = Instant::now() + timeout;
         let mut written = None;
         loop {
             let idle = written.or_else(|| {
@@ -127,9 +127,9 @@ impl IoChannel {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "the role's consumer to have room for a message",
-                    format!("none in {patience:?}"),
+                    format!("none in {timeout:?}"),
                 ));
             }
             self.progress()?;
@@ -141,22 +141,22 @@ impl IoChannel {
     /// # Errors
     ///
     /// As [`IoChannel::send_bytes`].
-    pub fn send(&mut self, message: &Repr, patience: Duration) -> Result<(), Wrong> {
-        self.send_bytes(&message.to_bytes(), patience)
+    pub fn send(&mut self, message: &Repr, timeout: Duration) -> Result<(), Violation> {
+        self.send_bytes(&message.to_bytes(), timeout)
     }
 
     /// Waits until the role has received everything that was sent.
     ///
     /// # Errors
     ///
-    /// It has not within `patience`.
-    pub fn flush(&mut self, patience: Duration) -> Result<(), Wrong> {
-        let deadline = Instant::now() + patience;
+    /// It has not within `timeout`.
+    pub fn flush(&mut self, timeout: Duration) -> Result<(), Violation> {
+        let deadline = Instant::now() + timeout;
         while self.sends.iter().any(|sent| sent.task.is_in_flight()) {
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "the role to take what was sent",
-                    format!("nothing in {patience:?}"),
+                    format!("nothing in {timeout:?}"),
                 ));
             }
             self.progress()?;
@@ -169,7 +169,7 @@ impl IoChannel {
     /// # Errors
     ///
     /// The fast path has failed.
-    pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Wrong> {
+    pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Violation> {
         if self.received.is_empty() {
             self.progress()?;
         }
@@ -180,22 +180,22 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// There is none within `patience`, or it has another length.
-    pub fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
-        let deadline = Instant::now() + patience;
+    /// There is none within `timeout`, or it has another length.
+    pub fn receive(&mut self, timeout: Duration) -> Result<[u8; SIZE], Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(bytes) = self.poll()? {
                 return <[u8; SIZE]>::try_from(bytes.as_slice()).map_err(|_| {
-                    Wrong::expected(
+                    Violation::expected(
                         format!("an I/O message of {SIZE} bytes"),
                         format!("{} bytes", bytes.len()),
                     )
                 });
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "an I/O message",
-                    format!("nothing in {patience:?}"),
+                    format!("nothing in {timeout:?}"),
                 ));
             }
         }
@@ -206,8 +206,8 @@ impl IoChannel {
     /// # Errors
     ///
     /// As [`IoChannel::receive`], and if it is not an I/O message.
-    pub fn receive_message(&mut self, patience: Duration) -> Result<Repr, Wrong> {
-        let bytes = self.receive(patience)?;
+    pub fn receive_message(&mut self, timeout: Duration) -> Result<Repr, Violation> {
+        let bytes = self.receive(timeout)?;
         Ok(Repr::parse(&IoMessage::new_unchecked_len(&bytes))?)
     }
 
@@ -216,7 +216,7 @@ impl IoChannel {
     /// # Errors
     ///
     /// The fast path has failed.
-    pub fn consumer_id(&self) -> Result<u32, Wrong> {
+    pub fn consumer_id(&self) -> Result<u32, Violation> {
         Ok(self.consumer.consumer_id()?)
     }
 
@@ -225,7 +225,7 @@ impl IoChannel {
     /// # Errors
     ///
     /// They do not stop.
-    pub fn stop(self) -> Result<(), Wrong> {
+    pub fn stop(self) -> Result<(), Violation> {
         let Self {
             receives,
             sends,
@@ -238,24 +238,24 @@ impl IoChannel {
         Ok(producer.stop()?)
     }
 
-    fn buf(&self, index: usize) -> Result<Buf, Wrong> {
+    fn buf(&self, index: usize) -> Result<Buf, Violation> {
         let offset = (index * ROOM) as u64;
         Ok(self.inventory.buf(&self.messages, offset, ROOM)?)
     }
 
     /// Handles one event, if there is one.
-    fn progress(&mut self) -> Result<(), Wrong> {
+    fn progress(&mut self) -> Result<(), Violation> {
         let Some(Event::Task(completion)) = self.pe.poll() else {
             return Ok(());
         };
         if completion.token & SEND != 0 {
             return completion
                 .result
-                .map_err(|code| Wrong::expected("a message to be sent", code));
+                .map_err(|code| Violation::expected("a message to be sent", code));
         }
         completion
             .result
-            .map_err(|code| Wrong::expected("a message to be received", code))?;
+            .map_err(|code| Violation::expected("a message to be received", code))?;
         let message = &self.receives[completion.token as usize];
         let mut bytes = vec![0; message.buf.data_len()?];
         message.buf.read_data(&mut bytes)?;

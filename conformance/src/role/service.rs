@@ -15,7 +15,7 @@ use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr};
 
-use super::{Check, ComchPeer, ControlPeer as _, Fixture, IoChannel, REMOTE, Step, Wrong};
+use super::{Check, ComchPeer, ControlPeer as _, Fixture, IoChannel, REMOTE, Step, Violation};
 use crate::target::{Fault, Script};
 use deployment::implementation::Role;
 use deployment::sandbox::HOST_DEVICE;
@@ -80,11 +80,11 @@ const VISITED_BLOCKS: u64 = 8;
 pub(crate) fn visit(
     channel: &str,
     rounds: usize,
-    patience: Duration,
+    timeout: Duration,
     begun: &mut bool,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let host = Device::open(HOST_DEVICE)?;
-    let mut control = ComchPeer::connect(&host, channel, patience)?;
+    let mut control = ComchPeer::connect(&host, channel, timeout)?;
     let mut id = 0;
     let mut ask = |control: &mut ComchPeer, payload| {
         id += 1;
@@ -93,12 +93,12 @@ pub(crate) fn visit(
             correlation_id: 7,
             payload,
         };
-        control.ask(&request, patience)
+        control.ask(&request, timeout)
     };
     let size = match ask(&mut control, Payload::QueryStorageRequest)? {
         Payload::QueryStorageResponse(details) => details.block_size as usize,
         other => {
-            return Err(Wrong::expected(
+            return Err(Violation::expected(
                 "query_storage_response",
                 other.message_type(),
             ));
@@ -120,10 +120,10 @@ pub(crate) fn visit(
         Step::Init,
         &ask(&mut control, Payload::InitStorageRequest(init))?,
     )?;
-    control.wait_until("the service's consumer", patience, |control| {
+    control.wait_until("the service's consumer", timeout, |control| {
         !control.consumers().is_empty()
     })?;
-    let mut io = IoChannel::start(&host, &control, TRANSACTIONS, patience)?;
+    let mut io = IoChannel::start(&host, &control, TRANSACTIONS, timeout)?;
     io.send_to(control.consumers()[0])?;
     expect_answer(
         Step::Start,
@@ -133,12 +133,12 @@ pub(crate) fn visit(
         let content = vec![fastrand::u8(1..); size];
         memory.write(0, &content)?;
         let place = round % VISITED_BLOCKS * size as u64;
-        succeeds(&mut io, IoMessageType::Write, place, size, patience)?;
+        succeeds(&mut io, IoMessageType::Write, place, size, timeout)?;
         memory.fill(0, size, 0)?;
-        succeeds(&mut io, IoMessageType::Read, place, size, patience)?;
+        succeeds(&mut io, IoMessageType::Read, place, size, timeout)?;
         let mut came = vec![0; size];
         memory.read(0, &mut came)?;
-        Wrong::unless(
+        Violation::unless(
             came == content,
             "the block that was written",
             "another content",
@@ -157,8 +157,8 @@ fn succeeds(
     message_type: IoMessageType,
     storage_offset: u64,
     size: usize,
-    patience: Duration,
-) -> Result<(), Wrong> {
+    timeout: Duration,
+) -> Result<(), Violation> {
     let request = Repr {
         message_type,
         user_data: storage_offset,
@@ -167,9 +167,9 @@ fn succeeds(
         requester_offset: 0,
         storage_offset,
     };
-    io.send(&request, patience)?;
-    let result = io.receive_message(patience)?;
-    Wrong::unless(
+    io.send(&request, timeout)?;
+    let result = io.receive_message(timeout)?;
+    Violation::unless(
         result == request.answer(0),
         format!("{request:?} to succeed"),
         format!("{result:?}"),

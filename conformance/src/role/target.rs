@@ -23,7 +23,7 @@ use wire::control::{
 };
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
-use super::{Check, Wrong};
+use super::{Check, Violation};
 use deployment::sandbox::DPU_DEVICE;
 use io::{read, write};
 use service::Service;
@@ -120,11 +120,11 @@ const AREA: usize = 16 * SIZE;
 pub(crate) fn visit(
     port: u16,
     rounds: usize,
-    patience: Duration,
+    timeout: Duration,
     begun: &mut bool,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let device = Device::open(DPU_DEVICE)?;
-    let mut service = Service::new(device, port, Plan::SMALL, patience)?;
+    let mut service = Service::new(device, port, Plan::SMALL, timeout)?;
     service.go_to(Step::Init)?;
     *begun = true;
     service.go_to(Step::Stop)?;
@@ -137,7 +137,7 @@ pub(crate) fn visit(
         succeeds(service.io(0, &read(0, place, SIZE))?)?;
         let mut came = vec![0; SIZE];
         service.memory.read(0, &mut came)?;
-        Wrong::unless(
+        Violation::unless(
             came == content,
             "the block that was written",
             "another content",
@@ -146,16 +146,16 @@ pub(crate) fn visit(
     service.go_to(Step::End)
 }
 
-fn succeeds(code: u32) -> Result<(), Wrong> {
-    Wrong::unless(code == 0, "an I/O to succeed", format!("result {code}"))
+fn succeeds(code: u32) -> Result<(), Violation> {
+    Violation::unless(code == 0, "an I/O to succeed", format!("result {code}"))
 }
 
 // Messages of every type, for checks that ignore their contents.
 
 /// Parses a result.
-fn parse(bytes: &[u8; io_message::SIZE]) -> Result<Repr, Wrong> {
+fn parse(bytes: &[u8; io_message::SIZE]) -> Result<Repr, Violation> {
     let result = Repr::parse(&IoMessage::new_unchecked_len(bytes))?;
-    Wrong::unless(
+    Violation::unless(
         result.message_type == IoMessageType::Result,
         "a message of type result",
         result.message_type,

@@ -24,7 +24,7 @@ pub struct Relay {
     /// Listener and server (`HOST:PORT`) of each channel.
     pub channels: Vec<(TcpListener, String)>,
     /// Time for which connections to a refusing server are retried: it may be starting.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Maximum number of connections per channel; `None` for no limit until the relay is stopped.
     pub sessions: Option<u32>,
 }
@@ -59,7 +59,7 @@ impl Relay {
                             };
                             let place = Place { channel, session };
                             scope.spawn(move || {
-                                serve(client, server, self.patience, interceptor, place, stop)
+                                serve(client, server, self.timeout, interceptor, place, stop)
                             });
                             session += 1;
                         }
@@ -111,19 +111,19 @@ const CHUNK: usize = 65536;
 fn serve(
     client: TcpStream,
     server: &str,
-    patience: Duration,
+    timeout: Duration,
     interceptor: &impl Interceptor,
     place: Place,
     stop: &(dyn Fn() -> bool + Sync),
 ) {
-    relay(client, server, patience, interceptor, place, stop);
+    relay(client, server, timeout, interceptor, place, stop);
     interceptor.ended(place);
 }
 
 fn relay(
     client: TcpStream,
     server: &str,
-    patience: Duration,
+    timeout: Duration,
     interceptor: &impl Interceptor,
     place: Place,
     stop: &(dyn Fn() -> bool + Sync),
@@ -131,7 +131,7 @@ fn relay(
     let server = interceptor.route(place, server);
     let server = server.as_str();
     interceptor.observe(place, Some(Side::Client), Event::Opened);
-    let server = match connect(server, patience, stop) {
+    let server = match connect(server, timeout, stop) {
         Ok(stream) => stream,
         Err(error) => {
             let why = format!("cannot connect to {server}: {error}");
@@ -159,8 +159,8 @@ fn relay(
     });
 }
 
-fn connect(server: &str, patience: Duration, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + patience;
+fn connect(server: &str, timeout: Duration, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + timeout;
     loop {
         match connect_once(server) {
             Err(error)

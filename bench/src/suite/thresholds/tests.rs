@@ -44,7 +44,7 @@ fn gga_is_compared_with_the_limit_of_the_same_round() {
     });
     let own = Subject::Deployment {
         point: gga_point(Operation::RecoveryRead),
-        cast: OURS.to_owned(),
+        mix: OURS.to_owned(),
     };
     let measurements = |own_rates: &[Figures]| {
         vec![

@@ -70,14 +70,14 @@ fn acknowledged_write_hides_older_versions() {
 fn unwritten_version_is_a_violation() {
     let mut book = Book::new();
     book.write(1).written(1);
-    assert_eq!(book.find(7), Err(Kind::Wrong));
+    assert_eq!(book.find(7), Err(Kind::Violation));
     let garbage = Seen::Garbage { offset: 64 };
-    assert_eq!(book.begin(1).end(1, garbage), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, garbage), Err(Kind::Violation));
     let other = Seen::OtherBlock {
         block: 2,
         version: 1,
     };
-    assert_eq!(book.begin(1).end(1, other), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, other), Err(Kind::Violation));
 }
 
 #[test]
@@ -88,7 +88,11 @@ fn first_read_decides_a_write_in_doubt() {
         book.session(false);
         assert_eq!(book.find(found), Ok(()));
         assert_eq!(book.find(found), Ok(()));
-        let other = if found == 1 { Kind::Wrong } else { Kind::Lost };
+        let other = if found == 1 {
+            Kind::Violation
+        } else {
+            Kind::Lost
+        };
         assert_eq!(book.find(3 - found), Err(other), "after {found}");
     }
 }
@@ -130,26 +134,26 @@ fn torn_blocks_are_allowed_after_a_kill_until_rewritten() {
     let mut book = Book::new();
     book.write(1).written(1).write(2);
     book.session(false);
-    assert_eq!(book.begin(1).end(1, torn()), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, torn()), Err(Kind::Violation));
     book.session(true);
     assert_eq!(book.begin(1).end(1, torn()), Ok(()));
     assert_eq!(book.0.counts.torn, 1);
     let never = Seen::Torn(vec![1, 3]);
-    assert_eq!(book.begin(1).end(1, never), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, never), Err(Kind::Violation));
     book.write(3).written(3);
     let after = Seen::Torn(vec![1, 3]);
-    assert_eq!(book.begin(1).end(1, after), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, after), Err(Kind::Violation));
     // No process was killed since.
     book.write(4);
     let under_way = || Seen::Torn(vec![3, 4]);
-    assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Violation));
     // Acknowledged writes may not be torn, nor may those that started later.
     book.written(4).session(true);
     book.write(5);
     let afterwards = Seen::Torn(vec![4, 5]);
-    assert_eq!(book.begin(1).end(1, afterwards), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, afterwards), Err(Kind::Violation));
     let acknowledged = Seen::Torn(vec![2, 3]);
-    assert_eq!(book.begin(1).end(1, acknowledged), Err(Kind::Wrong));
+    assert_eq!(book.begin(1).end(1, acknowledged), Err(Kind::Violation));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{DEPTH, Improper, Link, Load, LoadState, Malformed, Task};
 use crate::hammer::ledger::Pattern;
 use crate::hammer::verifier::{Account, Entry, Reading, Version};
 use crate::matrix::Layout;
-use crate::role::{ControlPeer as _, Wrong};
+use crate::role::{ControlPeer as _, Violation};
 
 /// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ pub(super) struct Traffic {
     account: Account,
     pattern: Pattern,
     block_size: usize,
-    patience: Duration,
+    timeout: Duration,
     /// Version of the next write, and number of the next I/O.
     next_version: u64,
     next_io: u64,
@@ -66,7 +66,7 @@ impl Traffic {
             account,
             pattern: Pattern { seed: load.seed },
             block_size,
-            patience: load.patience,
+            timeout: load.timeout,
             next_version: load.session << 32,
             next_io: 0,
             under_way: HashMap::new(),
@@ -80,7 +80,7 @@ impl Traffic {
     }
 
     /// Executes all I/Os of `source`, and waits for their results.
-    pub(super) fn run(&mut self, link: &mut Link, mut source: Source<'_>) -> Result<(), Wrong> {
+    pub(super) fn run(&mut self, link: &mut Link, mut source: Source<'_>) -> Result<(), Violation> {
         let mut turns = 0;
         loop {
             let mut is_idle = true;
@@ -109,13 +109,13 @@ impl Traffic {
     }
 
     /// Reports the end of the session.
-    pub(super) fn farewell(mut self) -> Result<(), Wrong> {
+    pub(super) fn farewell(mut self) -> Result<(), Violation> {
         self.account.note(&Entry::Farewell);
         Ok(self.account.hand_over()?)
     }
 
     /// Submits I/Os up to the depth. Returns `true` once there are no more.
-    fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Wrong> {
+    fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Violation> {
         let mut messages = Vec::new();
         let mut is_over = false;
         while let Some(slot) = self.free.pop() {
@@ -143,7 +143,7 @@ impl Traffic {
         // The verifier is informed of a write before it is submitted.
         self.account.hand_over()?;
         for message in messages {
-            link.io()?.send_bytes(&message, self.patience)?;
+            link.io()?.send_bytes(&message, self.timeout)?;
         }
         Ok(is_over)
     }
@@ -155,7 +155,7 @@ impl Traffic {
         kind: Kind,
         first: u64,
         count: u64,
-    ) -> Result<Vec<u8>, Wrong> {
+    ) -> Result<Vec<u8>, Violation> {
         let io = self.number();
         let base = slot * MOST_BLOCKS * self.block_size;
         let mut versions = Vec::new();
@@ -220,7 +220,7 @@ impl Traffic {
     }
 
     /// Handles one result, which must be that of an I/O in flight.
-    fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Wrong> {
+    fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Violation> {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
         };
@@ -292,7 +292,7 @@ impl Traffic {
         (io, slot): (u64, usize),
         blocks: std::ops::Range<u64>,
         is_good: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let excused = self.excused;
         let base = slot * MOST_BLOCKS * self.block_size;
         for (index, block) in blocks.enumerate() {
@@ -319,16 +319,16 @@ impl Traffic {
         cut.map(|(io, _)| *io).min()
     }
 
-    fn broken(&mut self, what: String) -> Result<(), Wrong> {
+    fn broken(&mut self, what: String) -> Result<(), Violation> {
         self.account.note(&Entry::Broken(what.clone()));
         self.account.hand_over()?;
-        Err(Wrong::expected(
+        Err(Violation::expected(
             "one result for each I/O, and nothing else",
             what,
         ))
     }
 
-    fn listen(&mut self, link: &mut Link) -> Result<(), Wrong> {
+    fn listen(&mut self, link: &mut Link) -> Result<(), Violation> {
         match link.heard()? {
             None => Ok(()),
             Some(message)
@@ -337,18 +337,18 @@ impl Traffic {
                 self.provoked = false;
                 Ok(())
             }
-            Some(message) => Err(Wrong::expected(
+            Some(message) => Err(Violation::expected(
                 "nothing on the control channel",
                 format!("{message:?}"),
             )),
         }
     }
 
-    fn expect_progress(&self) -> Result<(), Wrong> {
+    fn expect_progress(&self) -> Result<(), Violation> {
         let oldest = self.under_way.values().min_by_key(|ended| ended.since);
         match oldest {
-            Some(oldest) if oldest.since.elapsed() > self.patience => Err(Wrong::expected(
-                format!("a result within {:?}", self.patience),
+            Some(oldest) if oldest.since.elapsed() > self.timeout => Err(Violation::expected(
+                format!("a result within {:?}", self.timeout),
                 "none",
             )),
             _ => Ok(()),
@@ -540,7 +540,7 @@ mod source_tests {
             task: Task::Run,
             cut_off: false,
             malformed: Malformed::Io,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
         }
     }
 

@@ -8,7 +8,7 @@ use wire::release::Release;
 
 use super::service::{HostMemory, Service};
 use super::{BLOCK, BLOCKS, Plan, content};
-use crate::role::{Check, Fixture, IoChannel, Wrong};
+use crate::role::{Check, Fixture, IoChannel, Violation};
 use crate::target::{IoOfRelease, Messages};
 
 /// A request, and the worker of the initiator that sent it.
@@ -103,7 +103,7 @@ pub(super) struct DataPath {
     host: HostMemory,
     bounds: Bounds,
     messages: Messages,
-    patience: Duration,
+    timeout: Duration,
     /// Contents. May be shorter than the storage if no data is transferred.
     pub(super) storage: Vec<u8>,
     /// All requests in the order of their arrival.
@@ -117,7 +117,7 @@ impl DataPath {
         bounds: Bounds,
         release: Release,
         storage: Vec<u8>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Self {
         let messages = Messages {
             release,
@@ -129,7 +129,7 @@ impl DataPath {
             host,
             bounds,
             messages,
-            patience,
+            timeout,
             storage,
             seen: Vec::new(),
         }
@@ -141,13 +141,13 @@ impl DataPath {
     /// # Errors
     ///
     /// The request is invalid.
-    pub(super) fn next(&mut self) -> Result<Option<Io>, Wrong> {
+    pub(super) fn next(&mut self) -> Result<Option<Io>, Violation> {
         for (worker, channel) in self.channels.iter_mut().enumerate() {
             let Some(bytes) = channel.poll()? else {
                 continue;
             };
             let Ok(bytes) = <[u8; SIZE]>::try_from(bytes.as_slice()) else {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("a request of {SIZE} bytes"),
                     format!("{} bytes", bytes.len()),
                 ));
@@ -171,7 +171,7 @@ impl DataPath {
         Ok(None)
     }
 
-    fn judge(&self, io: &Io) -> Result<(), Wrong> {
+    fn judge(&self, io: &Io) -> Result<(), Violation> {
         let Repr {
             message_type,
             size,
@@ -185,7 +185,7 @@ impl DataPath {
             io_size,
         } = &self.bounds;
         let unless = |holds: bool, expected: String| {
-            Wrong::unless(holds, expected, format!("{:?}", io.request))
+            Violation::unless(holds, expected, format!("{:?}", io.request))
         };
         let fits = |offset: u64, len: u64| {
             offset
@@ -249,7 +249,7 @@ impl DataPath {
     /// # Errors
     ///
     /// The initiator's memory cannot be accessed.
-    pub(super) fn transfer(&mut self, io: &Io) -> Result<(), Wrong> {
+    pub(super) fn transfer(&mut self, io: &Io) -> Result<(), Violation> {
         let bytes = &mut self.storage[io.range()];
         if io.is_write() {
             self.host.read(io.request.requester_offset, bytes)
@@ -263,7 +263,7 @@ impl DataPath {
     /// # Errors
     ///
     /// As [`DataPath::transfer`].
-    pub(super) fn give(&mut self, io: &Io, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn give(&mut self, io: &Io, bytes: &[u8]) -> Result<(), Violation> {
         self.host.write(io.request.requester_offset, bytes)
     }
 
@@ -281,7 +281,7 @@ impl DataPath {
     /// # Errors
     ///
     /// The initiator does not receive it.
-    pub(super) fn answer(&mut self, io: &Io, result: u32) -> Result<(), Wrong> {
+    pub(super) fn answer(&mut self, io: &Io, result: u32) -> Result<(), Violation> {
         self.forget(io);
         self.send_bytes(io.worker, &io.bytes_of(io.request.answer(result)))
     }
@@ -291,7 +291,7 @@ impl DataPath {
     /// # Errors
     ///
     /// As [`DataPath::transfer`] and [`DataPath::answer`].
-    pub(super) fn serve(&mut self, io: &Io) -> Result<(), Wrong> {
+    pub(super) fn serve(&mut self, io: &Io) -> Result<(), Violation> {
         self.transfer(io)?;
         self.answer(io, 0)
     }
@@ -306,8 +306,8 @@ impl DataPath {
     /// # Errors
     ///
     /// The initiator does not receive them.
-    pub(super) fn send_bytes(&mut self, worker: usize, bytes: &[u8]) -> Result<(), Wrong> {
-        self.channels[worker].send_bytes(bytes, self.patience)
+    pub(super) fn send_bytes(&mut self, worker: usize, bytes: &[u8]) -> Result<(), Violation> {
+        self.channels[worker].send_bytes(bytes, self.timeout)
     }
 
     /// Selects these consumers of the initiator, the n-th for the n-th worker.
@@ -315,7 +315,7 @@ impl DataPath {
     /// # Errors
     ///
     /// There is no such consumer.
-    pub(super) fn send_to(&mut self, consumers: &[u32]) -> Result<(), Wrong> {
+    pub(super) fn send_to(&mut self, consumers: &[u32]) -> Result<(), Violation> {
         let mut pairs = self.channels.iter_mut().zip(consumers);
         pairs.try_for_each(|(channel, consumer)| channel.send_to(*consumer))
     }
@@ -325,7 +325,7 @@ impl DataPath {
     /// # Errors
     ///
     /// They do not stop.
-    pub(super) fn close_channels(&mut self) -> Result<(), Wrong> {
+    pub(super) fn close_channels(&mut self) -> Result<(), Violation> {
         self.channels.drain(..).try_for_each(IoChannel::stop)
     }
 }
@@ -505,7 +505,7 @@ fn failing(
     strategy: &'static str,
     result: u32,
     is: fn(&Io) -> bool,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new(strategy))?;
     let mut is_over = false;
     service.play_on(|data, io| {
@@ -518,7 +518,7 @@ fn failing(
 }
 
 /// Sends another message before the result of the last request: an initiator that takes it for the result would succeed.
-fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result<(), Wrong> {
+fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
         data.transfer(&io)?;
@@ -531,7 +531,7 @@ fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result
 }
 
 /// Sends one result during the run twice.
-fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn twice(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
         data.serve(&io)?;
@@ -543,14 +543,14 @@ fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_failure()
 }
 
-fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Wrong> {
+fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Violation> {
     beside_bytes(fixture, |io| {
         io.bytes_of(other(io.request.answer(0))).to_vec()
     })
 }
 
 /// Sends no results for requests whose numbers `is` selects.
-fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Wrong> {
+fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Violation> {
     let plan = Plan::new("read_throughput_test").flags(&["--io-timeout", "1"]);
     let mut service = Service::begin(fixture, plan)?;
     service.play_on(|data, io| {
@@ -580,7 +580,7 @@ fn corrupt(
     fixture: &Fixture<'_>,
     strategy: &'static str,
     corruption: Corruption,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let bytes = content(BLOCKS * BLOCK, 0x33);
     let rounds = match corruption {
         Corruption::Nothing => 2,
@@ -618,7 +618,7 @@ fn corrupt(
 }
 
 /// Answers the writes once all blocks are written.
-fn write_all_before_reads(data: &mut DataPath, io: &Io) -> Result<(), Wrong> {
+fn write_all_before_reads(data: &mut DataPath, io: &Io) -> Result<(), Violation> {
     data.transfer(io)?;
     let written = data.in_flight().to_vec();
     if written.len() < BLOCKS as usize {
@@ -627,7 +627,7 @@ fn write_all_before_reads(data: &mut DataPath, io: &Io) -> Result<(), Wrong> {
     written.iter().try_for_each(|io| data.answer(io, 0))
 }
 
-fn write_ignored(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn write_ignored(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new(READ_WRITE))?;
     let mut is_over = false;
     service.play_on(|data, io| {

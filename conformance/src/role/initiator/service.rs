@@ -9,7 +9,7 @@ use wire::release::Release;
 use super::Plan;
 use super::data_path::{Bounds, DataPath, Io};
 use crate::role::{
-    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Wrong,
+    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Violation,
 };
 
 /// A service and its initiator.
@@ -20,7 +20,7 @@ pub(super) struct Service {
     pub(super) data: Option<DataPath>,
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
-    patience: Duration,
+    timeout: Duration,
     /// Release of the initiator's protocol.
     release: Release,
     /// Received requests.
@@ -32,21 +32,21 @@ pub(super) struct Service {
 }
 
 /// Contents of an init_storage_request of any release, and the batch size of one of 3.0.
-fn init_of(request: &Payload) -> Result<(InitStorage, Option<u32>), Wrong> {
+fn init_of(request: &Payload) -> Result<(InitStorage, Option<u32>), Violation> {
     let init = request.as_init_storage();
-    init.ok_or_else(|| Wrong::expected("memory", request.message_type()))
+    init.ok_or_else(|| Violation::expected("memory", request.message_type()))
 }
 
 impl Service {
     /// Starts an initiator with this plan, and waits for its connection.
-    pub(super) fn begin(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
+    pub(super) fn begin(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Violation> {
         let device = Device::open(&fixture.subject().devices.dpu)?;
         let representor = device.open_representor(&fixture.subject().devices.representor)?;
         let listening = ComchPeer::serve(&device, &representor, fixture.sandbox().channel())?;
         let mut initiator = Self::start(fixture, &plan)?;
-        let patience = fixture.patience();
+        let timeout = fixture.timeout();
         let control = listening
-            .accept(patience, || initiator.is_running())
+            .accept(timeout, || initiator.is_running())
             .during("the initiator's start")?;
         Ok(Self {
             plan,
@@ -54,7 +54,7 @@ impl Service {
             data: None,
             control: Some(control),
             initiator,
-            patience,
+            timeout,
             release: fixture.subject().release,
             requests: Vec::new(),
             piece: usize::MAX,
@@ -63,26 +63,26 @@ impl Service {
     }
 
     /// Starts the initiator of a plan, whether or not there is a service.
-    pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Wrong> {
+    pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Violation> {
         let arguments = plan.arguments(&fixture.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
         fixture.start_initiator(plan.strategy, &flags)
     }
 
-    pub(super) fn control(&mut self) -> Result<&mut ComchPeer, Wrong> {
+    pub(super) fn control(&mut self) -> Result<&mut ComchPeer, Violation> {
         self.control
             .as_mut()
-            .ok_or_else(|| Wrong::new("the check has closed the channel"))
+            .ok_or_else(|| Violation::new("the check has closed the channel"))
     }
 
-    pub(super) fn data(&mut self) -> Result<&mut DataPath, Wrong> {
+    pub(super) fn data(&mut self) -> Result<&mut DataPath, Violation> {
         self.data
             .as_mut()
-            .ok_or_else(|| Wrong::new("the check has not come to a data path"))
+            .ok_or_else(|| Violation::new("the check has not come to a data path"))
     }
 
     /// Acts as a correct service until the request of `step` is received, and returns that.
-    pub(super) fn until(&mut self, step: Step) -> Result<Message, Wrong> {
+    pub(super) fn until(&mut self, step: Step) -> Result<Message, Violation> {
         self.until_with(step, |data, io| data.serve(&io))
     }
 
@@ -90,12 +90,14 @@ impl Service {
     pub(super) fn until_with(
         &mut self,
         step: Step,
-        each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
-    ) -> Result<Message, Wrong> {
+        each: impl FnMut(&mut DataPath, Io) -> Result<(), Violation>,
+    ) -> Result<Message, Violation> {
         let mut each = each;
         loop {
             let Some(next) = Step::ALL.get(self.requests.len()).copied() else {
-                return Err(Wrong::new("the check has come to the end of the session"));
+                return Err(Violation::new(
+                    "the check has come to the end of the session",
+                ));
             };
             let request = self.next_request(next, &mut each)?;
             self.requests.push(request.clone());
@@ -110,17 +112,17 @@ impl Service {
     fn next_request(
         &mut self,
         step: Step,
-        each: &mut impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
-    ) -> Result<Message, Wrong> {
+        each: &mut impl FnMut(&mut DataPath, Io) -> Result<(), Violation>,
+    ) -> Result<Message, Violation> {
         let what = step.request().to_string();
-        let mut deadline = Instant::now() + self.patience;
+        let mut deadline = Instant::now() + self.timeout;
         loop {
             if step == Step::Stop
                 && let Some(data) = &mut self.data
                 && let Some(io) = data.next()?
             {
                 each(data, io)?;
-                deadline = Instant::now() + self.patience;
+                deadline = Instant::now() + self.timeout;
                 continue;
             }
             match self.control()?.poll()? {
@@ -128,16 +130,16 @@ impl Service {
                     return Ok(message);
                 }
                 Polled::Message(message) => {
-                    return Err(Wrong::expected(what, format!("{message:?}")));
+                    return Err(Violation::expected(what, format!("{message:?}")));
                 }
                 Polled::Closed => {
-                    return Err(Wrong::expected(what, "the end of the channel"));
+                    return Err(Violation::expected(what, "the end of the channel"));
                 }
                 Polled::Nothing if Instant::now() < deadline => {}
                 Polled::Nothing => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         what,
-                        format!("nothing in {:?}", self.patience),
+                        format!("nothing in {:?}", self.timeout),
                     ));
                 }
             }
@@ -149,8 +151,8 @@ impl Service {
         &mut self,
         enough: impl Fn(&DataPath) -> bool,
         count: usize,
-    ) -> Result<(), Wrong> {
-        let deadline = Instant::now() + self.patience;
+    ) -> Result<(), Violation> {
+        let deadline = Instant::now() + self.timeout;
         let data = self.data()?;
         while !enough(data) {
             if let Some(io) = data.next()? {
@@ -158,7 +160,7 @@ impl Service {
                     data.serve(&io)?;
                 }
             } else if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "further requests",
                     format!("{} in all", data.seen.len()),
                 ));
@@ -168,13 +170,13 @@ impl Service {
     }
 
     /// Executes a request and answers it.
-    pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
+    pub(super) fn answer(&mut self, request: &Message) -> Result<(), Violation> {
         let payload = self.perform(&request.payload)?;
         self.reply(&request.response(payload))
     }
 
     /// Sends an answer with the delay and segmentation of the check.
-    pub(super) fn reply(&mut self, message: &Message) -> Result<(), Wrong> {
+    pub(super) fn reply(&mut self, message: &Message) -> Result<(), Violation> {
         std::thread::sleep(self.delay);
         let bytes = message.encode_to_vec();
         let piece = self.piece.min(bytes.len());
@@ -185,7 +187,7 @@ impl Service {
     }
 
     /// Sends arbitrary bytes.
-    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.control()?.send_bytes(bytes)
     }
 
@@ -195,7 +197,7 @@ impl Service {
     }
 
     /// Acts as a correct service until the session has ended.
-    pub(super) fn finish(&mut self) -> Result<(), Wrong> {
+    pub(super) fn finish(&mut self) -> Result<(), Violation> {
         let request = self.until(Step::Shutdown)?;
         self.answer(&request)
     }
@@ -203,37 +205,37 @@ impl Service {
     /// As [`Service::finish`], with `each` instead of the correct data path.
     pub(super) fn finish_with(
         &mut self,
-        each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
-    ) -> Result<(), Wrong> {
+        each: impl FnMut(&mut DataPath, Io) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         let request = self.until_with(Step::Shutdown, each)?;
         self.answer(&request)
     }
 
     /// As [`Service::finish_with`], as long as possible: the initiator may exit at any time.
-    pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>) {
+    pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Violation>) {
         // The initiator's exit status shows whether it detected the error.
         let _ = self.finish_with(each);
     }
 
     /// As [`Service::finish`]; the initiator must exit with success.
-    pub(super) fn succeed(&mut self) -> Result<(), Wrong> {
+    pub(super) fn succeed(&mut self) -> Result<(), Violation> {
         self.finish()?;
         self.expect_success()
     }
 
     /// Waits for the initiator to exit by itself with success.
-    pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
-        self.initiator.expect_success(self.patience)
+    pub(super) fn expect_success(&mut self) -> Result<(), Violation> {
+        self.initiator.expect_success(self.timeout)
     }
 
     /// Waits for the initiator to exit by itself with a failure.
-    pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
-        self.initiator.expect_failure(self.patience)
+    pub(super) fn expect_failure(&mut self) -> Result<(), Violation> {
+        self.initiator.expect_failure(self.timeout)
     }
 
     /// Waits for the initiator to exit by itself with any status.
-    pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
-        self.initiator.expect_end(self.patience)
+    pub(super) fn expect_end(&mut self) -> Result<(), Violation> {
+        self.initiator.expect_end(self.timeout)
     }
 
     /// Requests on the data path so far.
@@ -246,14 +248,14 @@ impl Service {
 
 impl Service {
     /// Executes a request and returns the answer.
-    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
+    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Violation> {
         Ok(match request {
             Payload::QueryStorageRequest => {
                 Payload::QueryStorageResponse(self.plan.details.clone())
             }
             Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
                 let (init, batch_size) = init_of(request)?;
-                Wrong::unless(
+                Violation::unless(
                     batch_size.is_some() == (self.release == Release::V3_0),
                     format!(
                         "the init_storage_request of {}, see --protocol",
@@ -274,19 +276,19 @@ impl Service {
             }
             Payload::ShutdownRequest => {
                 // A correct initiator has destroyed its consumers by now, because the service is about to disconnect.
-                Wrong::unless(
+                Violation::unless(
                     self.control()?.consumers().is_empty(),
                     "an initiator that has destroyed its consumers before shutdown_request",
                     format!("consumers {:?}", self.control()?.consumers()),
                 )?;
                 Payload::ShutdownResponse
             }
-            other => return Err(Wrong::expected("a request", other.message_type())),
+            other => return Err(Violation::expected("a request", other.message_type())),
         })
     }
 
     /// Exports the initiator's memory again, as a service does for its targets.
-    pub(super) fn pass_on_memory(&self, request: &Payload) -> Result<(), Wrong> {
+    pub(super) fn pass_on_memory(&self, request: &Payload) -> Result<(), Violation> {
         let (init, _) = init_of(request)?;
         let memory = Mmap::import(&self.device, &init.mmap_export_blob)?;
         let blob = memory
@@ -294,15 +296,15 @@ impl Service {
             .during("exporting the initiator's memory for RDMA")?;
         // Targets access it in the same way.
         let len = Mmap::import(&self.device, &blob)?.len();
-        Wrong::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
+        Violation::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
     }
 
     /// Fails if an I/O request arrives for a while before the event `what`.
-    pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Wrong> {
+    pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Violation> {
         let deadline = Instant::now() + Duration::from_millis(150);
         while Instant::now() < deadline {
             if let Some(io) = self.data()?.next()? {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     format!("no request before {what}"),
                     format!("{io:?}"),
                 ));
@@ -312,14 +314,14 @@ impl Service {
     }
 
     /// Checks init_storage_request, and creates the service's side of the data path.
-    fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
+    fn init(&mut self, init: &InitStorage) -> Result<(), Violation> {
         let plan = &self.plan;
-        Wrong::unless(
+        Violation::unless(
             init.core_count == plan.workers,
             format!("core count {}, one for each --cpu", plan.workers),
             init.core_count,
         )?;
-        Wrong::unless(
+        Violation::unless(
             (1..=plan.transactions).contains(&init.transaction_count),
             format!("a transaction count of 1 to {}", plan.transactions),
             init.transaction_count,
@@ -332,11 +334,15 @@ impl Service {
     }
 
     /// Consumers and producers of the service, one pair per worker.
-    pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
+    pub(super) fn channels(
+        &self,
+        count: u32,
+        transactions: u32,
+    ) -> Result<Vec<IoChannel>, Violation> {
         let Some(control) = &self.control else {
-            return Err(Wrong::new("the check has closed the channel"));
+            return Err(Violation::new("the check has closed the channel"));
         };
-        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.patience);
+        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.timeout);
         (0..count).map(channel).collect()
     }
 
@@ -356,19 +362,17 @@ impl Service {
                 .saturating_mul(self.plan.blocks_per_io),
         };
         let storage = self.plan.storage.clone();
-        DataPath::new(channels, host, bounds, self.release, storage, self.patience)
+        DataPath::new(channels, host, bounds, self.release, storage, self.timeout)
     }
 
     /// Waits for the initiator's consumers: the n-th one is that of worker n.
-    fn meet_consumers(&mut self) -> Result<(), Wrong> {
-        let (count, patience) = (self.plan.workers as usize, self.patience);
+    fn meet_consumers(&mut self) -> Result<(), Violation> {
+        let (count, timeout) = (self.plan.workers as usize, self.timeout);
         let control = self.control()?;
         let what = format!("{count} consumers of the initiator");
-        control.wait_until(&what, patience, |control| {
-            control.consumers().len() >= count
-        })?;
+        control.wait_until(&what, timeout, |control| control.consumers().len() >= count)?;
         let consumers = control.consumers().to_vec();
-        Wrong::unless(consumers.len() == count, what, consumers.len())?;
+        Violation::unless(consumers.len() == count, what, consumers.len())?;
         self.data()?.send_to(&consumers)
     }
 }
@@ -401,7 +405,7 @@ impl HostMemory {
     /// # Errors
     ///
     /// The blob is invalid.
-    pub(super) fn import(device: &Device, blob: &[u8]) -> Result<Self, Wrong> {
+    pub(super) fn import(device: &Device, blob: &[u8]) -> Result<Self, Violation> {
         let pe = Pe::new()?;
         let memory = Mmap::import(device, blob)?;
         let region = MemoryRegion::new(PIECE)?;
@@ -438,7 +442,7 @@ impl HostMemory {
     /// # Errors
     ///
     /// The range exceeds the memory, or the copy fails.
-    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Wrong> {
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Violation> {
         let mut offset = offset;
         for piece in into.chunks_mut(PIECE) {
             self.host.set_data(offset, piece.len())?;
@@ -455,7 +459,7 @@ impl HostMemory {
     /// # Errors
     ///
     /// As [`HostMemory::read`].
-    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Violation> {
         let mut offset = offset;
         for piece in bytes.chunks(PIECE) {
             self.local.set_range(0, piece.len())?;
@@ -467,16 +471,16 @@ impl HostMemory {
         Ok(())
     }
 
-    fn copy(&self, task: &Task) -> Result<(), Wrong> {
+    fn copy(&self, task: &Task) -> Result<(), Violation> {
         let deadline = Instant::now() + TIMEOUT;
         task.submit()?;
         while task.is_in_flight() {
             if let Some(Event::Task(completion)) = self.pe.poll() {
-                completion
-                    .result
-                    .map_err(|code| Wrong::expected("DMA to copy the initiator's memory", code))?;
+                completion.result.map_err(|code| {
+                    Violation::expected("DMA to copy the initiator's memory", code)
+                })?;
             } else if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "DMA to copy the initiator's memory",
                     format!("nothing in {TIMEOUT:?}"),
                 ));

@@ -6,7 +6,7 @@ use wire::control::{ErrorResponse, Message, Payload};
 
 use super::Plan;
 use super::service::Service;
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 use deployment::process::Signal;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -86,24 +86,24 @@ fn plan() -> Plan {
 }
 
 /// A session with a service that `manner` configures.
-fn with(fixture: &Fixture<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Wrong> {
+fn with(fixture: &Fixture<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Violation> {
     let plan = plan().flags(&["--control-timeout", "2"]);
     let mut service = Service::begin(fixture, plan)?;
     manner(&mut service);
     service.succeed()
 }
 
-fn message_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn message_ids(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     service.succeed()?;
     let mut ids: Vec<u32> = service.requests.iter().map(|it| it.message_id).collect();
     let all = format!("{ids:?}");
     ids.sort_unstable();
     ids.dedup();
-    Wrong::unless(ids.len() == Step::ALL.len(), "five message ids", all)
+    Violation::unless(ids.len() == Step::ALL.len(), "five message ids", all)
 }
 
-fn slow_results(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn slow_results(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan().operations(3).transactions(1))?;
     service.finish_with(|data, io| {
         std::thread::sleep(Duration::from_millis(150));
@@ -112,7 +112,7 @@ fn slow_results(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn results_out_of_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn results_out_of_order(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     service.finish_with(|data, _| {
         let waiting = data.in_flight().to_vec();
@@ -125,7 +125,7 @@ fn results_out_of_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn results_with_rubbish(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn results_with_rubbish(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     service.finish_with(|data, io| {
         data.transfer(&io)?;
@@ -137,7 +137,7 @@ fn results_with_rubbish(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn late_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn late_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Init)?;
     service.reply(&request.response(Payload::InitStorageResponse))?;
@@ -146,7 +146,7 @@ fn late_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn consumers_that_stay(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn consumers_that_stay(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Stop)?;
     service.reply(&request.response(Payload::StopStorageResponse))?;
@@ -156,11 +156,11 @@ fn consumers_that_stay(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn own_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn own_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Stop)?;
     let consumers = service.control()?.consumers().len();
-    Wrong::unless(
+    Violation::unless(
         consumers == 1,
         "the initiator's consumer to be there when it sends stop_storage_request",
         format!("{consumers} consumers"),
@@ -170,14 +170,14 @@ fn own_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn requests_only_in_the_run(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn requests_only_in_the_run(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Start)?;
     service.expect_no_io("start_storage_response")?;
     service.answer(&request)?;
     let request = service.until(Step::Stop)?;
     let waiting = service.data()?.in_flight().len();
-    Wrong::unless(
+    Violation::unless(
         waiting == 0,
         "results to be waited for before stop_storage_request",
         format!("{waiting} requests in flight"),
@@ -187,7 +187,7 @@ fn requests_only_in_the_run(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn memory_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn memory_for_targets(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Init)?;
     service.pass_on_memory(&request.payload)?;
@@ -195,7 +195,7 @@ fn memory_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for _ in 0..3 {
         Service::begin(fixture, plan())?.succeed()?;
     }
@@ -410,8 +410,8 @@ fn error() -> ErrorResponse {
 fn otherwise(
     fixture: &Fixture<'_>,
     step: Step,
-    answer: impl FnOnce(&mut Service, &Message) -> Result<(), Wrong>,
-) -> Result<(), Wrong> {
+    answer: impl FnOnce(&mut Service, &Message) -> Result<(), Violation>,
+) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(step)?;
     answer(&mut service, &request)?;
@@ -419,24 +419,24 @@ fn otherwise(
     service.expect_failure()
 }
 
-fn refuse(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+fn refuse(fixture: &Fixture<'_>, step: Step) -> Result<(), Violation> {
     mistake(fixture, step, Payload::ErrorResponse(error()))
 }
 
-fn ignore(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+fn ignore(fixture: &Fixture<'_>, step: Step) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, strict_plan())?;
     service.until(step)?;
     service.expect_failure()
 }
 
-fn mistake(fixture: &Fixture<'_>, step: Step, answer: Payload) -> Result<(), Wrong> {
+fn mistake(fixture: &Fixture<'_>, step: Step, answer: Payload) -> Result<(), Violation> {
     otherwise(fixture, step, |service, request| {
         service.reply(&request.response(answer))
     })
 }
 
 /// Changes the ids of the answer to start_storage_request.
-fn misnumber(fixture: &Fixture<'_>, change: impl FnOnce(&mut Message)) -> Result<(), Wrong> {
+fn misnumber(fixture: &Fixture<'_>, change: impl FnOnce(&mut Message)) -> Result<(), Violation> {
     otherwise(fixture, Step::Start, |service, request| {
         let payload = service.perform(&request.payload)?;
         let mut answer = request.response(payload);
@@ -449,14 +449,14 @@ fn misnumber(fixture: &Fixture<'_>, change: impl FnOnce(&mut Message)) -> Result
 fn answer_bytes(
     fixture: &Fixture<'_>,
     bytes: impl FnOnce(&Message) -> Vec<u8>,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     otherwise(fixture, Step::Query, |service, request| {
         service.send_bytes(&bytes(request))
     })
 }
 
 /// Sends a message during I/O that is not a response to a request. Otherwise the service is correct.
-fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Wrong> {
+fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(Step::Start)?;
     service.answer(&request)?;
@@ -495,7 +495,7 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
         meaning: "an initiator without a service fails after --control-timeout",
         play: |fixture| {
             Service::start(fixture, &departure_plan().impatient())?
-                .expect_failure(fixture.patience())
+                .expect_failure(fixture.timeout())
         },
     },
     Check {
@@ -589,14 +589,14 @@ fn departure_plan() -> Plan {
     Plan::new("read_throughput_test")
 }
 
-fn gone_at(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+fn gone_at(fixture: &Fixture<'_>, step: Step) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, departure_plan())?;
     service.until(step)?;
     service.hang_up();
     service.expect_failure()
 }
 
-fn gone_after(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+fn gone_after(fixture: &Fixture<'_>, step: Step) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, departure_plan())?;
     let request = service.until(step)?;
     service.answer(&request)?;
@@ -604,7 +604,7 @@ fn gone_after(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
     service.expect_failure()
 }
 
-fn gone_after_shutdown(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn gone_after_shutdown(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, departure_plan())?;
     service.finish()?;
     service.hang_up();
@@ -612,7 +612,7 @@ fn gone_after_shutdown(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Serves five requests and no more, until four are in flight.
-fn into_the_run(fixture: &Fixture<'_>, plan: Plan) -> Result<Service, Wrong> {
+fn into_the_run(fixture: &Fixture<'_>, plan: Plan) -> Result<Service, Violation> {
     let mut service = Service::begin(fixture, plan)?;
     let request = service.until(Step::Start)?;
     service.answer(&request)?;
@@ -620,13 +620,13 @@ fn into_the_run(fixture: &Fixture<'_>, plan: Plan) -> Result<Service, Wrong> {
     Ok(service)
 }
 
-fn gone_in_the_run(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn gone_in_the_run(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = into_the_run(fixture, departure_plan())?;
     service.hang_up();
     service.expect_failure()
 }
 
-fn consumer_gone(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn consumer_gone(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = into_the_run(fixture, departure_plan().flags(&["--io-timeout", "1"]))?;
     service.data()?.close_channels()?;
     service.play_on(|data, io| data.serve(&io));
@@ -634,7 +634,7 @@ fn consumer_gone(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Answers init with `count` consumers for two workers; the initiator must fail.
-fn consumers(fixture: &Fixture<'_>, count: u32) -> Result<(), Wrong> {
+fn consumers(fixture: &Fixture<'_>, count: u32) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, departure_plan().workers(2).impatient())?;
     let request = service.until(Step::Init)?;
     let _channels = service.channels(count, 4)?;
@@ -642,7 +642,7 @@ fn consumers(fixture: &Fixture<'_>, count: u32) -> Result<(), Wrong> {
     service.expect_failure()
 }
 
-fn consumers_that_never_go(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn consumers_that_never_go(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, departure_plan().impatient())?;
     let request = service.until(Step::Stop)?;
     service.reply(&request.response(Payload::StopStorageResponse))?;
@@ -650,7 +650,7 @@ fn consumers_that_never_go(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_end()
 }
 
-fn interrupt(fixture: &Fixture<'_>, signal: Signal) -> Result<(), Wrong> {
+fn interrupt(fixture: &Fixture<'_>, signal: Signal) -> Result<(), Violation> {
     let operations = 20_000;
     let mut service = into_the_run(fixture, departure_plan().operations(operations))?;
     service.initiator.signal(signal);
@@ -660,7 +660,7 @@ fn interrupt(fixture: &Fixture<'_>, signal: Signal) -> Result<(), Wrong> {
     service.finish()?;
     service.expect_end()?;
     let seen = service.seen().len();
-    Wrong::unless(
+    Violation::unless(
         seen < operations as usize,
         "the run to be cut short",
         format!("{seen} requests"),

@@ -3,7 +3,7 @@
 use super::data_path::{DataPath, Io};
 use super::service::Service;
 use super::{BLOCK, BLOCKS, Plan, content};
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -78,12 +78,12 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Runs a successful session, and checks the numbers of reads and writes. Each write of a block precedes its read.
-fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Wrong> {
+fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Violation> {
     let mut service = Service::begin(fixture, plan)?;
     service.succeed()?;
     let writes = service.seen().iter().filter(|io| io.is_write()).count();
     let came = (service.seen().len() - writes, writes);
-    Wrong::unless(
+    Violation::unless(
         (counts.0 as usize, counts.1 as usize) == came,
         format!("{} reads and {} writes", counts.0, counts.1),
         format!("{} and {}", came.0, came.1),
@@ -92,27 +92,27 @@ fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Serv
 }
 
 /// As [`session`], with one request per block and direction.
-fn play(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Wrong> {
+fn play(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Violation> {
     let service = session(fixture, plan, counts)?;
     each_once(&service, Io::is_read, counts.0)?;
     each_once(&service, Io::is_write, counts.1)
 }
 
-fn each_once(service: &Service, is: impl Fn(&Io) -> bool, count: u32) -> Result<(), Wrong> {
+fn each_once(service: &Service, is: impl Fn(&Io) -> bool, count: u32) -> Result<(), Violation> {
     let chosen = service.seen().iter().filter(|io| is(io));
     let mut offsets: Vec<u64> = chosen.map(|io| io.request.storage_offset).collect();
     offsets.sort_unstable();
     let expected: Vec<u64> = (0..count)
         .map(|block| u64::from(block) * u64::from(BLOCK))
         .collect();
-    Wrong::unless(
+    Violation::unless(
         offsets == expected,
         "each block once in each direction",
         format!("storage offsets {offsets:?}"),
     )
 }
 
-fn read_only_validity(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn read_only_validity(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let bytes = content(BLOCKS * BLOCK, 0x33);
     let file = fixture.sandbox().file("plain", &bytes)?;
     let plan = Plan::new("read_only_data_validity_test")
@@ -121,7 +121,7 @@ fn read_only_validity(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     play(fixture, plan, (BLOCKS, 0))
 }
 
-fn writes_plain_content(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn writes_plain_content(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let bytes = content(BLOCKS * BLOCK, 0x33);
     let file = fixture.sandbox().file("plain", &bytes)?;
     let plan = Plan::new("read_write_data_validity_test")
@@ -132,14 +132,14 @@ fn writes_plain_content(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         .iter()
         .zip(&bytes)
         .position(|(stored, byte)| stored != byte);
-    Wrong::unless(
+    Violation::unless(
         differs.is_none(),
         "the storage to hold the plain content at the end",
         format!("another byte at offset {}", differs.unwrap_or_default()),
     )
 }
 
-fn several_blocks_per_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn several_blocks_per_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let plan = Plan::new("read_write_data_validity_test");
     let service = session(fixture, plan.operations(4).blocks_per_io(4), (4, 4))?;
     let size = 4 * BLOCK;
@@ -148,14 +148,14 @@ fn several_blocks_per_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     };
     match service.seen().iter().find(is_wrong) {
         None => Ok(()),
-        Some(io) => Err(Wrong::expected(
+        Some(io) => Err(Violation::expected(
             format!("{size} bytes at a multiple of that"),
             format!("{:?}", io.request),
         )),
     }
 }
 
-fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let count = 8;
     let plan = Plan::new("read_throughput_test").transactions(count);
     let mut service = Service::begin(fixture, plan)?;
@@ -169,12 +169,12 @@ fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn answer_all(data: &mut DataPath) -> Result<(), Wrong> {
+fn answer_all(data: &mut DataPath) -> Result<(), Violation> {
     let waiting = data.in_flight().to_vec();
     waiting.iter().try_for_each(|io| data.serve(io))
 }
 
-fn two_workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn two_workers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let half = BLOCKS / 2;
     let plan = Plan::new("read_throughput_test")
         .workers(2)
@@ -185,14 +185,14 @@ fn two_workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let is_wrong = |io: &&Io| (io.request.storage_offset >= middle) != (io.worker == 1);
     match service.seen().iter().find(is_wrong) {
         None => Ok(()),
-        Some(io) => Err(Wrong::expected(
+        Some(io) => Err(Violation::expected(
             "the first worker in the first half of the storage, the second in the second",
             format!("{io:?}"),
         )),
     }
 }
 
-fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let blocks = 4;
     let size = blocks * BLOCK;
     let plan = Plan::new("read_write_data_validity_test")
@@ -202,19 +202,19 @@ fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let fits = |io: &Io| io.request.requester_offset + u64::from(io.request.size) <= size.into();
     match service.seen().iter().find(|io| !fits(io)) {
         None => Ok(()),
-        Some(io) => Err(Wrong::expected(
+        Some(io) => Err(Violation::expected(
             format!("a place in {size} bytes of the initiator's memory"),
             format!("{:?}", io.request),
         )),
     }
 }
 
-fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let plan = Plan::new("read_write_data_validity_test");
     let service = session(fixture, plan, (BLOCKS, BLOCKS))?;
     match service.seen().iter().find(|io| io.has_rubbish) {
         None => Ok(()),
-        Some(io) => Err(Wrong::expected(
+        Some(io) => Err(Violation::expected(
             "zeros in the reserved bytes",
             format!("others in {:?}", io.request),
         )),
@@ -323,14 +323,14 @@ pub(super) const GEOMETRY_CHECKS: &[Check] = &[
 ];
 
 /// Checks that the initiator fails, at once or during the run.
-fn refused(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
+fn refused(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan.impatient())?;
     // An initiator that continues is served until it fails.
     service.play_on(|data, io| data.answer(&io, 0));
     service.expect_failure()
 }
 
-fn broken_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn broken_blocks(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let size = u64::from(BLOCKS * BLOCK) + 100;
     let plan = Plan::new("read_throughput_test")
         .operations(2 * BLOCKS)
@@ -346,7 +346,7 @@ fn broken_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.expect_end()
 }
 
-fn broken_ios(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn broken_ios(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let plan = Plan::new("read_write_data_validity_test")
         .blocks_per_io(5)
         .operations(6)
@@ -354,7 +354,7 @@ fn broken_ios(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Service::begin(fixture, plan)?.succeed()
 }
 
-fn beyond_4_gib(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn beyond_4_gib(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let block_size: u32 = 1 << 20;
     let plan = Plan::new("read_throughput_test")
         .workers(2)
@@ -369,14 +369,14 @@ fn beyond_4_gib(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         own.map(|io| io.request.storage_offset)
     };
     let shared = places_of(0).find(|place| places_of(1).any(|other| other == *place));
-    Wrong::unless(
+    Violation::unless(
         shared.is_none(),
         "each worker to keep to its own blocks",
         format!("both at storage offset {}", shared.unwrap_or_default()),
     )
 }
 
-fn wrong_content(fixture: &Fixture<'_>, strategy: &'static str, len: u32) -> Result<(), Wrong> {
+fn wrong_content(fixture: &Fixture<'_>, strategy: &'static str, len: u32) -> Result<(), Violation> {
     let file = fixture.sandbox().file("plain", &content(len, 0x5a))?;
     let plan = Plan::new(strategy).flags(&["--storage-plain-content", &file.to_string_lossy()]);
     let mut service = Service::begin(fixture, plan)?;

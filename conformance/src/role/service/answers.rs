@@ -10,7 +10,7 @@ use wire::control::{
 };
 
 use super::peers::{Peers, Reply, describe};
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 
 // Requests during which a target may fail.
 
@@ -165,7 +165,7 @@ fn refusal() -> Payload {
     })
 }
 
-fn error<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn error<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let point = POINTS[POINT];
     let mut peers = Peers::start(fixture, &[])?;
     peers.take_until(point.step)?;
@@ -175,10 +175,10 @@ fn error<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         &mut point.wrong(targets, |_| Reply::Say(refusal())),
     )?;
     let code = Peers::expect_error(&answer)?;
-    Wrong::unless(code == CODE, format!("error {CODE}"), describe(&answer))
+    Violation::unless(code == CODE, format!("error {CODE}"), describe(&answer))
 }
 
-fn other<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn other<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let point = POINTS[POINT];
     let mut peers = Peers::start(fixture, &[])?;
     peers.take_until(point.step)?;
@@ -193,7 +193,7 @@ fn other<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Peers::expect_error(&answer).map(|_| ())
 }
 
-fn silence<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn silence<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let point = POINTS[POINT];
     let timeout = if POINT == 0 { &SHORT } else { &STEADY };
     let mut peers = Peers::start(fixture, timeout)?;
@@ -203,7 +203,7 @@ fn silence<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Peers::expect_error(&answer).map(|_| ())
 }
 
-fn error_ends_it(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn error_ends_it(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for point in POINTS {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take_until(point.step)?;
@@ -218,13 +218,13 @@ fn error_ends_it(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &SHORT)?;
     let begin = Instant::now();
     let answer = peers.step(Step::Query, &mut |_, _| Reply::Silence)?;
     Peers::expect_error(&answer)?;
     let took = begin.elapsed();
-    Wrong::unless(
+    Violation::unless(
         (Duration::from_millis(800)..SOON).contains(&took),
         format!("an error after 1 s, at most {SOON:?}"),
         format!("one after {took:?}"),
@@ -232,7 +232,7 @@ fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_failure()
 }
 
-fn wrong_id(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn wrong_id(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &SHORT)?;
     let answer = peers.step(Step::Query, &mut |_, request| {
         let answer = Payload::QueryStorageResponse(StorageDetails {
@@ -246,7 +246,7 @@ fn wrong_id(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Peers::expect_error(&answer).map(|_| ())
 }
 
-fn wrong_connection(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn wrong_connection(fixture: &Fixture<'_>) -> Result<(), Violation> {
     use RdmaConnectionRole::{IoControl, IoData};
     let swap = |details: &mut RdmaConnectionDetails| {
         details.role = match details.role {
@@ -263,7 +263,7 @@ fn wrong_connection(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for blob in [&b""[..], b"none", &[0xff; 300]] {
         let wrong = |details: &mut RdmaConnectionDetails| {
             details.connection_details = Bytes::copy_from_slice(blob);
@@ -278,7 +278,7 @@ fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 fn init_with(
     fixture: &Fixture<'_>,
     wrong: &dyn Fn(&mut RdmaConnectionDetails),
-) -> Result<Payload, Wrong> {
+) -> Result<Payload, Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     peers.take(Step::Query)?;
     peers.step(Step::Init, &mut |index, request| match &request.payload {
@@ -291,7 +291,7 @@ fn init_with(
     })
 }
 
-fn unasked_error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unasked_error(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for before in [Step::Query, Step::Start] {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take_until(before)?;
@@ -306,7 +306,7 @@ fn unasked_error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn absurd_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn absurd_storage(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for (total_size, block_size) in [(0, 0), (4096, 0), (u64::MAX, u32::MAX), (1, 4096)] {
         let mut peers = Peers::start(fixture, &[])?;
         let details = StorageDetails {

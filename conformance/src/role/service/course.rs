@@ -8,7 +8,7 @@ use wire::control::{MessageType, Payload, RdmaConnectionRole};
 use super::answers::{POINTS, at_each_point};
 use super::peers::{Heard, Peers, Reply, TRANSACTIONS, describe, expect_answer};
 use super::{presented, scripts};
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 
 /// Time for which no event may occur.
 const WATCH: Duration = Duration::from_millis(120);
@@ -21,7 +21,7 @@ pub(super) const CHECKS: [Check; 13] = [
     },
     Check {
         name: "storage-details",
-        meaning: "the initiator is told the capacity and block size of the target, or twice those of each of three",
+        meaning: "the initiator receives the capacity and block size of the target, or twice those of each of three",
         play: storage_details,
     },
     Check {
@@ -81,16 +81,16 @@ pub(super) const CHECKS: [Check; 13] = [
     },
 ];
 
-fn session(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn session(fixture: &Fixture<'_>) -> Result<(), Violation> {
     Peers::start(fixture, &[])?.finish_from(Step::Query)
 }
 
-fn storage_details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn storage_details(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let scripts = scripts(fixture);
     let mut peers = Peers::with(fixture, &[], &scripts)?;
     let answer = peers.step(Step::Query, &mut |_, _| Reply::Honest)?;
     let expected = Payload::QueryStorageResponse(presented(&scripts));
-    Wrong::unless(
+    Violation::unless(
         answer == expected,
         format!("{expected:?}"),
         format!("{answer:?}"),
@@ -99,7 +99,7 @@ fn storage_details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Checks the ids of a whole session; [`Peers`] has checked those of the answers.
-fn check_ids(peers: &mut Peers<'_>) -> Result<(), Wrong> {
+fn check_ids(peers: &mut Peers<'_>) -> Result<(), Violation> {
     let mut used = HashSet::new();
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -111,13 +111,13 @@ fn check_ids(peers: &mut Peers<'_>) -> Result<(), Wrong> {
         for (target, asked) in &peers.asked[before..] {
             let what = asked.payload.message_type();
             let (came, expected) = (asked.correlation_id, request.correlation_id);
-            Wrong::unless(
+            Violation::unless(
                 came == expected,
                 format!("correlation id {expected:#x} in the {what} to target {target}"),
                 format!("{came:#x}"),
             )?;
             let id = asked.message_id;
-            Wrong::unless(
+            Violation::unless(
                 used.insert((*target, id)),
                 format!("a message id of its own in the {what} to target {target}"),
                 format!("{id:#x} again"),
@@ -127,11 +127,11 @@ fn check_ids(peers: &mut Peers<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn ids(fixture: &Fixture<'_>) -> Result<(), Violation> {
     check_ids(&mut Peers::start(fixture, &[])?)
 }
 
-fn unusual_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unusual_ids(fixture: &Fixture<'_>) -> Result<(), Violation> {
     const LARGEST: u32 = u32::MAX;
     for ids in [
         [(0, 0), (LARGEST, LARGEST), (5, 0), (4, LARGEST), (3, 7)],
@@ -144,7 +144,7 @@ fn unusual_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
     peers.workers = 2;
     // A correct target imports the memory.
@@ -154,7 +154,7 @@ fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         if let Payload::InitStorageRequest(init) = &asked.payload {
             inits += 1;
             let came = (init.transaction_count, init.core_count);
-            Wrong::unless(
+            Violation::unless(
                 came == (2 * TRANSACTIONS, 2),
                 format!(
                     "target {target} to be asked for {} transactions on 2 cores",
@@ -165,11 +165,11 @@ fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         }
     }
     let targets = peers.targets.len();
-    Wrong::unless(inits == targets, format!("{targets} inits"), inits)?;
+    Violation::unless(inits == targets, format!("{targets} inits"), inits)?;
     peers.finish_from(Step::Start)
 }
 
-fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Violation> {
     use RdmaConnectionRole::{IoControl, IoData};
     let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
     peers.workers = 2;
@@ -210,7 +210,7 @@ fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         })
         .collect();
     waves.iter_mut().for_each(|wave| wave.sort());
-    Wrong::unless(
+    Violation::unless(
         waves == expected,
         format!("{expected:?}"),
         format!("{waves:?}"),
@@ -218,7 +218,7 @@ fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.finish_from(Step::Start)
 }
 
-fn step_by_step(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn step_by_step(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -231,7 +231,7 @@ fn step_by_step(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -241,7 +241,7 @@ fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         // All targets but the last answer their first request.
         let mut held = None;
         for _ in 0..peers.targets.len() {
-            match peers.listen(fixture.patience())? {
+            match peers.listen(fixture.timeout())? {
                 Heard::Target(index, message) if index + 1 == peers.targets.len() => {
                     held = Some((index, message));
                 }
@@ -249,7 +249,7 @@ fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
                     peers.targets[index].reply(&message, Reply::Honest)?;
                 }
                 heard => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("every target to be asked because of {step:?}"),
                         heard.describe(),
                     ));
@@ -269,7 +269,7 @@ fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn slow_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn slow_targets(fixture: &Fixture<'_>) -> Result<(), Violation> {
     const SLOW: Duration = Duration::from_millis(300);
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
@@ -287,7 +287,7 @@ fn slow_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     peers.take_until(Step::Start)?;
     let request = peers.request(Payload::StartStorageRequest);
@@ -300,7 +300,7 @@ fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             }
             Heard::Nothing => {}
             heard => {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "no answer to start without consumers of the initiator",
                     heard.describe(),
                 ));
@@ -309,7 +309,7 @@ fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     }
     peers.prepare(Step::Start)?;
     let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
-    Wrong::unless(
+    Violation::unless(
         answer == Payload::StartStorageResponse,
         Step::Start.answer(),
         describe(&answer),
@@ -317,7 +317,7 @@ fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.finish_from(Step::Stop)
 }
 
-fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
     peers.workers = 2;
     peers.take_until(Step::Stop)?;
@@ -327,7 +327,7 @@ fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         .initiator
         .as_ref()
         .map_or(0, |initiator| initiator.consumers().len());
-    Wrong::unless(
+    Violation::unless(
         left == 0,
         "no consumer of the service when stop is answered",
         left,
@@ -335,7 +335,7 @@ fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.finish_from(Step::Shutdown)
 }
 
-fn shutdown_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn shutdown_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     peers.take_until(Step::Shutdown)?;
     let request = peers.request(Payload::ShutdownRequest);
@@ -343,7 +343,7 @@ fn shutdown_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_silence(WATCH, "while a consumer of the initiator is there")?;
     peers.close_io()?;
     let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
-    Wrong::unless(
+    Violation::unless(
         answer == Payload::ShutdownResponse,
         Step::Shutdown.answer(),
         describe(&answer),
@@ -351,7 +351,7 @@ fn shutdown_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let scripts = scripts(fixture);
     let listeners = scripts
         .iter()
@@ -399,15 +399,15 @@ pub(super) fn checks() -> Vec<Check> {
     [&CLOSES[..], &RESETS, &OWN].concat()
 }
 
-fn closes<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn closes<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Violation> {
     leaves(fixture, POINT, || Reply::Close)
 }
 
-fn resets<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn resets<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Violation> {
     leaves(fixture, POINT, || Reply::Reset)
 }
 
-fn leaves(fixture: &Fixture<'_>, point: usize, how: fn() -> Reply) -> Result<(), Wrong> {
+fn leaves(fixture: &Fixture<'_>, point: usize, how: fn() -> Reply) -> Result<(), Violation> {
     let point = POINTS[point];
     let mut peers = Peers::start(fixture, &[])?;
     peers.take_until(point.step)?;
@@ -417,7 +417,7 @@ fn leaves(fixture: &Fixture<'_>, point: usize, how: fn() -> Reply) -> Result<(),
     peers.expect_failure()
 }
 
-fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for step in Step::ALL {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take_until(step)?;
@@ -429,7 +429,7 @@ fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for step in Step::ALL {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take_until(step)?;
@@ -446,7 +446,7 @@ fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn initiator_leaves_early(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn initiator_leaves_early(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for step in Step::ALL {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take_until(step)?;
@@ -454,10 +454,13 @@ fn initiator_leaves_early(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         let payload = peers.payload(step)?;
         let request = peers.request(payload);
         peers.say(&request)?;
-        match peers.listen(fixture.patience())? {
+        match peers.listen(fixture.timeout())? {
             Heard::Target(..) => {}
             heard => {
-                return Err(Wrong::expected("a target to be asked", heard.describe()));
+                return Err(Violation::expected(
+                    "a target to be asked",
+                    heard.describe(),
+                ));
             }
         }
         peers.leave();

@@ -13,7 +13,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::peers::{Heard, MEMORY_BLOCKS, Peers, TRANSACTIONS};
 use super::{BLOCK, BLOCKS, scripts, stored};
-use crate::role::{Check, During as _, Fixture, Step, Wrong};
+use crate::role::{Check, During as _, Fixture, Step, Violation};
 use crate::target::{Fault, Script};
 use deployment::implementation::Role;
 
@@ -95,7 +95,7 @@ impl DerefMut for Volume<'_> {
 
 impl<'a> Volume<'a> {
     /// Opens a volume with one worker and targets that hold version 1 of every block.
-    fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+    fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Violation> {
         Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
     }
 
@@ -105,7 +105,7 @@ impl<'a> Volume<'a> {
         flags: &[&str],
         target: usize,
         fault: Fault,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let mut scripts = holding(fixture, &contents(1), true);
         let count = scripts.len();
         scripts[target % count].fault = fault;
@@ -118,7 +118,7 @@ impl<'a> Volume<'a> {
         flags: &[&str],
         scripts: &[Script],
         workers: u32,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         Self::announcing(fixture, flags, scripts, workers, 0)
     }
 
@@ -129,7 +129,7 @@ impl<'a> Volume<'a> {
         scripts: &[Script],
         workers: u32,
         features: u32,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let mut peers = Peers::with(fixture, flags, scripts)?;
         (peers.workers, peers.features) = (workers, features);
         peers
@@ -144,28 +144,36 @@ impl<'a> Volume<'a> {
 
     /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the
     /// order of their arrival.
-    fn exchange(&mut self, worker: usize, messages: &[Vec<u8>]) -> Result<Vec<[u8; SIZE]>, Wrong> {
-        let patience = self.patience();
+    fn exchange(
+        &mut self,
+        worker: usize,
+        messages: &[Vec<u8>],
+    ) -> Result<Vec<[u8; SIZE]>, Violation> {
+        let timeout = self.timeout();
         for message in messages {
-            self.io[worker].send_bytes(message, patience)?;
+            self.io[worker].send_bytes(message, timeout)?;
         }
         (0..messages.len()).map(|_| self.result(worker)).collect()
     }
 
     /// Waits for an answer on a worker's fast path.
-    fn result(&mut self, worker: usize) -> Result<[u8; SIZE], Wrong> {
-        self.poll_result(worker, self.patience())?
-            .ok_or_else(|| Wrong::expected("the result of an I/O", "none in time"))
+    fn result(&mut self, worker: usize) -> Result<[u8; SIZE], Violation> {
+        self.poll_result(worker, self.timeout())?
+            .ok_or_else(|| Violation::expected("the result of an I/O", "none in time"))
     }
 
     /// Polls for an answer for this time.
-    fn poll_result(&mut self, worker: usize, time: Duration) -> Result<Option<[u8; SIZE]>, Wrong> {
+    fn poll_result(
+        &mut self,
+        worker: usize,
+        time: Duration,
+    ) -> Result<Option<[u8; SIZE]>, Violation> {
         let deadline = Instant::now() + time;
         loop {
             if let Some(bytes) = self.io[worker].poll()? {
                 let length = bytes.len();
                 return <[u8; SIZE]>::try_from(bytes).map(Some).map_err(|_| {
-                    Wrong::expected(
+                    Violation::expected(
                         format!("a result of {SIZE} bytes"),
                         format!("{length} bytes"),
                     )
@@ -174,7 +182,7 @@ impl<'a> Volume<'a> {
             match self.look()? {
                 Heard::Nothing => {}
                 heard => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         "the result of an I/O",
                         format!(
                             "{}; the service: {}",
@@ -197,7 +205,7 @@ impl<'a> Volume<'a> {
         size: u32,
         requester_offset: u64,
         storage_offset: u64,
-    ) -> Result<u32, Wrong> {
+    ) -> Result<u32, Violation> {
         let request = Repr {
             message_type,
             user_data: 0x0123_4567_89ab_cdef ^ storage_offset,
@@ -216,7 +224,7 @@ impl<'a> Volume<'a> {
         message_type: IoMessageType,
         block: usize,
         count: usize,
-    ) -> Result<u32, Wrong> {
+    ) -> Result<u32, Violation> {
         let offset = (block * BLOCK) as u64;
         self.io_at(message_type, (count * BLOCK) as u32, offset, offset)
     }
@@ -227,10 +235,10 @@ impl<'a> Volume<'a> {
         message_type: IoMessageType,
         block: usize,
         count: usize,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let what = format!("{message_type:?} of block {block}");
         let code = self.io(message_type, block, count).during(&what)?;
-        Wrong::unless(
+        Violation::unless(
             code == 0,
             format!("{what} to succeed"),
             format!("result {code}"),
@@ -238,7 +246,7 @@ impl<'a> Volume<'a> {
     }
 
     /// Reads this block and checks its contents, and that the memory around it is unchanged.
-    fn expect_block(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+    fn expect_block(&mut self, block: usize, content: &[u8]) -> Result<(), Violation> {
         self.memory.fill(0, self.memory.len(), 0xa5)?;
         self.done(IoMessageType::Read, block, 1)?;
         let mut memory = vec![0; self.memory.len()];
@@ -249,13 +257,13 @@ impl<'a> Volume<'a> {
             .zip(content)
             .position(|(a, b)| a != b);
         if let Some(at) = wrong {
-            return Err(Wrong::expected(
+            return Err(Violation::expected(
                 format!("block {block} as it was written"),
                 format!("another byte at {at}"),
             ));
         }
         memory[place].fill(0xa5);
-        Wrong::unless(
+        Violation::unless(
             memory.iter().all(|byte| *byte == 0xa5),
             "the read of a block to change its memory only",
             "other bytes changed",
@@ -263,10 +271,10 @@ impl<'a> Volume<'a> {
     }
 
     /// Checks the contents that were read into the memory of this block.
-    fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+    fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Violation> {
         let mut read = vec![0; BLOCK];
         self.memory.read(block * BLOCK, &mut read)?;
-        Wrong::unless(
+        Violation::unless(
             read == content,
             format!("block {block} as it was written"),
             "something else",
@@ -274,13 +282,13 @@ impl<'a> Volume<'a> {
     }
 
     /// Writes these contents to a block.
-    fn write(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+    fn write(&mut self, block: usize, content: &[u8]) -> Result<(), Violation> {
         self.memory.write(block * BLOCK, content)?;
         self.done(IoMessageType::Write, block, 1)
     }
 
     /// Contents of all blocks on the targets, decoded as the initiator wrote them.
-    fn held(&self) -> Result<Vec<Vec<u8>>, Wrong> {
+    fn held(&self) -> Result<Vec<Vec<u8>>, Violation> {
         let held = self
             .targets
             .iter()
@@ -299,17 +307,17 @@ impl<'a> Volume<'a> {
     }
 
     /// Stops, shuts down, and waits for the service to exit with success.
-    fn finish(mut self) -> Result<(), Wrong> {
+    fn finish(mut self) -> Result<(), Violation> {
         self.finish_from(Step::Stop)
     }
 }
 
 /// Code of an answer, which must repeat its request.
-fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Wrong> {
+fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Violation> {
     let answer = Repr::parse(&IoMessage::new_unchecked_len(answer))?;
     let code = answer.result;
     let expected = request.answer(code);
-    Wrong::unless(
+    Violation::unless(
         answer == expected,
         format!("{expected:?}"),
         format!("{answer:?}"),
@@ -332,7 +340,7 @@ const ZERO_COPY_CHECKS: [Check; 2] = [
     },
 ];
 
-fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for (initiator, target) in [
         (FEATURE_FLUSH, FEATURE_FLUSH),
         (FEATURE_FLUSH, 0),
@@ -346,7 +354,7 @@ fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             let is_known = message_type == Read || initiator & target != 0;
             let seen = volume.targets[0].session.take_ios();
             let what = format!("{message_type:?}, announced {initiator} and {target}");
-            Wrong::unless(
+            Violation::unless(
                 (code == 0) == is_known,
                 format!("{what}: success is {is_known}"),
                 format!("result {code}"),
@@ -357,7 +365,7 @@ fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             } else {
                 Vec::new()
             };
-            Wrong::unless(
+            Violation::unless(
                 types == expected,
                 format!("{what}: {expected:?} at the target"),
                 format!("{types:?}"),
@@ -368,7 +376,7 @@ fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn forwarded(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for message_type in [Read, Write] {
         for (user_data, size, requester_offset, storage_offset) in [
@@ -387,7 +395,7 @@ fn forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             };
             volume.exchange(0, &[request.to_bytes().to_vec()])?;
             let seen = volume.targets[0].session.take_ios();
-            Wrong::unless(
+            Violation::unless(
                 seen == [request],
                 format!("{request:?} at the target"),
                 format!("{seen:?}"),
@@ -447,7 +455,7 @@ pub(crate) const BLOCK_CHECKS: [Check; 9] = [
     },
 ];
 
-fn reads(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn reads(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for (block, content) in contents(1).iter().enumerate() {
         volume.expect_block(block, content)?;
@@ -455,18 +463,18 @@ fn reads(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Wrong> {
+fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Violation> {
     let held = volume.held()?;
     match held.iter().zip(expected).position(|(a, b)| a != b) {
         None => Ok(()),
-        Some(block) => Err(Wrong::expected(
+        Some(block) => Err(Violation::expected(
             format!("block {block} to be on the targets as it was written last"),
             "something else",
         )),
     }
 }
 
-fn writes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn writes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
     // In descending order, to detect services that accumulate offsets.
@@ -481,7 +489,7 @@ fn writes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
     for (first, count) in [(0, 2), (3, 5), (0, BLOCKS), (BLOCKS - 3, 3)] {
@@ -496,7 +504,7 @@ fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         volume.done(Read, first, count)?;
         let mut read = vec![0; count * BLOCK];
         volume.memory.read(first * BLOCK, &mut read)?;
-        Wrong::unless(
+        Violation::unless(
             read == expected[first..first + count].concat(),
             format!("{count} blocks from {first} as they were written"),
             "something else",
@@ -505,7 +513,7 @@ fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let last = MEMORY_BLOCKS * BLOCK - BLOCK;
     for (block, place) in [(0, last), (BLOCKS - 1, 0), (3, 1), (4, 4097), (5, last - 7)] {
@@ -516,7 +524,7 @@ fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         volume.memory.read(0, &mut memory)?;
         let mut expected = vec![0xa5; memory.len()];
         expected[place..place + BLOCK].copy_from_slice(&content(block, 1));
-        Wrong::unless(
+        Violation::unless(
             code == 0 && memory == expected,
             format!("block {block} at {place} of the memory"),
             format!("result {code} and other bytes"),
@@ -524,7 +532,7 @@ fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         volume.memory.write(place, &content(block, 2))?;
         let code = volume.io_at(Write, BLOCK as u32, place as u64, at(block))?;
         let held = volume.held()?;
-        Wrong::unless(
+        Violation::unless(
             code == 0 && held[block] == content(block, 2),
             format!("block {block} to be written from {place} of the memory"),
             format!("result {code} and other bytes"),
@@ -546,7 +554,7 @@ fn request(message_type: IoMessageType, block: usize, user_data: u64) -> Repr {
     }
 }
 
-fn results_repeat(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn results_repeat(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for user_data in [0, 1, u64::MAX, 1 << 63, 0xffff_ffff] {
         for kind in [Read, Write] {
@@ -554,13 +562,13 @@ fn results_repeat(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             volume.memory.write(3 * BLOCK, &content(3, 1))?;
             let answers = volume.exchange(0, &[request.to_bytes().to_vec()])?;
             let code = answered(request, &answers[0])?;
-            Wrong::unless(code == 0, "success", format!("result {code}"))?;
+            Violation::unless(code == 0, "success", format!("result {code}"))?;
         }
     }
     volume.finish()
 }
 
-fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for kind in [Read, Write] {
         let request = request(kind, 5, 77);
@@ -571,9 +579,9 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         }
         let answers = volume.exchange(0, &[bytes])?;
         let code = answered(request, &answers[0])?;
-        Wrong::unless(code == 0, "success", format!("result {code}"))?;
+        Violation::unless(code == 0, "success", format!("result {code}"))?;
         let held = volume.held()?;
-        Wrong::unless(
+        Violation::unless(
             held == contents(1),
             "the blocks as they were",
             "something else",
@@ -583,7 +591,11 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Sends a request for each of these blocks at once; each must be answered once, with success.
-fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Result<(), Wrong> {
+fn at_once(
+    volume: &mut Volume<'_>,
+    kind: IoMessageType,
+    blocks: &[usize],
+) -> Result<(), Violation> {
     let requests: Vec<_> = blocks
         .iter()
         .enumerate()
@@ -599,10 +611,10 @@ fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Re
         let request = usize::try_from(number)
             .ok()
             .and_then(|number| requests.get(number))
-            .ok_or_else(|| Wrong::expected("the result of a request", number))?;
+            .ok_or_else(|| Violation::expected("the result of a request", number))?;
         let code = answered(*request, &answer)?;
-        Wrong::unless(code == 0, "success", format!("result {code}"))?;
-        Wrong::unless(
+        Violation::unless(code == 0, "success", format!("result {code}"))?;
+        Violation::unless(
             seen.insert(number),
             "one result for each request",
             format!("two for {number}"),
@@ -611,7 +623,7 @@ fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Re
     Ok(())
 }
 
-fn window(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn window(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
     let count = TRANSACTIONS as usize;
@@ -632,7 +644,7 @@ fn window(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn any_order(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let count = TRANSACTIONS as usize;
     for together in [2, count] {
         let mut volume = Volume::faulty(fixture, &[], 1, Fault::Reverse { together })?;
@@ -647,19 +659,19 @@ fn any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn workers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let scripts = holding(fixture, &contents(1), true);
     let mut volume = Volume::with(fixture, &["--cpu", "0"], &scripts, 2)?;
     for round in 0..4 {
-        let patience = volume.patience();
+        let timeout = volume.timeout();
         let requests = [request(Read, round, 10), request(Read, round + 8, 20)];
         for (worker, request) in requests.iter().enumerate() {
-            volume.io[worker].send(request, patience)?;
+            volume.io[worker].send(request, timeout)?;
         }
         for (worker, request) in requests.into_iter().enumerate() {
             let answer = volume.result(worker)?;
             let code = answered(request, &answer)?;
-            Wrong::unless(code == 0, "success", format!("result {code}"))?;
+            Violation::unless(code == 0, "success", format!("result {code}"))?;
         }
         for block in [round, round + 8] {
             volume.expect_read(block, &content(block, 1))?;

@@ -12,7 +12,7 @@ use super::{BLOCK, BLOCKS, scripts};
 use crate::role::control::PAUSE;
 use crate::role::{
     ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, REMOTE, Running, Step,
-    TcpPeer, Wrong,
+    TcpPeer, Violation,
 };
 use crate::target::{Script, Session};
 
@@ -47,7 +47,7 @@ pub(super) struct Peers<'a> {
 
 impl<'a> Peers<'a> {
     /// Starts a service with these flags, and connects both sides to it.
-    pub(super) fn start(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+    pub(super) fn start(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Violation> {
         Self::with(fixture, flags, &scripts(fixture))
     }
 
@@ -56,7 +56,7 @@ impl<'a> Peers<'a> {
         fixture: &'a Fixture<'a>,
         flags: &[&str],
         scripts: &[Script],
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let listeners = scripts
             .iter()
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -70,18 +70,18 @@ impl<'a> Peers<'a> {
         flags: &[&str],
         scripts: &[Script],
         listeners: &[TcpListener],
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, Violation> {
         let ports = listeners
             .iter()
             .map(|listener| Ok(listener.local_addr()?.port()))
-            .collect::<Result<Vec<_>, Wrong>>()?;
+            .collect::<Result<Vec<_>, Violation>>()?;
         let service = fixture.start_service(&ports, flags)?;
         let mut targets = Vec::new();
         for (script, listener) in scripts.iter().zip(listeners) {
-            targets.push(Target::accept(script, listener, fixture.patience())?);
+            targets.push(Target::accept(script, listener, fixture.timeout())?);
         }
         let host = Device::open(&fixture.subject().devices.host)?;
-        let initiator = ComchPeer::connect(&host, fixture.sandbox().channel(), fixture.patience())?;
+        let initiator = ComchPeer::connect(&host, fixture.sandbox().channel(), fixture.timeout())?;
         let memory = MemoryRegion::new(MEMORY_BLOCKS * BLOCK)?;
         let memory_map = Mmap::register(&host, Arc::clone(&memory), ACCESS)?;
         Ok(Self {
@@ -101,8 +101,8 @@ impl<'a> Peers<'a> {
         })
     }
 
-    pub(super) fn patience(&self) -> Duration {
-        self.fixture.patience()
+    pub(super) fn timeout(&self) -> Duration {
+        self.fixture.timeout()
     }
 
     /// Next request of the initiator.
@@ -118,7 +118,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Payload of the initiator's request of this step.
-    pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
+    pub(super) fn payload(&self, step: Step) -> Result<Payload, Violation> {
         Ok(match step {
             Step::Query if self.features != 0 => Payload::AnnounceStorageRequest(FeatureQuery {
                 features: self.features,
@@ -132,7 +132,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Payload of the initiator's init request.
-    pub(super) fn init(&self) -> Result<InitStorage, Wrong> {
+    pub(super) fn init(&self) -> Result<InitStorage, Violation> {
         Ok(InitStorage {
             transaction_count: TRANSACTIONS,
             core_count: self.workers,
@@ -141,20 +141,20 @@ impl<'a> Peers<'a> {
     }
 
     /// Sends a message of the initiator.
-    pub(super) fn say(&mut self, message: &Message) -> Result<(), Wrong> {
+    pub(super) fn say(&mut self, message: &Message) -> Result<(), Violation> {
         self.say_bytes(&message.encode_to_vec())
     }
 
     /// Sends bytes of the initiator, in one Comch message.
-    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         match &mut self.initiator {
             Some(initiator) => initiator.send_bytes(bytes),
-            None => Err(Wrong::new("the initiator has left")),
+            None => Err(Violation::new("the initiator has left")),
         }
     }
 
     /// Polls all peers once. The targets serve their I/Os meanwhile.
-    pub(super) fn look(&mut self) -> Result<Heard, Wrong> {
+    pub(super) fn look(&mut self) -> Result<Heard, Violation> {
         for (index, target) in self.targets.iter_mut().enumerate() {
             match target.poll().during(format_args!("target {index}"))? {
                 Polled::Message(message) => {
@@ -179,7 +179,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Polls all peers until an event occurs; [`Heard::Nothing`] after `time`.
-    pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Wrong> {
+    pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Violation> {
         let deadline = Instant::now() + time;
         loop {
             match self.look()? {
@@ -190,10 +190,13 @@ impl<'a> Peers<'a> {
     }
 
     /// Fails if an event occurs in this time.
-    pub(super) fn expect_silence(&mut self, time: Duration, why: &str) -> Result<(), Wrong> {
+    pub(super) fn expect_silence(&mut self, time: Duration, why: &str) -> Result<(), Violation> {
         match self.listen(time)? {
             Heard::Nothing => Ok(()),
-            heard => Err(Wrong::expected(format!("nothing, {why}"), heard.describe())),
+            heard => Err(Violation::expected(
+                format!("nothing, {why}"),
+                heard.describe(),
+            )),
         }
     }
 
@@ -202,7 +205,7 @@ impl<'a> Peers<'a> {
         &mut self,
         request: &Message,
         reply: &mut dyn FnMut(usize, &Message) -> Reply,
-    ) -> Result<Payload, Wrong> {
+    ) -> Result<Payload, Violation> {
         self.say(request)?;
         self.answer_to(request, reply)
     }
@@ -212,9 +215,9 @@ impl<'a> Peers<'a> {
         &mut self,
         request: &Message,
         reply: &mut dyn FnMut(usize, &Message) -> Reply,
-    ) -> Result<Payload, Wrong> {
+    ) -> Result<Payload, Violation> {
         let what = request.payload.message_type();
-        let deadline = Instant::now() + self.patience();
+        let deadline = Instant::now() + self.timeout();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.listen(left)? {
@@ -228,14 +231,14 @@ impl<'a> Peers<'a> {
                         format!("message id {id:#x} and correlation id {correlation:#x}")
                     };
                     let (expected, came) = (ids(request), ids(&answer));
-                    Wrong::unless(expected == came, expected, came)
+                    Violation::unless(expected == came, expected, came)
                         .during(format_args!("answer to {what}"))?;
                     return Ok(answer.payload);
                 }
                 // The response may follow.
                 Heard::TargetLeft(_) => {}
                 heard @ Heard::InitiatorLeft => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("an answer to {what}"),
                         format!(
                             "{}; the service: {}",
@@ -245,9 +248,9 @@ impl<'a> Peers<'a> {
                     ));
                 }
                 Heard::Nothing => {
-                    return Err(Wrong::expected(
+                    return Err(Violation::expected(
                         format!("an answer to {what}"),
-                        format!("nothing in {:?}", self.patience()),
+                        format!("nothing in {:?}", self.timeout()),
                     ));
                 }
             }
@@ -255,7 +258,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Executes this step with correct targets, and checks the answer.
-    pub(super) fn take(&mut self, step: Step) -> Result<(), Wrong> {
+    pub(super) fn take(&mut self, step: Step) -> Result<(), Violation> {
         self.take_with(step, &mut |_, _| Reply::Honest)
     }
 
@@ -264,7 +267,7 @@ impl<'a> Peers<'a> {
         &mut self,
         step: Step,
         reply: &mut dyn FnMut(usize, &Message) -> Reply,
-    ) -> Result<Payload, Wrong> {
+    ) -> Result<Payload, Violation> {
         self.prepare(step)?;
         let payload = self.payload(step)?;
         let request = self.request(payload);
@@ -272,7 +275,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Prepares the initiator for its request of this step.
-    pub(super) fn prepare(&mut self, step: Step) -> Result<(), Wrong> {
+    pub(super) fn prepare(&mut self, step: Step) -> Result<(), Violation> {
         match step {
             Step::Start => self.open_io(),
             Step::Shutdown => self.close_io(),
@@ -281,7 +284,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Executes all steps before this one.
-    pub(super) fn take_until(&mut self, end: Step) -> Result<(), Wrong> {
+    pub(super) fn take_until(&mut self, end: Step) -> Result<(), Violation> {
         Step::ALL
             .into_iter()
             .take_while(|step| *step != end)
@@ -289,7 +292,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Executes this step and all later ones, until the service exits.
-    pub(super) fn finish_from(&mut self, begin: Step) -> Result<(), Wrong> {
+    pub(super) fn finish_from(&mut self, begin: Step) -> Result<(), Violation> {
         Step::ALL
             .into_iter()
             .skip_while(|step| *step != begin)
@@ -298,20 +301,20 @@ impl<'a> Peers<'a> {
     }
 
     /// Opens the initiator's fast paths, unless they are open.
-    fn open_io(&mut self) -> Result<(), Wrong> {
+    fn open_io(&mut self) -> Result<(), Violation> {
         if !self.io.is_empty() {
             return Ok(());
         }
-        let patience = self.patience();
+        let timeout = self.timeout();
         let Some(initiator) = &mut self.initiator else {
-            return Err(Wrong::new("the initiator has left"));
+            return Err(Violation::new("the initiator has left"));
         };
         let workers = self.workers as usize;
-        initiator.wait_until("the service's consumers", patience, |initiator| {
+        initiator.wait_until("the service's consumers", timeout, |initiator| {
             initiator.consumers().len() >= workers
         })?;
         for index in 0..workers {
-            let mut io = IoChannel::start(&self.host, initiator, TRANSACTIONS, patience)?;
+            let mut io = IoChannel::start(&self.host, initiator, TRANSACTIONS, timeout)?;
             io.send_to(initiator.consumers()[index])?;
             self.io.push(io);
         }
@@ -319,7 +322,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Closes the initiator's fast paths.
-    pub(super) fn close_io(&mut self) -> Result<(), Wrong> {
+    pub(super) fn close_io(&mut self) -> Result<(), Violation> {
         self.io.drain(..).try_for_each(IoChannel::stop)
     }
 
@@ -328,18 +331,18 @@ impl<'a> Peers<'a> {
         &mut self,
         step: Step,
         reply: &mut dyn FnMut(usize, &Message) -> Reply,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         expect_answer(step, &self.step(step, reply)?)
     }
 
     /// Waits for the service to exit with success.
-    pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
-        self.service.expect_success(self.fixture.patience())
+    pub(super) fn expect_success(&mut self) -> Result<(), Violation> {
+        self.service.expect_success(self.fixture.timeout())
     }
 
     /// Waits for the service to exit with any status.
-    pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
-        self.service.expect_end(self.fixture.patience())
+    pub(super) fn expect_end(&mut self) -> Result<(), Violation> {
+        self.service.expect_end(self.fixture.timeout())
     }
 
     /// Disconnects the initiator without a request.
@@ -349,22 +352,22 @@ impl<'a> Peers<'a> {
     }
 
     /// Disconnects the initiator, and connects another one.
-    pub(super) fn replace_initiator(&mut self) -> Result<(), Wrong> {
+    pub(super) fn replace_initiator(&mut self) -> Result<(), Violation> {
         self.leave();
         let channel = self.fixture.sandbox().channel();
-        self.initiator = Some(ComchPeer::connect(&self.host, channel, self.patience())?);
+        self.initiator = Some(ComchPeer::connect(&self.host, channel, self.timeout())?);
         Ok(())
     }
 
     /// Checks that the initiator gets an error, or the service exits with one, and that no target gets a request.
-    pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Wrong> {
-        match self.listen(self.patience())? {
+    pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Violation> {
+        match self.listen(self.timeout())? {
             Heard::Initiator(message) => {
                 Self::expect_error(&message.payload)?;
                 Ok(())
             }
             Heard::InitiatorLeft | Heard::TargetLeft(_) => self.expect_failure(),
-            heard => Err(Wrong::expected(
+            heard => Err(Violation::expected(
                 format!("an error_response or the end of the service after {what}"),
                 heard.describe(),
             )),
@@ -372,16 +375,16 @@ impl<'a> Peers<'a> {
     }
 
     /// Expects an error as the answer, and returns its code.
-    pub(super) fn expect_error(answer: &Payload) -> Result<u32, Wrong> {
+    pub(super) fn expect_error(answer: &Payload) -> Result<u32, Violation> {
         match answer {
             Payload::ErrorResponse(error) if error.error_code != 0 => Ok(error.error_code),
-            other => Err(Wrong::expected("an error_response", describe(other))),
+            other => Err(Violation::expected("an error_response", describe(other))),
         }
     }
 
     /// Waits for the service to exit by itself with a failure; messages to its peers are ignored.
-    pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
-        self.service.expect_failure(self.fixture.patience())
+    pub(super) fn expect_failure(&mut self) -> Result<(), Violation> {
+        self.service.expect_failure(self.fixture.timeout())
     }
 }
 
@@ -418,8 +421,8 @@ impl Heard {
 }
 
 /// Expects the answer to this step, and not an error.
-pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
-    Wrong::unless(
+pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Violation> {
+    Violation::unless(
         answer.message_type() == step.answer(),
         step.answer(),
         describe(answer),
@@ -482,17 +485,17 @@ impl Target {
     pub(super) fn accept(
         script: &Script,
         listener: &TcpListener,
-        patience: Duration,
-    ) -> Result<Self, Wrong> {
+        timeout: Duration,
+    ) -> Result<Self, Violation> {
         Ok(Self {
-            peer: Some(TcpPeer::accept(listener, patience)?),
+            peer: Some(TcpPeer::accept(listener, timeout)?),
             session: Session::new(script)?,
             is_paused: false,
         })
     }
 
     /// Polls for a request, and serves received I/Os.
-    pub(super) fn poll(&mut self) -> Result<Polled, Wrong> {
+    pub(super) fn poll(&mut self) -> Result<Polled, Violation> {
         if self.session.is_running() && !self.is_paused {
             self.session.progress()?;
         }
@@ -503,7 +506,7 @@ impl Target {
     }
 
     /// Replies to a request.
-    pub(super) fn reply(&mut self, request: &Message, reply: Reply) -> Result<(), Wrong> {
+    pub(super) fn reply(&mut self, request: &Message, reply: Reply) -> Result<(), Violation> {
         match reply {
             Reply::Honest => {
                 let answer = match self.session.answer(&request.payload) {
@@ -554,10 +557,10 @@ impl Target {
     }
 
     /// Sends these bytes as one segment.
-    pub(super) fn say(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn say(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         match &mut self.peer {
             Some(peer) => peer.send_bytes(bytes),
-            None => Err(Wrong::new("the target has left")),
+            None => Err(Violation::new("the target has left")),
         }
     }
 }

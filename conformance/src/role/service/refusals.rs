@@ -10,7 +10,7 @@ use wire::control::{
 
 use super::peers::{Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer};
 use super::{BLOCK, presented, scripts};
-use crate::role::{Check, During as _, Fixture, Step, Wrong};
+use crate::role::{Check, During as _, Fixture, Step, Violation};
 
 const WATCH: Duration = Duration::from_millis(60);
 
@@ -52,7 +52,7 @@ pub(super) const CHECKS: [Check; 6] = [
 ];
 
 /// A request of each step, whether or not it is allowed in the current state.
-fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
+fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Violation> {
     Step::ALL
         .into_iter()
         .map(|step| Ok((step, peers.payload(step)?)))
@@ -60,20 +60,20 @@ fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
 }
 
 /// Sends a request that must be refused and not forwarded to the targets.
-fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Wrong> {
+fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Violation> {
     let what = payload.message_type();
     let request = peers.request(payload);
     let before = peers.asked.len();
     let answer = peers.exchange(&request, &mut |_, _| Reply::Silence)?;
     Peers::expect_error(&answer)?;
-    Wrong::unless(
+    Violation::unless(
         peers.asked.len() == before,
         format!("a refused {what} to be forwarded to nobody"),
         "another request at a target",
     )
 }
 
-fn unexpected_first(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unexpected_first(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for step in [Step::Init, Step::Start, Step::Stop, Step::Shutdown] {
         let mut peers = Peers::start(fixture, &[])?;
         let payload = peers.payload(step)?;
@@ -83,7 +83,7 @@ fn unexpected_first(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -101,7 +101,7 @@ fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -110,9 +110,9 @@ fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         peers.say(&request)?;
         let mut held = Vec::new();
         while held.len() < peers.targets.len() {
-            match peers.listen(fixture.patience())? {
+            match peers.listen(fixture.timeout())? {
                 Heard::Target(index, message) => held.push((index, message)),
-                heard => return Err(Wrong::expected("targets to be asked", heard.describe())),
+                heard => return Err(Violation::expected("targets to be asked", heard.describe())),
             }
         }
         refused(&mut peers, Payload::QueryStorageRequest)?;
@@ -125,7 +125,7 @@ fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn no_request(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn no_request(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let details = RdmaConnectionDetails {
         context_index: 0,
         role: RdmaConnectionRole::IoData,
@@ -149,7 +149,7 @@ fn no_request(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn absurd_init(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn absurd_init(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     peers.take(Step::Query)?;
     for (transaction_count, core_count) in [
@@ -171,7 +171,7 @@ fn absurd_init(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.finish_from(Step::Init)
 }
 
-fn init_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn init_blob(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for blob in [&b""[..], b"none", &[0; 200], &[0xff; 512]] {
         let mut peers = Peers::start(fixture, &[])?;
         peers.take(Step::Query)?;
@@ -228,7 +228,7 @@ pub(super) const FRAME_CHECKS: [Check; 7] = [
     },
 ];
 
-fn targets_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn targets_pieces(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         let answer = peers.step(step, &mut |_, _| Reply::Bytewise)?;
@@ -237,7 +237,7 @@ fn targets_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     peers.expect_success()
 }
 
-fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
         peers.prepare(step)?;
@@ -253,7 +253,7 @@ fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// A session's first request and the answers to it, split at each offset in turn.
-fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let answer = Payload::QueryStorageResponse(presented(&scripts(fixture)));
     let longest = plain(answer).encode_to_vec().len();
     for at in 1..longest {
@@ -270,7 +270,7 @@ fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn several(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn several(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     let first = peers.request(Payload::StartStorageRequest);
     let second = peers.request(Payload::StopStorageRequest);
@@ -310,7 +310,7 @@ fn garbage(message: &Message) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let count = garbage(&plain(Payload::QueryStorageRequest)).len();
     for index in 0..count {
         let mut peers = Peers::start(fixture, &[])?;
@@ -335,7 +335,7 @@ fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let details = Payload::QueryStorageResponse(StorageDetails {
         total_size: 1 << 20,
         block_size: 4096,
@@ -361,12 +361,12 @@ fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         }
         peers
             .expect_failure()
-            .map_err(|wrong| Wrong::new(format!("{what}: {wrong}")))?;
+            .map_err(|wrong| Violation::new(format!("{what}: {wrong}")))?;
     }
     Ok(())
 }
 
-fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut peers = Peers::start(fixture, &[])?;
     let early = Message {
         message_id: 0,
@@ -380,7 +380,7 @@ fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     match peers.listen(Duration::from_millis(200))? {
         Heard::Initiator(message) => Peers::expect_error(&message.payload).map(|_| ()),
         Heard::Nothing | Heard::InitiatorLeft | Heard::TargetLeft(_) => Ok(()),
-        heard => Err(Wrong::expected("nothing", heard.describe())),
+        heard => Err(Violation::expected("nothing", heard.describe())),
     }
 }
 

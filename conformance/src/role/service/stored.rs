@@ -3,7 +3,7 @@
 use lz4_flex::block::{compress, decompress};
 
 use super::BLOCK;
-use crate::role::Wrong;
+use crate::role::Violation;
 
 /// Size of a half block in bytes.
 pub(super) const HALF: usize = BLOCK / 2;
@@ -16,11 +16,11 @@ const RAW: u32 = 1 << 31;
 /// Maximum size of a data block's content in bytes.
 const PIECE: usize = 64 * 1024;
 
-fn word(bytes: &[u8], at: usize) -> Result<[u8; 4], Wrong> {
+fn word(bytes: &[u8], at: usize) -> Result<[u8; 4], Violation> {
     bytes
         .get(at..at + 4)
         .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| Wrong::expected(format!("four bytes at {at}"), "the end"))
+        .ok_or_else(|| Violation::expected(format!("four bytes at {at}"), "the end"))
 }
 
 /// XOR difference between the trailer of a block with this number and the block's CRC-32C, on targets without superblocks.
@@ -52,16 +52,16 @@ pub(super) fn encode(content: &[u8], block: usize, checksum: bool) -> Vec<u8> {
 }
 
 /// Decodes the stored block with this number, and checks every byte of it.
-pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Wrong> {
+pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Violation> {
     let original = u32::from_be_bytes(word(stored, 0)?) as usize;
-    Wrong::unless(
+    Violation::unless(
         original == BLOCK,
         format!("an original size of {BLOCK}"),
         original,
     )?;
     let length = u32::from_be_bytes(word(stored, 4)?) as usize;
     let room = stored.len() - HEADER - TRAILER;
-    Wrong::unless(
+    Violation::unless(
         (4..=room).contains(&length),
         format!("4 to {room} bytes of LZ4 data"),
         length,
@@ -73,7 +73,7 @@ pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Wrong> {
         let size = u32::from_le_bytes(word(stored, at)?);
         at += 4;
         let bytes = (size & !RAW) as usize;
-        Wrong::unless(
+        Violation::unless(
             at + bytes <= end,
             format!("a data block of at most {} bytes", end - at),
             bytes,
@@ -85,17 +85,17 @@ pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Wrong> {
         } else {
             let left = BLOCK.saturating_sub(content.len()).min(PIECE);
             let piece = decompress(data, left)
-                .map_err(|error| Wrong::expected("an LZ4 data block", error))?;
+                .map_err(|error| Violation::expected("an LZ4 data block", error))?;
             content.extend(piece);
         }
     }
-    Wrong::unless(
+    Violation::unless(
         content.len() == BLOCK,
         format!("{BLOCK} bytes of content"),
         content.len(),
     )?;
     let padding = &stored[end..stored.len() - TRAILER];
-    Wrong::unless(
+    Violation::unless(
         padding.iter().all(|byte| *byte == 0),
         "zeros between the data blocks and the trailer",
         "others",
@@ -103,7 +103,7 @@ pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Wrong> {
     let trailer = u32::from_be_bytes(word(stored, stored.len() - TRAILER)?);
     let crc = crc32c::crc32c(&stored[..stored.len() - TRAILER]);
     let checksum = (crc ^ mask(block)).max(1);
-    Wrong::unless(
+    Violation::unless(
         [0, checksum, crc.max(1)].contains(&trailer),
         format!("a trailer of 0, {checksum:#010x} or, of an earlier version, {crc:#010x}"),
         format!("{trailer:#010x}"),
@@ -124,9 +124,9 @@ pub(super) fn halves(blocks: &[Vec<u8>]) -> [Vec<u8>; 3] {
 }
 
 /// Joins the chunks of three targets to stored blocks, and checks their parity.
-pub(super) fn stored_blocks(held: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Wrong> {
+pub(super) fn stored_blocks(held: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Violation> {
     let [data_1, data_2, data_p] = held else {
-        return Err(Wrong::expected("three targets", held.len()));
+        return Err(Violation::expected("three targets", held.len()));
     };
     let blocks: Vec<_> = data_1
         .chunks(HALF)
@@ -137,7 +137,7 @@ pub(super) fn stored_blocks(held: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Wrong> {
     let wrong = parity.iter().zip(data_p).position(|(a, b)| a != b);
     match wrong {
         None => Ok(blocks),
-        Some(at) => Err(Wrong::expected(
+        Some(at) => Err(Violation::expected(
             "the exclusive or of both halves on data_p",
             format!("another byte at {at}"),
         )),

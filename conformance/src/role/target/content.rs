@@ -7,7 +7,7 @@ use wire::sbc::Header;
 use super::io::read;
 use super::service::Service;
 use super::{Plan, Step};
-use crate::role::{Check, During as _, Fixture, Running, Wrong};
+use crate::role::{Check, During as _, Fixture, Running, Violation};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -164,7 +164,7 @@ fn begins_with(
     flags: &[&str],
     content: &[u8],
     block_size: u32,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let path = file
         .map(|bytes| fixture.sandbox().file("content", bytes))
         .transpose()?;
@@ -179,7 +179,7 @@ fn begins_with(
     };
     let (mut running, mut service) = Service::at(fixture, &all, plan, Step::Query)?;
     let details = service.query()?;
-    Wrong::unless(
+    Violation::unless(
         (details.total_size, details.block_size) == (content.len() as u64, block_size),
         format!("{} bytes in blocks of {block_size}", content.len()),
         format!("{details:?}"),
@@ -189,15 +189,15 @@ fn begins_with(
     // So that a read without effect is detected.
     service.memory.fill(0, content.len(), 0xee)?;
     let code = service.io(0, &read(0, 0, content.len()))?;
-    Wrong::unless(code == 0, "a result of 0", code)?;
+    Violation::unless(code == 0, "a result of 0", code)?;
     let mut came = vec![0; content.len()];
     service.memory.read(0, &mut came)?;
-    Wrong::unless(came == content, "the content of the file", "other bytes")?;
+    Violation::unless(came == content, "the content of the file", "other bytes")?;
     service.finish(&mut running)
 }
 
 /// Checks that a target with this file exits with a failure.
-fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Wrong> {
+fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Violation> {
     let path = fixture
         .sandbox()
         .file("content", file)?
@@ -206,15 +206,15 @@ fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Wrong> {
     ends(&mut spawn(fixture, &["--binary-content", &path])?, fixture)
 }
 
-fn spawn(fixture: &Fixture<'_>, flags: &[&str]) -> Result<Running, Wrong> {
+fn spawn(fixture: &Fixture<'_>, flags: &[&str]) -> Result<Running, Violation> {
     fixture.spawn_target(fixture.sandbox().port()?, flags)
 }
 
-fn ends(running: &mut Running, fixture: &Fixture<'_>) -> Result<(), Wrong> {
-    running.expect_failure(fixture.patience() / 4)
+fn ends(running: &mut Running, fixture: &Fixture<'_>) -> Result<(), Violation> {
+    running.expect_failure(fixture.timeout() / 4)
 }
 
-fn port_in_use(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn port_in_use(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, port) = fixture.start_target(&[])?;
     ends(&mut fixture.spawn_target(port, &[])?, fixture)?;
     let mut service = Service::connect(fixture, port, Plan::SMALL)?;
@@ -254,7 +254,7 @@ pub(super) struct Store {
 
 impl Store {
     /// Opens a session with one worker per core of the plan, and a memory as large as the storage.
-    pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
+    pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Violation> {
         let storage = pattern(CAPACITY, 1);
         let file = fixture.sandbox().file("content", &storage)?;
         let file = file.display().to_string();
@@ -280,18 +280,18 @@ impl Store {
     }
 
     /// Performs an I/O that must succeed, and leave exactly the expected bytes in the memory.
-    pub(super) fn good(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
+    pub(super) fn good(&mut self, worker: usize, request: &Repr) -> Result<(), Violation> {
         self.note(request);
         let code = self.service.io(worker, request)?;
-        Wrong::unless(code == 0, "a result of 0", code)
+        Violation::unless(code == 0, "a result of 0", code)
             .and_then(|()| self.memory_is_right())
             .during(format!("{request:?}"))
     }
 
     /// Performs an I/O that must fail without changing the memory.
-    pub(super) fn bad(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
+    pub(super) fn bad(&mut self, worker: usize, request: &Repr) -> Result<(), Violation> {
         let code = self.service.io(worker, request)?;
-        Wrong::unless(code != 0, "a result other than 0", code)
+        Violation::unless(code != 0, "a result other than 0", code)
             .and_then(|()| self.memory_is_right())
             .during(format!("{request:?}"))
     }
@@ -316,12 +316,12 @@ impl Store {
     }
 
     /// Compares the memory with its expected contents.
-    pub(super) fn memory_is_right(&self) -> Result<(), Wrong> {
+    pub(super) fn memory_is_right(&self) -> Result<(), Violation> {
         compare("memory", &self.service.memory, &self.memory)
     }
 
     /// Reads the whole storage and compares it. Changes the memory accordingly.
-    pub(super) fn storage_is_right(&mut self) -> Result<(), Wrong> {
+    pub(super) fn storage_is_right(&mut self) -> Result<(), Violation> {
         // So that a read without effect is detected.
         self.memory.fill(0xee);
         self.service.memory.fill(0, CAPACITY, 0xee)?;
@@ -331,19 +331,19 @@ impl Store {
     }
 
     /// Compares the storage, and ends the session cleanly.
-    pub(super) fn close(mut self) -> Result<(), Wrong> {
+    pub(super) fn close(mut self) -> Result<(), Violation> {
         self.storage_is_right()?;
         self.service.finish(&mut self.running)
     }
 }
 
-fn compare(what: &str, region: &MemoryRegion, expected: &[u8]) -> Result<(), Wrong> {
+fn compare(what: &str, region: &MemoryRegion, expected: &[u8]) -> Result<(), Violation> {
     let mut came = vec![0; expected.len()];
     region.read(0, &mut came)?;
     let Some(at) = came.iter().zip(expected).position(|(a, b)| a != b) else {
         return Ok(());
     };
-    Err(Wrong::expected(
+    Err(Violation::expected(
         format!("byte {:#04x} at {at} of the {what}", expected[at]),
         format!("{:#04x}", came[at]),
     ))

@@ -9,7 +9,9 @@ use wire::control::{
 
 use super::service::Service;
 use super::{Plan, Step, describe, is_error, one_of_each};
-use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, Running, TcpPeer, Wrong};
+use crate::role::{
+    Check, ControlPeer as _, During as _, Fixture, Polled, Running, TcpPeer, Violation,
+};
 
 /// Time for a target to read one segment before the next.
 const APART: Duration = Duration::from_micros(200);
@@ -87,8 +89,8 @@ pub(super) const CHECKS: &[Check] = &[
 /// A complete session whose frames `deliver` sends.
 fn session(
     fixture: &Fixture<'_>,
-    deliver: fn(&mut TcpPeer, &[u8], usize) -> Result<(), Wrong>,
-) -> Result<(), Wrong> {
+    deliver: fn(&mut TcpPeer, &[u8], usize) -> Result<(), Violation>,
+) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let mut nth = 0;
     service.deliver = Box::new(move |peer, bytes| {
@@ -100,7 +102,7 @@ fn session(
     service.finish(&mut running)
 }
 
-fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong> {
+fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Violation> {
     bytes.chunks(1).try_for_each(|byte| {
         std::thread::sleep(APART);
         peer.send_bytes(byte)
@@ -108,7 +110,7 @@ fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong>
 }
 
 /// Splits each frame at another offset: within the length, after it, within the ids, before the last byte.
-fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
+fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Violation> {
     let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
     let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));
     peer.send_bytes(first)?;
@@ -116,7 +118,7 @@ fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
     peer.send_bytes(second)
 }
 
-fn together(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn together(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let init = service.init_request()?;
     let answers = all_at_once(
@@ -170,7 +172,7 @@ fn together(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Sends requests as one segment, and returns their answers.
-fn all_at_once(service: &mut Service, payloads: Vec<Payload>) -> Result<Vec<Payload>, Wrong> {
+fn all_at_once(service: &mut Service, payloads: Vec<Payload>) -> Result<Vec<Payload>, Violation> {
     let requests: Vec<Message> = payloads
         .into_iter()
         .map(|payload| service.request(payload))
@@ -183,16 +185,20 @@ fn all_at_once(service: &mut Service, payloads: Vec<Payload>) -> Result<Vec<Payl
         .collect()
 }
 
-fn are(answers: &[Payload], what: &str, right: impl Fn(&[Payload]) -> bool) -> Result<(), Wrong> {
+fn are(
+    answers: &[Payload],
+    what: &str,
+    right: impl Fn(&[Payload]) -> bool,
+) -> Result<(), Violation> {
     let came: Vec<_> = answers.iter().map(Payload::message_type).collect();
-    Wrong::unless(
+    Violation::unless(
         right(answers),
         format!("the answers to {what}"),
         format!("{came:?}"),
     )
 }
 
-fn one_and_a_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn one_and_a_half(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let query = service.request(Payload::QueryStorageRequest);
     let init = service.init_request()?;
@@ -223,13 +229,13 @@ fn header(length: u32, message_type: u32) -> [u8; HEADER] {
 }
 
 /// Sends each of these byte strings as the first bytes to a target of its own.
-fn broken(fixture: &Fixture<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
+fn broken(fixture: &Fixture<'_>, all: &[&[u8]]) -> Result<(), Violation> {
     all.iter()
         .try_for_each(|bytes| broken_at(fixture, Step::Query, bytes))
 }
 
 /// Sends these bytes instead of the request of `step`. The target must refuse them.
-fn broken_at(fixture: &Fixture<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
+fn broken_at(fixture: &Fixture<'_>, step: Step, bytes: &[u8]) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
     refuses(fixture, &mut running, &mut service, bytes)
 }
@@ -240,9 +246,9 @@ fn refuses(
     running: &mut Running,
     service: &mut Service,
     bytes: &[u8],
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     service.control.send_bytes(bytes)?;
-    let what = match service.control.next(fixture.patience() / 4)? {
+    let what = match service.control.next(fixture.timeout() / 4)? {
         Polled::Closed => return closed(fixture, running, service),
         Polled::Message(message) if is_error(&message.payload) => return Ok(()),
         Polled::Message(message) => describe(&message.payload),
@@ -250,25 +256,29 @@ fn refuses(
     };
     let shown: Vec<_> = bytes.iter().take(HEADER).collect();
     let expected = "an error_response or the end of the connection";
-    Err(Wrong::expected(expected, what)).during(format!(
+    Err(Violation::expected(expected, what)).during(format!(
         "{} bytes that begin with {shown:02x?}",
         bytes.len()
     ))
 }
 
 /// Checks that the target has closed the connection, and exits with a failure, or serves another service if no session had begun.
-fn closed(fixture: &Fixture<'_>, running: &mut Running, service: &Service) -> Result<(), Wrong> {
+fn closed(
+    fixture: &Fixture<'_>,
+    running: &mut Running,
+    service: &Service,
+) -> Result<(), Violation> {
     if service.due == Step::Query
         && let Ok(another) = Service::connect(fixture, service.port, Plan::SMALL)
         && another.finish(running).is_ok()
     {
         return Ok(());
     }
-    running.expect_failure(fixture.patience())
+    running.expect_failure(fixture.timeout())
 }
 
 /// Sends requests without their last bytes, and with the corrected length.
-fn payload_cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn payload_cut_off(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for rest in [0, 3, 9, 11] {
         let mut frame = header(12 + rest, 3).to_vec();
         frame.extend(
@@ -281,7 +291,7 @@ fn payload_cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn blob_beyond_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn blob_beyond_frame(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for length in [1, 0x7fff, u32::MAX] {
         let mut frame = header(12 + 12, 3).to_vec();
         frame.extend([0, 0, 0, 4, 0, 0, 0, 1]);
@@ -291,12 +301,12 @@ fn blob_beyond_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn trailing_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn trailing_bytes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     // The remaining bytes would be another query.
     let longer = [header(12 + 16, 1), header(12, 1)].concat();
     service.control.send_bytes(&longer)?;
-    match service.control.next(fixture.patience() / 4)? {
+    match service.control.next(fixture.timeout() / 4)? {
         Polled::Closed => closed(fixture, &mut running, &service),
         Polled::Message(message) if is_error(&message.payload) => Ok(()),
         Polled::Message(Message {
@@ -306,14 +316,14 @@ fn trailing_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             service.taken(Step::Query);
             service.finish(&mut running)
         }
-        other => Err(Wrong::expected(
+        other => Err(Violation::expected(
             "an answer or the end of the connection",
             format!("{other:?}"),
         )),
     }
 }
 
-fn unknown_role(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unknown_role(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     let details = service.connection_request(0, RdmaConnectionRole::IoControl)?;
@@ -450,13 +460,13 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
 ];
 
-fn unexpected(fixture: &Fixture<'_>, step: Step, request: Payload) -> Result<(), Wrong> {
+fn unexpected(fixture: &Fixture<'_>, step: Step, request: Payload) -> Result<(), Violation> {
     // Kept until the end: the target runs until its peer disconnects.
     let (_running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
     service.refused(request)
 }
 
-fn responses(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn responses(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let [error, answer] = [
         MessageType::ErrorResponse,
         MessageType::QueryStorageResponse,
@@ -474,7 +484,7 @@ fn responses(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         .try_for_each(|payload| service.refused(payload))
 }
 
-fn leave_the_session(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn leave_the_session(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     for (step, due) in [
         (Step::Query, MessageType::QueryStorageRequest),
@@ -499,7 +509,7 @@ fn leave_the_session(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn refused_init(fixture: &Fixture<'_>, spoil: fn(&mut InitStorage)) -> Result<(), Wrong> {
+fn refused_init(fixture: &Fixture<'_>, spoil: fn(&mut InitStorage)) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
     let mut init = service.init_request()?;
     spoil(&mut init);
@@ -509,7 +519,7 @@ fn refused_init(fixture: &Fixture<'_>, spoil: fn(&mut InitStorage)) -> Result<()
 fn refused_connection(
     fixture: &Fixture<'_>,
     spoil: fn(&mut RdmaConnectionDetails),
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     let mut details = service.connection_request(0, RdmaConnectionRole::IoData)?;
@@ -517,7 +527,7 @@ fn refused_connection(
     service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
 }
 
-fn connection_twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn connection_twice(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     service.connect_one(0, RdmaConnectionRole::IoData)?;
@@ -525,7 +535,7 @@ fn connection_twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
 }
 
-fn impossible(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn impossible(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
     let spoilt: [fn(&mut InitStorage); 5] = [
         |init| init.core_count = 0,

@@ -8,7 +8,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr};
 use super::content::{BLOCK, BLOCKS, CAPACITY, Store};
 use super::service::Service;
 use super::{Plan, Step, parse};
-use crate::role::{Check, During as _, Fixture, Running, Wrong};
+use crate::role::{Check, During as _, Fixture, Running, Violation};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -101,7 +101,7 @@ pub(super) fn at(block: usize) -> u64 {
     (block % BLOCKS * BLOCK) as u64
 }
 
-fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
         // Every block of the memory, too, in another order.
@@ -110,7 +110,7 @@ fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn write_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn write_every_block(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in 0..BLOCKS {
         store.good(0, &write(at(block * 7 + 2), at(block), BLOCK))?;
@@ -126,7 +126,7 @@ fn write_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn many_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn many_sizes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     let end = CAPACITY as u64;
     for (requester, storage, size) in [
@@ -147,7 +147,7 @@ fn many_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn fields(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for (nth, user_data) in [0, u64::MAX, 1 << 63, 0x0102_0304_0506_0708]
         .into_iter()
@@ -171,7 +171,7 @@ fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             store.note(&request);
             store.service.workers[0].send(&bytes)?;
             let result = store.service.result(0)?;
-            Wrong::unless(
+            Violation::unless(
                 result == request.answer(0),
                 format!("{:?}", request.answer(0)),
                 format!("{result:?}"),
@@ -183,7 +183,7 @@ fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Rounds of requests to all workers, with as many in flight as the plan says.
-fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
+fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Violation> {
     const ROUNDS: usize = 8;
     let mut store = Store::open(fixture, plan)?;
     let workers = plan.cores as usize;
@@ -211,11 +211,11 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
         }
         for (worker, waiting) in waiting.iter_mut().enumerate() {
             while !waiting.is_empty() {
-                let bytes = store.service.workers[worker].receive(fixture.patience())?;
+                let bytes = store.service.workers[worker].receive(fixture.timeout())?;
                 // Reserved bytes may have any value.
                 let result = parse(&bytes)?;
                 let expected = waiting.remove(&result.to_bytes());
-                Wrong::unless(
+                Violation::unless(
                     expected,
                     "one result for each request, of 0",
                     format!("{result:?}"),
@@ -228,7 +228,10 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     for worker in 0..workers {
         if let Some(bytes) = store.service.workers[worker].poll()? {
             let result = parse(&bytes)?;
-            return Err(Wrong::expected("no further result", format!("{result:?}")));
+            return Err(Violation::expected(
+                "no further result",
+                format!("{result:?}"),
+            ));
         }
     }
     store.close()
@@ -282,7 +285,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
 ];
 
 /// Ranges that exceed the storage or the memory, which have the same size.
-fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wrong> {
+fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     let (end, block) = (CAPACITY as u64, BLOCK as u32);
     for (nth, (offset, size)) in [
@@ -313,7 +316,7 @@ fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(),
     store.close()
 }
 
-fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for base in [
         read(0, 0, 0),
@@ -327,13 +330,13 @@ fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Sends a request of this type that is otherwise valid.
-fn of_type(store: &mut Store, number: u32) -> Result<(), Wrong> {
+fn of_type(store: &mut Store, number: u32) -> Result<(), Violation> {
     let base = read(at(4), at(5), BLOCK);
     let mut bytes = base.to_bytes();
     bytes[..4].copy_from_slice(&number.to_be_bytes());
     store.service.workers[0].send(&bytes)?;
     let result = store.service.result(0)?;
-    Wrong::unless(
+    Violation::unless(
         result.result != 0 && result == base.answer(result.result),
         "an error result with the request's other fields",
         format!("{result:?}"),
@@ -342,7 +345,7 @@ fn of_type(store: &mut Store, number: u32) -> Result<(), Wrong> {
     .during(format!("type {number:#x}"))
 }
 
-fn unknown_type(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unknown_type(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     let result = IoMessageType::Result.number();
     for number in [result, 3, 0x0100_0000, 0x0200_0000, u32::MAX] {
@@ -352,7 +355,7 @@ fn unknown_type(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for number in [IoMessageType::Result.number(), 3] {
         of_type(&mut store, number)?;
@@ -360,7 +363,7 @@ fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn cut_off(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for length in [63, 40, 24, 1] {
         // The rest would be valid if a target took it from the previous message.
@@ -370,8 +373,8 @@ fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         store.service.memory.fill(0, CAPACITY, 0x5a)?;
         store.memory.fill(0x5a);
         store.service.workers[0].send(&write(at(9), at(10), BLOCK).to_bytes()[..length])?;
-        let result = parse(&store.service.workers[0].receive(fixture.patience())?)?;
-        Wrong::unless(result.result != 0, "an error result", format!("{result:?}"))
+        let result = parse(&store.service.workers[0].receive(fixture.timeout())?)?;
+        Violation::unless(result.result != 0, "an error result", format!("{result:?}"))
             .during(format!("{length} bytes"))?;
         store.memory_is_right()?;
     }
@@ -405,7 +408,7 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
         play: |fixture| {
             let (mut running, mut service) = open(fixture)?;
             let features = service.announce(!FEATURE_FLUSH)?;
-            Wrong::unless(features == 0, "no extensions", format!("{features:#x}"))?;
+            Violation::unless(features == 0, "no extensions", format!("{features:#x}"))?;
             service.go_to(Step::Stop)?;
             flush_refused(&mut service)?;
             service.finish(&mut running)
@@ -414,7 +417,7 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
 ];
 
 /// A target with its blocks in a file, if it supports that: otherwise a flush has no effect.
-fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Wrong> {
+fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Violation> {
     let file = fixture.sandbox().path("blocks").display().to_string();
     Service::at(
         fixture,
@@ -438,17 +441,17 @@ fn request_of_type(message_type: IoMessageType, block: usize) -> Repr {
     }
 }
 
-fn flush_refused(service: &mut Service) -> Result<(), Wrong> {
+fn flush_refused(service: &mut Service) -> Result<(), Violation> {
     for message_type in [IoMessageType::Flush, IoMessageType::WriteFua] {
         let code = service.io(0, &request_of_type(message_type, 1))?;
-        Wrong::unless(code != 0, "a result other than 0", code)
+        Violation::unless(code != 0, "a result other than 0", code)
             .during(format!("{message_type:?}"))?;
         service.works()?;
     }
     Ok(())
 }
 
-fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn announced(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = open(fixture)?;
     let features = service.announce(FEATURE_FLUSH)?;
     service.go_to(Step::Stop)?;
@@ -458,7 +461,7 @@ fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     }
     let good = |service: &mut Service, request: Repr| {
         let code = service.io(0, &request)?;
-        Wrong::unless(code == 0, "a result of 0", code).during(format!("{request:?}"))
+        Violation::unless(code == 0, "a result of 0", code).during(format!("{request:?}"))
     };
     for round in 1..=3_u8 {
         service.memory.fill(0, FLUSH_BLOCK, round)?;
@@ -474,7 +477,7 @@ fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             )?;
             let mut bytes = [0; FLUSH_BLOCK];
             service.memory.read(0, &mut bytes)?;
-            Wrong::unless(
+            Violation::unless(
                 bytes == [byte; FLUSH_BLOCK],
                 format!("block {block} full of {byte:#04x}"),
                 format!("{:#04x}", bytes[0]),
@@ -486,6 +489,6 @@ fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         ..request_of_type(IoMessageType::WriteFua, 0)
     };
     let code = service.io(0, &outside)?;
-    Wrong::unless(code != 0, "an error result beyond the end", code)?;
+    Violation::unless(code != 0, "an error result beyond the end", code)?;
     service.finish(&mut running)
 }

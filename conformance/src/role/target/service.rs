@@ -15,11 +15,11 @@ use wire::io_message::{Repr, SIZE};
 
 use super::{Plan, Step, describe, is_error, is_refusal, parse};
 use crate::role::{
-    ControlPeer as _, During as _, Fixture, Polled, REMOTE, Running, TcpPeer, Wrong,
+    ControlPeer as _, During as _, Fixture, Polled, REMOTE, Running, TcpPeer, Violation,
 };
 
 /// Sends bytes to the target.
-pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Wrong>>;
+pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Violation>>;
 
 /// Fields are in drop order: workers before the memory that their peers access.
 pub(super) struct Service {
@@ -35,14 +35,14 @@ pub(super) struct Service {
     plan: Plan,
     pub(super) port: u16,
     pub(super) due: Step,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Service {
     /// Connects a service to the target on `port`.
-    pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
+    pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Violation> {
         let device = Device::open(&fixture.subject().devices.dpu)?;
-        Self::new(device, port, plan, fixture.patience())
+        Self::new(device, port, plan, fixture.timeout())
     }
 
     /// As [`connect`](Self::connect), on this device.
@@ -50,8 +50,8 @@ impl Service {
         device: Device,
         port: u16,
         plan: Plan,
-        patience: Duration,
-    ) -> Result<Self, Wrong> {
+        timeout: Duration,
+    ) -> Result<Self, Violation> {
         let memory = MemoryRegion::new(plan.memory)?;
         let map = Mmap::register(&device, Arc::clone(&memory), REMOTE)?;
         let mut next = 0x1000;
@@ -69,7 +69,7 @@ impl Service {
             plan,
             port,
             due: Step::Query,
-            patience,
+            timeout,
         })
     }
 
@@ -79,7 +79,7 @@ impl Service {
         flags: &[&str],
         plan: Plan,
         step: Step,
-    ) -> Result<(Running, Self), Wrong> {
+    ) -> Result<(Running, Self), Violation> {
         let (running, port) = fixture.start_target(flags)?;
         let mut service = Self::connect(fixture, port, plan)?;
         service.go_to(step)?;
@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// Executes all steps before this one.
-    pub(super) fn go_to(&mut self, step: Step) -> Result<(), Wrong> {
+    pub(super) fn go_to(&mut self, step: Step) -> Result<(), Violation> {
         while self.due < step {
             match self.due {
                 Step::Query => {
@@ -112,10 +112,10 @@ impl Service {
     }
 
     /// Executes the rest of the session, after which the target must exit with success.
-    pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Wrong> {
+    pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Violation> {
         self.go_to(Step::End)?;
         running
-            .expect_success(self.patience)
+            .expect_success(self.timeout)
             .during("after its last answer")
     }
 
@@ -135,28 +135,28 @@ impl Service {
     }
 
     /// Sends a request, and waits for the answer with its ids.
-    pub(super) fn ask(&mut self, payload: Payload) -> Result<Payload, Wrong> {
+    pub(super) fn ask(&mut self, payload: Payload) -> Result<Payload, Violation> {
         let request = self.request(payload);
         (self.deliver)(&mut self.control, &request.encode_to_vec())?;
         self.answer_to(&request)
     }
 
     /// Waits for the answer to a request that was sent.
-    pub(super) fn answer_to(&mut self, request: &Message) -> Result<Payload, Wrong> {
-        self.control.answer_to(request, self.patience)
+    pub(super) fn answer_to(&mut self, request: &Message) -> Result<Payload, Violation> {
+        self.control.answer_to(request, self.timeout)
     }
 
     /// Sends a request that must get this answer.
-    pub(super) fn expect(&mut self, request: Payload, answer: Payload) -> Result<(), Wrong> {
+    pub(super) fn expect(&mut self, request: Payload, answer: Payload) -> Result<(), Violation> {
         let came = self.ask(request)?;
-        Wrong::unless(came == answer, answer.message_type(), describe(&came))
+        Violation::unless(came == answer, answer.message_type(), describe(&came))
     }
 
     /// Sends a request that must be refused.
-    pub(super) fn refused(&mut self, request: Payload) -> Result<(), Wrong> {
+    pub(super) fn refused(&mut self, request: Payload) -> Result<(), Violation> {
         let what = request.message_type();
         let came = self.ask(request)?;
-        Wrong::unless(
+        Violation::unless(
             is_error(&came),
             format!("an error_response to {what}"),
             describe(&came),
@@ -168,37 +168,40 @@ impl Service {
         &mut self,
         request: Payload,
         running: &mut Running,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let request = self.request(request);
         let what = request.payload.message_type();
         self.control.send(&request)?;
-        match self.control.next(self.patience)? {
-            Polled::Closed => running.expect_failure(self.patience),
+        match self.control.next(self.timeout)? {
+            Polled::Closed => running.expect_failure(self.timeout),
             Polled::Message(answer) if is_refusal(&answer, &request) => Ok(()),
-            Polled::Message(answer) => Err(Wrong::expected(
+            Polled::Message(answer) => Err(Violation::expected(
                 format!("an error_response to {what} with its ids"),
                 describe(&answer.payload),
             )),
-            Polled::Nothing => Err(Wrong::expected(
+            Polled::Nothing => Err(Violation::expected(
                 format!("an error_response to {what}, or the end"),
-                format!("nothing in {:?}", self.patience),
+                format!("nothing in {:?}", self.timeout),
             )),
         }
     }
 
     /// Announces extensions of the data path instead of sending the plain query, and returns those of the target: 0
     /// for one of the reference.
-    pub(super) fn announce(&mut self, features: u32) -> Result<u32, Wrong> {
+    pub(super) fn announce(&mut self, features: u32) -> Result<u32, Violation> {
         let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
         let announced = match self.ask(query)? {
             Payload::AnnouncedStorageResponse(answer) => answer.features,
             Payload::QueryStorageResponse(_) => 0,
             other => {
-                return Err(Wrong::expected("query_storage_response", describe(&other)));
+                return Err(Violation::expected(
+                    "query_storage_response",
+                    describe(&other),
+                ));
             }
         };
         self.taken(Step::Query);
-        Wrong::unless(
+        Violation::unless(
             announced & !features == 0,
             format!("no other extensions than those that were announced, {features:#x}"),
             format!("{announced:#x}"),
@@ -207,15 +210,18 @@ impl Service {
     }
 
     /// Storage details reported by the target.
-    pub(super) fn query(&mut self) -> Result<StorageDetails, Wrong> {
+    pub(super) fn query(&mut self) -> Result<StorageDetails, Violation> {
         match self.ask(Payload::QueryStorageRequest)? {
             Payload::QueryStorageResponse(details) => Ok(details),
-            other => Err(Wrong::expected("query_storage_response", describe(&other))),
+            other => Err(Violation::expected(
+                "query_storage_response",
+                describe(&other),
+            )),
         }
     }
 
     /// Init request for this service's plan.
-    pub(super) fn init_request(&self) -> Result<InitStorage, Wrong> {
+    pub(super) fn init_request(&self) -> Result<InitStorage, Violation> {
         Ok(InitStorage {
             transaction_count: self.plan.transactions,
             core_count: self.plan.cores,
@@ -223,7 +229,7 @@ impl Service {
         })
     }
 
-    fn init(&mut self) -> Result<(), Wrong> {
+    fn init(&mut self) -> Result<(), Violation> {
         let init = self.init_request()?;
         self.expect(
             Payload::InitStorageRequest(init),
@@ -232,14 +238,14 @@ impl Service {
     }
 
     /// Creates the service's side of all workers.
-    pub(super) fn make_workers(&mut self) -> Result<(), Wrong> {
+    pub(super) fn make_workers(&mut self) -> Result<(), Violation> {
         self.workers = (0..self.plan.cores)
             .map(|_| Worker::new(&self.device, self.plan.depth))
             .collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    fn connect_all(&mut self) -> Result<(), Wrong> {
+    fn connect_all(&mut self) -> Result<(), Violation> {
         self.make_workers()?;
         for index in 0..self.plan.cores {
             self.connect_one(index, RdmaConnectionRole::IoData)?;
@@ -253,7 +259,7 @@ impl Service {
         &mut self,
         index: u32,
         role: RdmaConnectionRole,
-    ) -> Result<RdmaConnectionDetails, Wrong> {
+    ) -> Result<RdmaConnectionDetails, Violation> {
         Ok(RdmaConnectionDetails {
             context_index: index,
             role,
@@ -266,7 +272,7 @@ impl Service {
         &mut self,
         index: u32,
         role: RdmaConnectionRole,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let details = self.connection_request(index, role)?;
         let answer = self.ask(Payload::CreateRdmaConnectionRequest(details))?;
         self.connected(index, role, answer)
@@ -278,14 +284,14 @@ impl Service {
         index: u32,
         role: RdmaConnectionRole,
         answer: Payload,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         match answer {
             Payload::CreateRdmaConnectionResponse(details)
                 if (details.context_index, details.role) == (index, role) =>
             {
                 self.workers[index as usize].connect(role, &details.connection_details)
             }
-            other => Err(Wrong::expected(
+            other => Err(Violation::expected(
                 format!("create_rdma_connection_response of context {index}, {role}"),
                 describe(&other),
             )),
@@ -293,10 +299,10 @@ impl Service {
     }
 
     /// Performs an I/O with one worker; returns the error code of its result, whose other fields must repeat the request.
-    pub(super) fn io(&mut self, worker: usize, request: &Repr) -> Result<u32, Wrong> {
+    pub(super) fn io(&mut self, worker: usize, request: &Repr) -> Result<u32, Violation> {
         self.workers[worker].send(&request.to_bytes())?;
         let result = self.result(worker)?;
-        Wrong::unless(
+        Violation::unless(
             result == request.answer(result.result),
             format!("a result that repeats {request:?}"),
             format!("{result:?}"),
@@ -305,18 +311,18 @@ impl Service {
     }
 
     /// Reads a block with the first worker, which must succeed.
-    pub(super) fn works(&mut self) -> Result<(), Wrong> {
+    pub(super) fn works(&mut self) -> Result<(), Violation> {
         let code = self.io(0, &super::io::read(0, 0, 512))?;
-        Wrong::unless(code == 0, "a read to succeed", format!("result {code}"))
+        Violation::unless(code == 0, "a read to succeed", format!("result {code}"))
     }
 
     /// Waits for a result.
-    pub(super) fn result(&mut self, worker: usize) -> Result<Repr, Wrong> {
-        parse(&self.workers[worker].receive(self.patience)?)
+    pub(super) fn result(&mut self, worker: usize) -> Result<Repr, Violation> {
+        parse(&self.workers[worker].receive(self.timeout)?)
     }
 
     /// Closes only the control connection, and returns the rest of the service.
-    pub(super) fn hang_up(self, reset: bool) -> Result<impl Sized, Wrong> {
+    pub(super) fn hang_up(self, reset: bool) -> Result<impl Sized, Violation> {
         let Self {
             workers,
             memory,
@@ -362,7 +368,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Creates a worker with `depth` requests in flight.
-    pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Wrong> {
+    pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Violation> {
         let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, REMOTE)?;
         Ok(Self {
             requests: Vec::new(),
@@ -377,7 +383,7 @@ impl Worker {
     }
 
     /// Creates the context of this role, and exports its connection for the target.
-    pub(super) fn export(&mut self, role: RdmaConnectionRole) -> Result<Vec<u8>, Wrong> {
+    pub(super) fn export(&mut self, role: RdmaConnectionRole) -> Result<Vec<u8>, Violation> {
         let builder = Rdma::builder(&self.device).permissions(REMOTE);
         let count = u32::try_from(self.depth).unwrap_or(u32::MAX);
         let (slot, builder) = match role {
@@ -394,23 +400,27 @@ impl Worker {
     }
 
     /// Connects to the target's export.
-    pub(super) fn connect(&mut self, role: RdmaConnectionRole, export: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn connect(
+        &mut self,
+        role: RdmaConnectionRole,
+        export: &[u8],
+    ) -> Result<(), Violation> {
         let endpoint = match role {
             RdmaConnectionRole::IoData => &self.data,
             RdmaConnectionRole::IoControl => &self.control,
         };
         let Endpoint { rdma, connection } = endpoint
             .as_ref()
-            .ok_or_else(|| Wrong::expected("an export before it is connected", "none"))?;
+            .ok_or_else(|| Violation::expected("an export before it is connected", "none"))?;
         Ok(rdma.connect(connection, export)?)
     }
 
     /// Allocates all tasks and submits the receives. Both connections must be established.
-    pub(super) fn prepare(&mut self) -> Result<(), Wrong> {
+    pub(super) fn prepare(&mut self) -> Result<(), Violation> {
         let Endpoint { rdma, connection } = self
             .control
             .as_ref()
-            .ok_or_else(|| Wrong::expected("the io_control connection", "none"))?;
+            .ok_or_else(|| Violation::expected("the io_control connection", "none"))?;
         let inventory = BufInventory::new(self.depth * 2)?;
         for index in 0..self.depth {
             let place = |n: usize| inventory.buf(&self.messages, (n * SIZE) as u64, SIZE);
@@ -430,11 +440,11 @@ impl Worker {
     }
 
     /// Sends these bytes, at most 64, as a request.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let slot = self.requests.iter().find(|slot| !slot.task.is_in_flight());
         let slot = slot.ok_or_else(|| {
             let all = self.depth;
-            Wrong::expected(
+            Violation::expected(
                 "the target to take requests",
                 format!("all {all} under way"),
             )
@@ -444,23 +454,23 @@ impl Worker {
     }
 
     /// Waits for a result, and returns its bytes.
-    pub(super) fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
-        let deadline = Instant::now() + patience;
+    pub(super) fn receive(&mut self, timeout: Duration) -> Result<[u8; SIZE], Violation> {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(result) = self.poll()? {
                 return Ok(result);
             }
             if Instant::now() > deadline {
-                return Err(Wrong::expected(
+                return Err(Violation::expected(
                     "a result",
-                    format!("nothing in {patience:?}"),
+                    format!("nothing in {timeout:?}"),
                 ));
             }
         }
     }
 
     /// Polls for a result.
-    pub(super) fn poll(&mut self) -> Result<Option<[u8; SIZE]>, Wrong> {
+    pub(super) fn poll(&mut self) -> Result<Option<[u8; SIZE]>, Violation> {
         let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
             return Ok(None);
         };
@@ -471,7 +481,7 @@ impl Worker {
         let Slot { task, message } = &self.results[(token & !RECEIVE) as usize];
         let mut bytes = [0; SIZE];
         let length = message.read_data(&mut bytes)?;
-        Wrong::unless(
+        Violation::unless(
             length == SIZE,
             format!("a result of {SIZE} bytes"),
             format!("{length} bytes"),

@@ -7,7 +7,7 @@ use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
 use super::io::{read, write};
 use super::service::Service;
 use super::{Plan, Step};
-use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Wrong};
+use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Violation};
 use deployment::process::Signal;
 
 /// Time in which an incorrect target would serve a second client.
@@ -112,14 +112,14 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// One session, with a write and a read by every worker.
-fn one(fixture: &Fixture<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
+fn one(fixture: &Fixture<'_>, flags: &[&str], plan: Plan) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, flags, plan, Step::Stop)?;
     every_worker_works(&mut service)?;
     service.finish(&mut running)
 }
 
 /// Writes a block with each worker, and reads it with the next one.
-fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
+fn every_worker_works(service: &mut Service) -> Result<(), Violation> {
     const BLOCK: usize = 4096;
     let count = service.workers.len();
     for worker in 0..count {
@@ -131,12 +131,12 @@ fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
             ((worker + 1) % count, read(BLOCK as u64, at, BLOCK)),
         ] {
             let code = service.io(worker, &request)?;
-            Wrong::unless(code == 0, "a result of 0", code)
+            Violation::unless(code == 0, "a result of 0", code)
                 .during(format!("worker {worker}, {}", request.message_type))?;
         }
         let mut back = [0; BLOCK];
         service.memory.read(BLOCK, &mut back)?;
-        Wrong::unless(
+        Violation::unless(
             back == [value; BLOCK],
             format!("a block of bytes {value:#x}, as it was written"),
             "other bytes",
@@ -145,12 +145,12 @@ fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn without_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn without_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     service.finish(&mut running)
 }
 
-fn connections_in_any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn connections_in_any_order(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let plan = Plan {
         cores: 2,
         ..Plan::SMALL
@@ -171,7 +171,7 @@ fn connections_in_any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn repeated(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn repeated(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let port = fixture.sandbox().port()?;
     for nth in ["first", "second", "third"] {
         let play = || {
@@ -187,7 +187,7 @@ fn repeated(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn second_client(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, port) = fixture.start_target(&[])?;
     let mut service = Service::connect(fixture, port, Plan::SMALL)?;
     service.go_to(Step::Init)?;
@@ -200,7 +200,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     {
         let came = message.payload.message_type();
         let refused = matches!(message.payload, Payload::ErrorResponse(_));
-        Wrong::unless(
+        Violation::unless(
             refused,
             "nothing or an error_response for the second client",
             came,
@@ -212,7 +212,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Violation> {
     // Each I/O is the whole storage, so that the stop request arrives before they have completed.
     const STORAGE: usize = 128 * 4096;
     let plan = Plan {
@@ -230,7 +230,7 @@ fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn ids(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let unusual = [
         (0, 0),
@@ -249,7 +249,7 @@ fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn slow_service(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn slow_service(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     for step in Step::ALL {
         std::thread::sleep(SLOW);
@@ -262,7 +262,7 @@ fn slow_service(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn details(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for (count, size) in [(1u32, 512u32), (9, 512), (3, 65536)] {
         let (count_flag, size_flag) = (count.to_string(), size.to_string());
         let flags = ["--block-count", &count_flag, "--block-size", &size_flag];
@@ -272,7 +272,7 @@ fn details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             total_size: u64::from(count) * u64::from(size),
             block_size: size,
         };
-        Wrong::unless(
+        Violation::unless(
             came == expected,
             format!("{expected:?}"),
             format!("{came:?}"),
@@ -393,51 +393,51 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     },
 ];
 
-fn gone(fixture: &Fixture<'_>, step: Step, reset: bool) -> Result<(), Wrong> {
+fn gone(fixture: &Fixture<'_>, step: Step, reset: bool) -> Result<(), Violation> {
     let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, step)?;
     // Only the control connection is closed.
     let _rest = service.hang_up(reset)?;
-    running.expect_failure(fixture.patience())
+    running.expect_failure(fixture.timeout())
 }
 
-fn before_query(fixture: &Fixture<'_>, reset: bool) -> Result<(), Wrong> {
+fn before_query(fixture: &Fixture<'_>, reset: bool) -> Result<(), Violation> {
     let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let port = service.port;
     let _rest = service.hang_up(reset)?;
     Service::connect(fixture, port, Plan::SMALL)?.finish(&mut running)
 }
 
-fn between_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn between_connections(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     service.connect_one(0, wire::control::RdmaConnectionRole::IoData)?;
     let _rest = service.hang_up(false)?;
-    running.expect_failure(fixture.patience())
+    running.expect_failure(fixture.timeout())
 }
 
-fn within_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn within_frame(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
     let init = service.init_request()?;
     let init = service.request(Payload::InitStorageRequest(init));
     service.control.send_bytes(&init.encode_to_vec()[..30])?;
     let _rest = service.hang_up(false)?;
-    running.expect_failure(fixture.patience())
+    running.expect_failure(fixture.timeout())
 }
 
-fn died(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn died(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
     with_io_under_way(&mut service)?;
     drop(service);
-    running.expect_failure(fixture.patience())
+    running.expect_failure(fixture.timeout())
 }
 
 /// Sends requests whose results are not received.
-fn with_io_under_way(service: &mut Service) -> Result<(), Wrong> {
+fn with_io_under_way(service: &mut Service) -> Result<(), Violation> {
     (0..Plan::SMALL.depth as u64)
         .try_for_each(|at| service.workers[0].send(&write(0, at * 4096, 4096).to_bytes()))
 }
 
-fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
     with_io_under_way(&mut service)?;
     service.workers.clear();
@@ -447,37 +447,37 @@ fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         let request = service.request(payload);
         let went_on = service.control.send(&request).is_ok()
             && matches!(
-                service.control.next(fixture.patience()),
+                service.control.next(fixture.timeout()),
                 Ok(Polled::Message(_))
             );
         if !went_on {
-            return running.expect_failure(fixture.patience());
+            return running.expect_failure(fixture.timeout());
         }
     }
     drop(service);
-    running.expect_end(fixture.patience())
+    running.expect_end(fixture.timeout())
 }
 
-fn behind_shutdown(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn behind_shutdown(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Shutdown)?;
     let request = service.request(Payload::ShutdownRequest);
     service.control.send(&request)?;
     service.control.close_sending()?;
     let answer = service.answer_to(&request)?;
-    Wrong::unless(
+    Violation::unless(
         answer == Payload::ShutdownResponse,
         "shutdown_response",
         answer.message_type(),
     )?;
-    running.expect_success(fixture.patience())
+    running.expect_success(fixture.timeout())
 }
 
-fn interrupted(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn interrupted(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
     service.works()?;
     let started = Instant::now();
     running.signal(Signal::INT);
     running
-        .expect_end(fixture.patience())
+        .expect_end(fixture.timeout())
         .during(format!("{:?} after SIGINT", started.elapsed()))
 }

@@ -13,7 +13,7 @@ fn recorded(server: String, play: impl FnOnce(std::net::SocketAddr)) -> Vec<Entr
     let address = listener.local_addr().expect("an address");
     let relay = Relay {
         channels: vec![(listener, server.clone())],
-        patience: Duration::from_millis(100),
+        timeout: Duration::from_millis(100),
         sessions: Some(1),
     };
     let header = Header {
@@ -189,7 +189,7 @@ fn failed_recording_does_not_affect_the_deployment() {
     let (listener, relay_address) = server();
     let relay = Relay {
         channels: vec![(listener, address)],
-        patience: Duration::from_millis(100),
+        timeout: Duration::from_millis(100),
         sessions: Some(1),
     };
     std::thread::scope(|scope| {

@@ -158,14 +158,14 @@ impl<'a> Player<'a> {
             }
             Event::Closed => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected its end, got {}", told(&piece)));
+                    return Err(format!("expected its end, got {}", describe(&piece)));
                 }
                 Came::Failed(error) => notes.push(format!("it failed instead: {error}")),
                 Came::Closed | Came::Nothing => {}
             },
             Event::Failed(_) => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected no more, got {}", told(&piece)));
+                    return Err(format!("expected no more, got {}", describe(&piece)));
                 }
                 Came::Closed | Came::Failed(_) | Came::Nothing => {}
             },
@@ -184,7 +184,7 @@ impl<'a> Player<'a> {
     fn frame(&mut self, started: Instant) -> Result<Message, String> {
         match self.wait(started)? {
             Came::Piece(Piece::Frame(frame)) => Ok(frame.message),
-            Came::Piece(raw) => Err(format!("expected it, got {}", told(&raw))),
+            Came::Piece(raw) => Err(format!("expected it, got {}", describe(&raw))),
             Came::Closed => Err("expected it, the connection was closed".to_owned()),
             Came::Failed(error) => Err(format!("expected it, the connection failed: {error}")),
             Came::Nothing => Err("expected it, got nothing".to_owned()),
@@ -232,7 +232,7 @@ impl<'a> Player<'a> {
     }
 }
 
-fn told(piece: &Piece) -> String {
+fn describe(piece: &Piece) -> String {
     match piece {
         Piece::Frame(frame) => frame.message.payload.message_type().to_string(),
         Piece::Raw(bytes) => format!("{} bytes that are no frame", bytes.len()),

@@ -33,7 +33,7 @@ impl Fixture {
             task: Task::Run,
             cut_off: false,
             malformed: Malformed::None,
-            patience: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
         };
         let listener = UnixListener::bind(&load.verifier).expect("a socket");
         let account = Account::open(&load.verifier).expect("a verifier");
@@ -52,7 +52,7 @@ impl Fixture {
         Repr::parse(&message).expect("a request")
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.traffic.take_result(&self.memory, bytes)
     }
 
@@ -80,8 +80,11 @@ fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
     assert!(failure.contains(what), "{failure}");
     // The result does not identify its request: the others stay pending.
     assert!(fixture.traffic.under_way.contains_key(&other.user_data));
-    let told = fixture.broken();
-    assert!(told.len() == 1 && told[0].contains(what), "{told:?}");
+    let messages = fixture.broken();
+    assert!(
+        messages.len() == 1 && messages[0].contains(what),
+        "{messages:?}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use super::{Volume, answered, content, contents};
 use crate::role::service::peers::{Peers, Reply};
 use crate::role::service::{BLOCK, BLOCKS};
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 use crate::target::Fault;
 
 /// An error code that services do not generate themselves.
@@ -55,7 +55,7 @@ pub(super) const CHECKS: [Check; 7] = [
     },
 ];
 
-fn error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn error(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for (target, kind) in [(0, Read), (0, Write), (1, Read), (2, Write)] {
         let fault = Fault::FailIo {
             nth: 1,
@@ -67,7 +67,7 @@ fn error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             volume.memory.write(block * BLOCK, &content(block, 1))?;
             codes.push(volume.io(kind, block, 1)?);
         }
-        Wrong::unless(
+        Violation::unless(
             codes == [0, CODE, 0],
             format!("success, {CODE} and success for {kind:?} with target {target} failing once"),
             format!("{codes:?}"),
@@ -89,18 +89,18 @@ fn read(block: usize) -> Repr {
     }
 }
 
-fn slow(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn slow(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
-    let patience = volume.patience();
+    let timeout = volume.timeout();
     volume.memory.fill(0, volume.memory.len(), 0)?;
     // The last one of the targets that a read uses.
     let slow = volume.targets.len().div_ceil(2) - 1;
     volume.targets[slow].is_paused = true;
     for block in 0..3 {
-        volume.io[0].send(&read(block), patience)?;
+        volume.io[0].send(&read(block), timeout)?;
     }
     let early = volume.poll_result(0, Duration::from_millis(300))?;
-    Wrong::unless(
+    Violation::unless(
         early.is_none(),
         "no result before the target's",
         format!("{early:?}"),
@@ -115,10 +115,10 @@ fn slow(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn twice(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::faulty(fixture, &[], 0, Fault::AnswerTwice)?;
     for block in 0..4 {
-        volume.io[0].send(&read(block), fixture.patience())?;
+        volume.io[0].send(&read(block), fixture.timeout())?;
         // Ignores the result, and any further one.
         volume.poll_result(0, Duration::from_millis(50)).ok();
     }
@@ -134,15 +134,15 @@ fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.expect_failure()
 }
 
-fn nonsense(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn nonsense(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::faulty(fixture, &[], 0, Fault::Nonsense { nth: 0 })?;
-    volume.io[0].send(&read(0), fixture.patience())?;
+    volume.io[0].send(&read(0), fixture.timeout())?;
     match volume.poll_result(0, Duration::from_millis(200)) {
         Ok(Some(bytes)) => {
             let answer = wire::io_message::IoMessage::new_unchecked_len(&bytes);
             let is_error = answer.message_type() == Ok(wire::io_message::IoMessageType::Result)
                 && answer.result() != 0;
-            Wrong::unless(
+            Violation::unless(
                 is_error,
                 "no result, or an error",
                 format!("{:?} {}", answer.message_type(), answer.result()),
@@ -154,26 +154,26 @@ fn nonsense(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// A session with an I/O that no target answers.
-fn stuck<'a>(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
+fn stuck<'a>(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Volume<'a>, Violation> {
     let mut volume = Volume::faulty(fixture, flags, 0, Fault::SwallowIo { nth: 0 })?;
-    volume.io[0].send(&read(0), fixture.patience())?;
+    volume.io[0].send(&read(0), fixture.timeout())?;
     volume.poll_result(0, Duration::from_millis(30))?;
     Ok(volume)
 }
 
-fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = stuck(fixture, &[])?;
     volume.targets.remove(0);
     volume.expect_failure()
 }
 
-fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = stuck(fixture, &[])?;
     volume.leave();
     volume.expect_end()
 }
 
-fn stop(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn stop(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = stuck(fixture, &["--control-timeout", "3"])?;
     let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest)?;
     if answer.message_type() != Step::Stop.answer() {
@@ -205,13 +205,13 @@ pub(super) const REFUSAL_CHECKS: [Check; 3] = [
 ];
 
 /// Checks that reads and writes of these sizes, memory offsets and storage offsets are refused.
-fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong> {
+fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for (size, requester_offset, storage_offset) in ios {
         for kind in [Read, Write] {
             let size = *size as u32;
             let code = volume.io_at(kind, size, *requester_offset, *storage_offset)?;
-            Wrong::unless(
+            Violation::unless(
                 code != 0,
                 format!(
                     "an error for {kind:?} of {size} bytes, memory {requester_offset:#x}, storage {storage_offset:#x}"
@@ -221,7 +221,7 @@ fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), W
         }
     }
     let held = volume.held()?;
-    Wrong::unless(
+    Violation::unless(
         held == contents(1),
         "the blocks as they were",
         "something else",
@@ -230,7 +230,7 @@ fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), W
     volume.finish()
 }
 
-fn outside_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn outside_storage(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let end = (BLOCKS * BLOCK) as u64;
     all_refused(
         fixture,
@@ -244,7 +244,7 @@ fn outside_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn outside_memory(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn outside_memory(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let end = 2 * (BLOCKS * BLOCK) as u64;
     all_refused(
         fixture,
@@ -257,7 +257,7 @@ fn outside_memory(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn no_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn no_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let request = Repr {
         message_type: Read,
@@ -285,10 +285,10 @@ fn no_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         let what = format!("a message of type {kind:#x} and {length} bytes");
         if length == SIZE {
             let code = answered(request, &answer)?;
-            Wrong::unless(code != 0, format!("an error for {what}"), "success")?;
+            Violation::unless(code != 0, format!("an error for {what}"), "success")?;
         } else {
             let answer = IoMessage::new_unchecked_len(&answer);
-            Wrong::unless(
+            Violation::unless(
                 answer.message_type() == Ok(IoMessageType::Result) && answer.result() != 0,
                 format!("an error for {what}"),
                 format!("{:?} {}", answer.message_type(), answer.result()),
@@ -296,7 +296,7 @@ fn no_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         }
         for target in &mut volume.targets {
             let seen = target.session.take_ios();
-            Wrong::unless(
+            Violation::unless(
                 seen.is_empty(),
                 format!("no target to hear of {what}"),
                 format!("{seen:?}"),

@@ -8,7 +8,7 @@ use super::{Volume, content, contents, holding};
 use crate::role::service::peers::{Peers, Reply};
 use crate::role::service::stored::HALF;
 use crate::role::service::{BLOCK, BLOCKS};
-use crate::role::{Check, Fixture, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Violation};
 
 /// Flag for recovering one half in every read.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
@@ -74,7 +74,7 @@ pub(super) const CHECKS: [Check; 11] = [
     },
 ];
 
-fn without_checksum(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn without_checksum(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let scripts = holding(fixture, &contents(1), false);
     let mut volume = Volume::with(fixture, &[], &scripts, 1)?;
     for (block, content) in contents(1).iter().enumerate() {
@@ -97,7 +97,7 @@ fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
         .collect()
 }
 
-fn places(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn places(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     for (first, count) in [(0, 1), (5, 1), (BLOCKS - 1, 1), (2, 4)] {
         for kind in [Write, Read] {
@@ -115,7 +115,7 @@ fn places(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             };
             let expected = [of_each.clone(), of_each, of_parity];
             let came = asked(&mut volume);
-            Wrong::unless(
+            Violation::unless(
                 came == expected,
                 format!("targets to be asked for {expected:?}"),
                 format!("{came:?}"),
@@ -126,7 +126,7 @@ fn places(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Targets that consecutive reads of all blocks did not use. The reads must succeed.
-fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
+fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Violation> {
     asked(volume);
     let mut lost = Vec::new();
     for (block, content) in contents(version).iter().enumerate() {
@@ -137,11 +137,11 @@ fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
     Ok(lost)
 }
 
-fn recovery(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn recovery(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &RECOVER)?;
     let lost = lost(&mut volume, 1)?;
     let expected: Vec<_> = [1, 0].into_iter().cycle().take(BLOCKS).collect();
-    Wrong::unless(
+    Violation::unless(
         lost == expected,
         format!("reads without targets {expected:?}"),
         format!("without {lost:?}"),
@@ -149,7 +149,7 @@ fn recovery(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn recovery_cauchy(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn recovery_cauchy(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let flags = [&RECOVER[..], &["--matrix-type", "cauchy"]].concat();
     let mut volume = Volume::open(fixture, &flags)?;
     for (block, content) in contents(2).iter().enumerate() {
@@ -159,7 +159,7 @@ fn recovery_cauchy(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn corrupt_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn corrupt_half(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for flags in [&[][..], &RECOVER] {
         for target in 0..3 {
             let mut scripts = holding(fixture, &contents(1), true);
@@ -177,7 +177,7 @@ fn corrupt_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for flags in [&[][..], &RECOVER] {
         for targets in [[0, 1], [0, 2], [1, 2]] {
             let mut scripts = holding(fixture, &contents(1), true);
@@ -192,7 +192,7 @@ fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
             let mut read = vec![0; BLOCK];
             volume.memory.read(3 * BLOCK, &mut read)?;
             // The undamaged half may be sufficient.
-            Wrong::unless(
+            Violation::unless(
                 code != 0 || read == content(3, 1),
                 format!("an error for a block with wrong halves on targets {targets:?}"),
                 "success with other content",
@@ -204,19 +204,19 @@ fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn never_written(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn never_written(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut scripts = holding(fixture, &contents(1), true);
     for script in &mut scripts {
         script.content[2 * HALF..3 * HALF].fill(0);
     }
     let mut volume = Volume::with(fixture, &[], &scripts, 1)?;
     let code = volume.io(Read, 2, 1)?;
-    Wrong::unless(code != 0, "an error", "success")?;
+    Violation::unless(code != 0, "an error", "success")?;
     volume.expect_block(3, &content(3, 1))?;
     volume.finish()
 }
 
-fn incompressible(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn incompressible(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut word = 1_u64;
     let noise: Vec<u8> = (0..BLOCK)
@@ -229,14 +229,14 @@ fn incompressible(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         .collect();
     volume.memory.write(BLOCK, &noise)?;
     let code = volume.io(Write, 1, 1)?;
-    Wrong::unless(code != 0, "an error", "success")?;
+    Violation::unless(code != 0, "an error", "success")?;
     volume.expect_block(1, &content(1, 1))?;
     volume.write(2, &content(2, 9))?;
     volume.expect_block(2, &content(2, 9))?;
     volume.finish()
 }
 
-fn sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn sizes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let block = BLOCK as u32;
     for (size, storage_offset) in [
@@ -250,14 +250,14 @@ fn sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     ] {
         for kind in [Read, Write] {
             let code = volume.io_at(kind, size, 0, storage_offset)?;
-            Wrong::unless(
+            Violation::unless(
                 code != 0,
                 format!("an error for {kind:?} of {size} bytes at {storage_offset}"),
                 "success",
             )?;
         }
     }
-    Wrong::unless(
+    Violation::unless(
         volume.held()? == contents(1),
         "the blocks as they were",
         "something else",
@@ -266,7 +266,7 @@ fn sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 }
 
 /// Answer to query if the last target reports this storage.
-fn presented(fixture: &Fixture<'_>, odd: StorageDetails) -> Result<(), Wrong> {
+fn presented(fixture: &Fixture<'_>, odd: StorageDetails) -> Result<(), Violation> {
     for different in 0..3 {
         let mut peers = Peers::start(fixture, &[])?;
         let answer = peers.step(Step::Query, &mut |target, _| {
@@ -281,7 +281,7 @@ fn presented(fixture: &Fixture<'_>, odd: StorageDetails) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn capacities(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn capacities(fixture: &Fixture<'_>) -> Result<(), Violation> {
     presented(
         fixture,
         StorageDetails {
@@ -291,7 +291,7 @@ fn capacities(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn block_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+fn block_sizes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     presented(
         fixture,
         StorageDetails {

@@ -1,4 +1,4 @@
-//! Another client that comes while a session is attacked: it is refused, but at once.
+//! A client that connects repeatedly during an attack. It may be refused, but without delay.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::bytes::Bytes;
-use super::channel::{Channel, Door};
+use super::channel::{Channel, ControlEndpoint};
 
-/// Time between two knocks.
+/// Pause between connections.
 const PAUSE: Duration = Duration::from_millis(300);
-/// A role that has not reacted by then is held up for good, as far as this client is concerned.
+/// Limit of the wait for a reaction.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Knocks until it is told to stop.
-pub(super) struct Knocking {
+/// Connects repeatedly until stopped.
+pub(super) struct Probe {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Duration>,
 }
 
-impl Knocking {
-    pub(super) fn start(door: Door<'_>) -> Self {
+impl Probe {
+    pub(super) fn start(endpoint: ControlEndpoint<'_>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, door) = (Arc::clone(&stop), OwnedDoor::from(door));
+        let (stopped, endpoint) = (Arc::clone(&stop), OwnedControlEndpoint::from(endpoint));
         let thread = std::thread::spawn(move || {
             let mut longest = Duration::ZERO;
             while !stopped.load(Ordering::Relaxed) {
                 let begin = Instant::now();
-                // Whatever the role answers, or that it hangs up, is a reaction.
-                let _ = knock(door.borrow());
+                // Any answer is a reaction, and so is a closed connection.
+                let _ = probe(endpoint.borrow());
                 longest = longest.max(begin.elapsed());
                 std::thread::sleep(PAUSE);
             }
@@ -39,15 +39,15 @@ impl Knocking {
         Self { stop, thread }
     }
 
-    /// The longest time that the role took to react.
+    /// Ends the connections, and returns the longest time that the role took to react.
     pub(super) fn stop(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(LONGEST)
     }
 }
 
-fn knock(door: Door<'_>) -> io::Result<()> {
-    match Channel::open_within(door, LONGEST)? {
+fn probe(endpoint: ControlEndpoint<'_>) -> io::Result<()> {
+    match Channel::open_within(endpoint, LONGEST)? {
         // A service has answered the hello already.
         Channel::Comch(_) => Ok(()),
         mut channel => {
@@ -57,17 +57,17 @@ fn knock(door: Door<'_>) -> io::Result<()> {
     }
 }
 
-/// A [`Door`] for a thread.
-pub(super) enum OwnedDoor {
+/// An owned [`ControlEndpoint`], for another thread.
+pub(super) enum OwnedControlEndpoint {
     Tcp(u16),
     Comch { runtime: PathBuf, channel: String },
 }
 
-impl From<Door<'_>> for OwnedDoor {
-    fn from(door: Door<'_>) -> Self {
-        match door {
-            Door::Tcp(port) => Self::Tcp(port),
-            Door::Comch { runtime, channel } => Self::Comch {
+impl From<ControlEndpoint<'_>> for OwnedControlEndpoint {
+    fn from(endpoint: ControlEndpoint<'_>) -> Self {
+        match endpoint {
+            ControlEndpoint::Tcp(port) => Self::Tcp(port),
+            ControlEndpoint::Comch { runtime, channel } => Self::Comch {
                 runtime: runtime.to_owned(),
                 channel: channel.to_owned(),
             },
@@ -75,11 +75,11 @@ impl From<Door<'_>> for OwnedDoor {
     }
 }
 
-impl OwnedDoor {
-    pub(super) fn borrow(&self) -> Door<'_> {
+impl OwnedControlEndpoint {
+    pub(super) fn borrow(&self) -> ControlEndpoint<'_> {
         match self {
-            Self::Tcp(port) => Door::Tcp(*port),
-            Self::Comch { runtime, channel } => Door::Comch { runtime, channel },
+            Self::Tcp(port) => ControlEndpoint::Tcp(*port),
+            Self::Comch { runtime, channel } => ControlEndpoint::Comch { runtime, channel },
         }
     }
 }
