@@ -6,8 +6,7 @@ use std::rc::{Rc, Weak};
 
 use doca_sys as sys;
 
-use crate::device::non_null;
-use crate::error::call;
+use crate::error::{call, non_null};
 use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
 
 /// A pool of bufs, used by one thread.

@@ -3,11 +3,13 @@
 use std::ops::Deref;
 use std::{fmt, ptr};
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object};
-use crate::device::non_null;
-use crate::error::call;
+use doca_sys as sys;
+
+use crate::context::{Context, Object};
+use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
-use crate::{Buf, Device, Pe, Result, Task};
+use crate::task::NO_DATA;
+use crate::{Buf, ContextId, CtxState, Device, Pe, Result, Task};
 
 /// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
@@ -79,8 +81,6 @@ impl CompressBuilder {
         Compress::create(pe, &self)
     }
 }
-
-use doca_sys as sys;
 
 /// A compress instance. Its tasks append their results to the data of their destination.
 ///

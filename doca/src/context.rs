@@ -1,24 +1,20 @@
 //! The common part of contexts: Comch, RDMA, sync events and accelerators.
 
-mod task;
-
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use doca_sys as sys;
-pub use task::Task;
-pub(crate) use task::{CompletionCallback, NO_DATA, TaskCell, TaskTable, completion_callbacks};
 
 use crate::error::call;
-use crate::pe::{EventQueue, Pe, PeInner};
+use crate::pe::{Pe, PeInner};
 use crate::slots::{BuffersOf, CompletionHandler, SlotTasks, Slots};
-use crate::{Buf, Error, ErrorCode, Event, Result};
+use crate::task::{EventQueue, TaskTable};
+use crate::{Buf, ContextId, CtxState, Error, ErrorCode, Event, Result, Task};
 
 /// Time that a context gets to become idle and to deliver its control messages before its handle gives up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -418,55 +414,9 @@ pub(crate) unsafe fn user_data(ctx: *mut sys::doca_ctx) -> sys::doca_data {
     data
 }
 
-/// Identifies a context within the process; ids are not reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ContextId(u64);
-
-impl ContextId {
-    pub(crate) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_tests(number: u64) -> Self {
-        Self(number)
-    }
-}
-
-/// State of a context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CtxState {
-    /// Not started, or stopped.
-    Idle,
-    /// Becomes [`Running`](Self::Running) through progress, or idle again if that fails.
-    Starting,
-    /// Tasks can be created and submitted.
-    Running,
-    /// Its tasks are flushed. A context that loses its peer enters this state by itself.
-    Stopping,
-}
-
-impl CtxState {
-    /// Values that DOCA does not define count as idle: nothing can be submitted.
-    pub(crate) fn from_raw(state: sys::doca_ctx_states) -> Self {
-        match state {
-            sys::DOCA_CTX_STATE_STARTING => Self::Starting,
-            sys::DOCA_CTX_STATE_RUNNING => Self::Running,
-            sys::DOCA_CTX_STATE_STOPPING => Self::Stopping,
-            _ => Self::Idle,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_differ() {
-        assert_ne!(ContextId::next(), ContextId::next());
-    }
 
     #[test]
     fn states_are_those_of_doca() {

@@ -4,11 +4,11 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
-use crate::device::non_null;
-use crate::error::call;
+use crate::context::{Context, Object};
+use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
-use crate::{Buf, Device, Pe, Result};
+use crate::task::{NO_DATA, completion_callbacks};
+use crate::{Buf, ContextId, CtxState, Device, Pe, Result, Task};
 
 /// A DMA instance.
 ///

@@ -1,14 +1,15 @@
 //! Erasure coding by the device: redundancy is created, updated, and used to recover lost data.
 
-use std::ptr;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task};
-use crate::device::non_null;
-use crate::error::call;
+use doca_sys as sys;
+
+use crate::context::{Context, Object};
+use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers, callbacks};
-use crate::{Buf, Device, ErrorCode, Pe, Result};
+use crate::task::NO_DATA;
+use crate::{Buf, ContextId, CtxState, Device, ErrorCode, Pe, Result, Task};
 
 /// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
@@ -81,8 +82,6 @@ impl ErasureCodingBuilder {
         ErasureCoding::create(pe, &self)
     }
 }
-
-use doca_sys as sys;
 
 /// An erasure-coding instance.
 ///

@@ -1,7 +1,8 @@
 //! Errors: the C function that failed and the code it returned.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
+use std::ptr::NonNull;
 
 use doca_sys as sys;
 
@@ -211,6 +212,27 @@ macro_rules! call {
     };
 }
 pub(crate) use call;
+
+/// Checks the object returned by a successful C function.
+pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(|| {
+        Error::with_detail(
+            operation,
+            ErrorCode::UNEXPECTED,
+            "the call succeeded but returned no object",
+        )
+    })
+}
+
+pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| {
+        Error::with_detail(
+            operation,
+            ErrorCode::INVALID_VALUE,
+            format!("{text:?} contains a NUL character"),
+        )
+    })
+}
 
 #[cfg(test)]
 mod tests {

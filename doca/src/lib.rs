@@ -67,7 +67,6 @@
 //! is created: they are copied in and out.
 
 mod buf;
-mod capabilities;
 mod comch;
 mod compress;
 mod context;
@@ -75,35 +74,38 @@ mod device;
 mod dma;
 mod erasure_coding;
 mod error;
+mod event;
 mod log;
 mod memory;
 mod pe;
 mod rdma;
 mod slots;
 mod sync_event;
+mod task;
 
 pub use buf::{Buf, BufInventory};
-pub use capabilities::{
-    Capabilities, ComchLimits, ErasureCodingLimits, FastPathLimits, RdmaLimits, TaskLimits,
-};
 pub use comch::{
-    ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
-    Consumer, PostRecvTask, Producer, ReceivedMessage,
+    ComchClient, ComchClientBuilder, ComchServer, ComchServerBuilder, Consumer, PostRecvTask,
+    Producer, ReceivedMessage,
 };
 pub use compress::{
     Compress, CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums, Lz4Stream,
 };
-pub use context::{ContextId, CtxState, Task};
-pub use device::{Device, DeviceInfo, FunctionType, Representor, RepresentorInfo};
+pub use device::{
+    Capabilities, ComchLimits, Device, DeviceInfo, ErasureCodingLimits, FastPathLimits,
+    FunctionType, RdmaLimits, Representor, RepresentorInfo, TaskLimits,
+};
 pub use dma::Dma;
 pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
 pub use error::{Error, ErrorCode, Result, StopError};
+pub use event::{ComchEvent, Completion, Connection, ContextId, CtxState, Event};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
-pub use pe::{Completion, Event, Pe, PeStats};
+pub use pe::{Pe, PeStats};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
 pub use slots::{
     Buffers, CompletionHandler, OneBuffer, Refused, Slot, SlotIter, Slots, TASKS_PER_SLOT,
     TwoBuffers, WorkerPe,
 };
 pub use sync_event::{RemoteSyncEvent, SyncEvent, SyncEventBuilder, SyncEventContext};
+pub use task::Task;

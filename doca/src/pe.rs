@@ -1,7 +1,5 @@
 //! Progress engines, which turn callbacks into values.
 
-mod queue;
-
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -10,12 +8,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use doca_sys as sys;
-pub(crate) use queue::{DeferredCompletion, EventQueue};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::device::non_null;
-use crate::error::call;
-use crate::{ComchEvent, ContextId, CtxState, ErrorCode, Result};
+use crate::error::{call, non_null};
+use crate::task::EventQueue;
+use crate::{Event, Result};
 
 /// A progress engine, used by one thread: contexts are started on it, and [`poll`](Self::poll) returns their events.
 ///
@@ -87,13 +84,13 @@ impl Pe {
         let pe = non_null("doca_pe_create", pe)?;
         let mut notification = -1;
         // SAFETY: the engine was just created, the out-parameter is valid.
-        let told = unsafe {
+        let result = unsafe {
             call!(doca_pe_get_notification_handle(
                 pe.as_ptr(),
                 &mut notification
             ))
         };
-        if let Err(error) = told {
+        if let Err(error) = result {
             // SAFETY: not used elsewhere, and without contexts.
             let _ = unsafe { sys::doca_pe_destroy(pe.as_ptr()) };
             return Err(error);
@@ -348,31 +345,4 @@ impl Drop for PeInner {
             tracing::warn!(%error, "failed to destroy a progress engine; leaking it");
         }
     }
-}
-
-/// An event returned by [`Pe::poll`](crate::Pe::poll).
-#[derive(Debug)]
-pub enum Event {
-    /// A task has completed; it can be submitted again.
-    Task(Completion),
-    /// A context changed its state. Also delivered for contexts that were stopped since.
-    State {
-        /// The context, to compare with its handle's `id()`.
-        context: ContextId,
-        /// State before.
-        previous: CtxState,
-        /// State after.
-        next: CtxState,
-    },
-    /// An event of a Comch control path.
-    Comch(ComchEvent),
-}
-
-/// The completion of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
-    /// The token of the task.
-    pub token: u64,
-    /// Result. If the context was stopped in the meantime, the code with which DOCA flushes tasks.
-    pub result: std::result::Result<(), ErrorCode>,
 }

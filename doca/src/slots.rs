@@ -10,11 +10,13 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use doca_sys as sys;
+use sealed::Area;
 
-use crate::context::{CompletionCallback, completion_callbacks};
 use crate::memory::{load_shared, store_shared};
-use crate::pe::{DeferredCompletion, EventQueue};
+use crate::task::{CompletionCallback, DeferredCompletion, EventQueue, completion_callbacks};
 use crate::{Buf, BufInventory, Error, ErrorCode, Mmap, Pe, Result};
+
+pub(crate) use sealed::OneOfSlot;
 
 /// Maximum number of tasks of a slot.
 pub const TASKS_PER_SLOT: usize = 2;
@@ -219,9 +221,6 @@ mod sealed {
         pub len: usize,
     }
 }
-
-use sealed::Area;
-pub(crate) use sealed::OneOfSlot;
 
 /// Each slot has a buffer of the same length, at a fixed place in memory of this process: for messages.
 #[derive(Debug)]
@@ -841,7 +840,7 @@ impl<U: 'static, B: Buffers> Slots<U, B> {
         mut allocate: impl FnMut(&B::OfSlot) -> Result<*mut sys::doca_task>,
     ) -> Result<()> {
         for cell in &self.slots.pool.cells {
-            let raw = crate::device::non_null(operation, allocate(&cell.buffers)?)?;
+            let raw = crate::error::non_null(operation, allocate(&cell.buffers)?)?;
             cell.tasks[task].set(raw.as_ptr());
             let user_data = sys::doca_data {
                 ptr: ptr::from_ref(cell).cast_mut().cast(),

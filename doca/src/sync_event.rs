@@ -6,10 +6,10 @@ use std::slice;
 
 use doca_sys as sys;
 
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
-use crate::device::non_null;
-use crate::error::call;
-use crate::{Device, Error, ErrorCode, Pe, Result};
+use crate::context::{Context, Object};
+use crate::error::{call, non_null};
+use crate::task::{NO_DATA, completion_callbacks};
+use crate::{ContextId, CtxState, Device, Error, ErrorCode, Pe, Result, Task};
 
 /// Locations of a [`SyncEvent`] besides the program itself.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use std::{fmt, ptr};
 use doca_sys as sys;
 
 use super::{Rdma, RdmaConnection};
-use crate::context::{NO_DATA, Task};
 use crate::error::call;
 use crate::slots::{self, CompletionHandler, OneBuffer, OneOfSlot, Slots, TwoBuffers};
-use crate::{Buf, RemoteSyncEvent, Result};
+use crate::task::NO_DATA;
+use crate::{Buf, RemoteSyncEvent, Result, Task};
 
 impl Rdma {
     /// Creates a task that receives one message and appends it to the data of `buf`.

@@ -4,11 +4,9 @@
 mod support;
 
 mod accelerators;
-mod comch_control;
-mod comch_fast_path;
+mod comch;
 mod memory;
 mod notification;
 mod peer_death;
 mod rdma;
-mod rdma_addresses;
 mod sync_event;

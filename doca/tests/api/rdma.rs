@@ -1,18 +1,23 @@
 //! RDMA messages, reads and writes between two instances of one process.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::support::{completions, devices, isolated, memory, pattern, settle};
-use doca::{Access, BufInventory, CtxState, Device, ErrorCode, Mmap, Pe, Rdma, RdmaConnection};
+use doca::{
+    Access, BufInventory, CtxState, Device, ErrorCode, Mmap, Pe, Rdma, RdmaAddress, RdmaConnection,
+    RdmaEvent, Received,
+};
 
-struct End {
+use crate::support::{self, completions, devices, isolated, memory, pattern, settle};
+
+struct Instance {
     pe: Pe,
     rdma: Rdma,
     connection: RdmaConnection,
     description: Vec<u8>,
 }
 
-fn end(device: &Device, permissions: Access) -> End {
+fn instance(device: &Device, permissions: Access) -> Instance {
     let pe = Pe::new().unwrap();
     let rdma = Rdma::builder(device)
         .permissions(permissions)
@@ -28,7 +33,7 @@ fn end(device: &Device, permissions: Access) -> End {
         "an instance runs when it was started"
     );
     let (description, connection) = rdma.export().unwrap();
-    End {
+    Instance {
         pe,
         rdma,
         connection,
@@ -36,8 +41,8 @@ fn end(device: &Device, permissions: Access) -> End {
     }
 }
 
-fn connected(device: &Device, permissions: Access) -> (End, End) {
-    let (a, b) = (end(device, permissions), end(device, permissions));
+fn connected(device: &Device, permissions: Access) -> (Instance, Instance) {
+    let (a, b) = (instance(device, permissions), instance(device, permissions));
     a.rdma.connect(&a.connection, &b.description).unwrap();
     b.rdma.connect(&b.connection, &a.description).unwrap();
     (a, b)
@@ -106,8 +111,8 @@ fn a_send_waits_for_the_peer_to_connect_and_to_receive() {
         || {
             let device = devices().dpu;
             let (a, b) = (
-                end(&device, Access::LOCAL_READ_WRITE),
-                end(&device, Access::LOCAL_READ_WRITE),
+                instance(&device, Access::LOCAL_READ_WRITE),
+                instance(&device, Access::LOCAL_READ_WRITE),
             );
             let (mmap, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
             let (source, destination) = (
@@ -319,5 +324,210 @@ fn objects_of_another_instance_are_refused() {
                     .unwrap_err();
             })
             .ok();
+    });
+}
+
+const PORT: u16 = 18_515;
+
+struct Node {
+    pe: Pe,
+    rdma: Rdma,
+}
+
+fn node(device: &Device) -> Node {
+    let pe = Pe::new().unwrap();
+    let rdma = Rdma::builder(device)
+        .permissions(Access::RDMA_WRITE | Access::LOCAL_READ_WRITE)
+        .receive_tasks(2)
+        .send_immediate_tasks(1)
+        .write_immediate_tasks(1)
+        .by_address()
+        .start(&pe)
+        .unwrap();
+    Node { pe, rdma }
+}
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], PORT))
+}
+
+/// The next connection event of `node`, while both make progress.
+fn connection_event(node: &Node, other: &Node) -> RdmaEvent {
+    let start = std::time::Instant::now();
+    while start.elapsed() < support::TIMEOUT {
+        for pe in [&node.pe, &other.pe] {
+            pe.poll();
+        }
+        if let Some(event) = node.rdma.connection_event() {
+            return event;
+        }
+    }
+    panic!("no connection event");
+}
+
+fn established(event: RdmaEvent, expected: u64) -> RdmaConnection {
+    match event {
+        RdmaEvent::Established { connection, token } if token == expected => connection,
+        event => panic!("unexpected {event:?}"),
+    }
+}
+
+fn connect(server: &Node, client: &Node) -> (RdmaConnection, RdmaConnection) {
+    client.rdma.connect_to(address(), 7).unwrap();
+    let RdmaEvent::Requested(asked) = connection_event(server, client) else {
+        panic!("a request comes first");
+    };
+    server.rdma.accept(&asked, 8).unwrap();
+    let to_server = established(connection_event(client, server), 7);
+    let to_client = established(connection_event(server, client), 8);
+    assert_eq!(to_client, asked);
+    (to_client, to_server)
+}
+
+#[test]
+fn a_client_finds_a_server_and_both_see_the_end() {
+    isolated("a_client_finds_a_server_and_both_see_the_end", || {
+        let device = devices().dpu;
+        let (server, client) = (node(&device), node(&device));
+        server.rdma.listen(PORT).unwrap();
+        for round in 0..2 {
+            let (to_client, to_server) = connect(&server, &client);
+            assert!(to_client.is_alive() && to_server.is_alive());
+            let (by, of) = match round {
+                0 => (&client, &to_server),
+                _ => (&server, &to_client),
+            };
+            by.rdma.disconnect(of).unwrap();
+            for (end, other, connection, token) in [
+                (&client, &server, &to_server, 7),
+                (&server, &client, &to_client, 8),
+            ] {
+                let expected = RdmaEvent::Disconnected {
+                    connection: connection.clone(),
+                    token,
+                };
+                assert_eq!(connection_event(end, other), expected);
+                assert!(!connection.is_alive());
+                let late = end.rdma.disconnect(connection).unwrap_err();
+                assert_eq!(late.code, ErrorCode::NOT_CONNECTED);
+            }
+        }
+    });
+}
+
+#[test]
+fn rejected_and_unanswered_requests_are_reported() {
+    isolated("rejected_and_unanswered_requests_are_reported", || {
+        let device = devices().dpu;
+        let (server, client) = (node(&device), node(&device));
+        client.rdma.connect_to(address(), 1).unwrap();
+        assert_eq!(
+            connection_event(&client, &server),
+            RdmaEvent::Failed { token: 1 }
+        );
+        server.rdma.listen(PORT).unwrap();
+        let taken = client.rdma.listen(PORT).unwrap_err();
+        assert_eq!(taken.code, ErrorCode::ALREADY_EXIST);
+        // The device's address as a GID.
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+        client
+            .rdma
+            .connect_to(RdmaAddress::Gid(gid, PORT), 2)
+            .unwrap();
+        let RdmaEvent::Requested(asked) = connection_event(&server, &client) else {
+            panic!("a request comes first");
+        };
+        server.rdma.reject(&asked).unwrap();
+        assert!(!asked.is_alive());
+        assert_eq!(
+            connection_event(&client, &server),
+            RdmaEvent::Failed { token: 2 }
+        );
+        server.rdma.stop_listening(PORT).unwrap();
+        client.rdma.connect_to(address(), 3).unwrap();
+        assert_eq!(
+            connection_event(&client, &server),
+            RdmaEvent::Failed { token: 3 }
+        );
+        let port_0 = SocketAddr::from(([127, 0, 0, 1], 0));
+        let invalid = client.rdma.connect_to(port_0, 4).unwrap_err();
+        assert_eq!(invalid.code, ErrorCode::INVALID_VALUE);
+    });
+}
+
+#[test]
+fn an_instance_that_was_not_set_up_for_addresses_says_so() {
+    isolated(
+        "an_instance_that_was_not_set_up_for_addresses_says_so",
+        || {
+            let pe = Pe::new().unwrap();
+            let rdma = Rdma::builder(&devices().dpu)
+                .receive_tasks(1)
+                .start(&pe)
+                .unwrap();
+            for refused in [rdma.listen(PORT), rdma.connect_to(address(), 1)] {
+                let error = refused.unwrap_err();
+                assert_eq!(error.code, ErrorCode::NOT_SUPPORTED);
+                assert!(error.to_string().contains("by_address"), "{error}");
+            }
+        },
+    );
+}
+
+#[test]
+fn receives_report_the_kind_of_message() {
+    isolated("receives_report_the_kind_of_message", || {
+        let device = devices().dpu;
+        let (server, client) = (node(&device), node(&device));
+        server.rdma.listen(PORT).unwrap();
+        let (_, to_server) = connect(&server, &client);
+        let remote = Access::RDMA_WRITE | Access::LOCAL_READ_WRITE;
+        let (theirs, their_bufs) = memory(&device, 4096, remote);
+        let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
+        let (mine, bufs) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+
+        let room = their_bufs.buf(&theirs, 0, 64).unwrap();
+        let receive = server.rdma.receive_any_task(Some(&room), 1).unwrap();
+        assert_eq!(receive.received(), None, "nothing yet");
+        let source = bufs.buf(&mine, 0, 64).unwrap();
+        source.write_data(b"message").unwrap();
+        let send = client
+            .rdma
+            .send_immediate_task(&to_server, Some(&source), 0x0102_0304, 2)
+            .unwrap();
+        receive.submit().unwrap();
+        send.submit().unwrap();
+        let done = completions(2, &[&server.pe, &client.pe]);
+        assert!(done.iter().all(|done| done.result == Ok(())), "{done:?}");
+        let message = Received::Message {
+            len: 7,
+            immediate: Some(0x0102_0304),
+        };
+        assert_eq!(receive.received(), Some(message));
+
+        let anything = server.rdma.receive_any_task(None, 3).unwrap();
+        let there = bufs.buf(&imported, 1000, 64).unwrap();
+        let write = client
+            .rdma
+            .write_immediate_task(&to_server, &source, &there, 5, 4)
+            .unwrap();
+        anything.submit().unwrap();
+        write.submit().unwrap();
+        completions(2, &[&server.pe, &client.pe]);
+        let written = Received::Written {
+            len: 7,
+            immediate: 5,
+        };
+        assert_eq!(anything.received(), Some(written));
+        let mut bytes = [0; 7];
+        theirs.region().unwrap().read(1000, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"message");
+        // A flushed task has received nothing.
+        receive.submit().unwrap();
+        assert_eq!(receive.received(), None);
+        server.rdma.stop().unwrap();
+        completions(1, &[&server.pe]);
+        assert_eq!(receive.received(), None);
     });
 }
