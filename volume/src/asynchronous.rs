@@ -1,14 +1,14 @@
 //! Futures of I/Os, for any executor.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::buffer::Buffer;
-use crate::io::{Completion, Io, IoError, Operation};
-use crate::queue::Queue;
+use crate::engine::{IoError, Operation};
+use crate::queue::{Completion, Io, Queue};
 
 /// A [`Queue`] whose I/Os are futures. They stay on the queue's thread, and need no runtime except for waiting for a descriptor.
 ///
@@ -60,6 +60,16 @@ enum Waiter {
     Done(Completion),
     /// The future was dropped.
     Abandoned,
+}
+
+impl Queue {
+    /// Converts to a queue whose I/Os are futures. No I/O may be in flight.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn into_async(self) -> std::io::Result<AsyncQueue> {
+        AsyncQueue::new(self)
+    }
 }
 
 impl AsyncQueue {

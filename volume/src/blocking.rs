@@ -2,8 +2,8 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::io::{Completion, Io, IoError, Operation};
-use crate::queue::Queue;
+use crate::engine::{IoError, Operation};
+use crate::queue::{Completion, Io, Queue};
 
 /// Polls before the thread sleeps: a storage that is polling answers within microseconds.
 const SPINS: u32 = 200;
@@ -34,6 +34,14 @@ const SPINS: u32 = 200;
 #[derive(Debug)]
 pub struct BlockingQueue {
     queue: Queue,
+}
+
+impl Queue {
+    /// Converts to a queue with blocking calls. No I/O may be in flight: its completion would be taken for that of a blocking call.
+    #[must_use]
+    pub fn into_blocking(self) -> BlockingQueue {
+        BlockingQueue::new(self)
+    }
 }
 
 impl BlockingQueue {

@@ -14,15 +14,13 @@ use role_common::shutdown::Shutdown;
 use wire::control::{FEATURE_FLUSH, InitStorage, StorageDetails};
 
 use crate::buffer::Pool;
-use crate::config::{CloseError, Config, OpenError};
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
-use crate::engine::{Engine, Geometry};
-use crate::io::IoError;
-use crate::queue::{Parts, Queue, Requester};
-use crate::seat::{Command, Link, Shared};
+use crate::engine::{Engine, Geometry, IoError};
+use crate::link::{Command, Link, Progress, Requester, Shared};
+use crate::queue::{Parts, Queue};
 use crate::session::{Action, Event, SessionConfig, SessionError};
-use crate::watchdog::Watchdog;
+use crate::volume::{CloseError, Config, OpenError};
 
 /// Polling interval of contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
@@ -249,8 +247,8 @@ impl Control {
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) {
-        for seat in &self.shared.seats {
-            seat.tell(command());
+        for state in &self.shared.queues {
+            state.send(command());
         }
     }
 
@@ -358,8 +356,8 @@ impl Control {
             Action::StartDataPath => self.start(attempt)?,
             Action::HaltDataPath { drain } => {
                 attempt.is_halting = true;
-                for seat in &self.shared.seats {
-                    seat.tell(Command::Return { drain });
+                for state in &self.shared.queues {
+                    state.send(Command::Return { drain });
                 }
                 if !drain {
                     // The peer has disconnected, so the memory can be withdrawn without waiting for queues that are not polled.
@@ -458,13 +456,13 @@ impl Control {
         attempt.is_started = true;
         (self.lost, self.has_failed, self.has_changed) = (None, false, false);
         let endpoints = std::mem::take(&mut attempt.endpoints);
-        for (seat, endpoint) in self.shared.seats.iter().zip(endpoints) {
-            if seat.exchange().is_gone {
+        for (state, endpoint) in self.shared.queues.iter().zip(endpoints) {
+            if state.exchange().is_gone {
                 // The service needs all consumers, used or not, until it is stopped.
                 attempt.endpoints.push(endpoint);
             } else {
                 attempt.lent += 1;
-                seat.tell(Command::Start(Box::new(Link::new(
+                state.send(Command::Start(Box::new(Link::new(
                     endpoint,
                     attempt.number,
                 ))));
@@ -473,7 +471,7 @@ impl Control {
         let timeout = self.config.io_timeout;
         if !timeout.is_zero() {
             let now = Instant::now();
-            attempt.watchdogs = vec![Watchdog::new(timeout, now); self.shared.seats.len()];
+            attempt.watchdogs = vec![Watchdog::new(timeout, now); self.shared.queues.len()];
             attempt.next_check = Some(now + Watchdog::interval(timeout));
         }
         if let (Some(opened), Some(queues)) = (self.opened.take(), queues) {
@@ -489,7 +487,7 @@ impl Control {
             region,
             layout,
         } = memory;
-        let make = |(index, seat): (u64, &Arc<_>)| {
+        let make = |(index, state): (u64, &Arc<_>)| {
             let start = index * layout.queue_size;
             let pool = Pool::new(
                 Arc::clone(region),
@@ -514,11 +512,11 @@ impl Control {
                 pool,
                 region: Arc::clone(region),
                 release: self.config.release,
-                seat: Arc::clone(seat),
+                state: Arc::clone(state),
                 shared: Arc::clone(&self.shared),
             })
         };
-        (0..).zip(&self.shared.seats).map(make).collect()
+        (0..).zip(&self.shared.queues).map(make).collect()
     }
 
     /// Passes events to the session; returns `true` if there were any.
@@ -546,8 +544,8 @@ impl Control {
         let timeout = self.config.io_timeout;
         attempt.next_check = Some(now + Watchdog::interval(timeout));
         let mut is_stalled = false;
-        for (seat, watchdog) in self.shared.seats.iter().zip(&mut attempt.watchdogs) {
-            is_stalled |= watchdog.check(seat.progress(), now);
+        for (state, watchdog) in self.shared.queues.iter().zip(&mut attempt.watchdogs) {
+            is_stalled |= watchdog.check(state.progress(), now);
         }
         if is_stalled {
             let waited = Failure::timed_out("answers to I/Os", timeout);
@@ -578,9 +576,9 @@ impl Control {
     /// Collects contexts that queues have returned, and their failures; returns `true` if there were any.
     fn take_returned(&mut self, mut attempt: Option<&mut Attempt>) -> bool {
         let mut happened = false;
-        for seat in &self.shared.seats {
+        for state in &self.shared.queues {
             let (returned, failure) = {
-                let mut exchange = seat.exchange();
+                let mut exchange = state.exchange();
                 // Commands that a dropped queue has not executed.
                 let unseen = if exchange.is_gone {
                     std::mem::take(&mut exchange.commands)
@@ -661,4 +659,101 @@ fn allocate(config: &Config, storage: Storage) -> Result<Memory, Failure> {
         region,
         layout,
     })
+}
+
+/// Watches one queue in one session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watchdog {
+    timeout: Duration,
+    /// Begin of the time without answers that is the service's fault.
+    since: Instant,
+    last: Progress,
+}
+
+impl Watchdog {
+    pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
+        Self {
+            timeout,
+            since: now,
+            last: Progress::default(),
+        }
+    }
+
+    /// Interval between checks.
+    pub(crate) fn interval(timeout: Duration) -> Duration {
+        (timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1))
+    }
+
+    /// Returns `true` if requests have been outstanding for the timeout without an answer, while the queue was polled
+    /// or its thread slept on it. A queue that is not polled receives no answers either, which is not the service's
+    /// fault.
+    pub(crate) fn check(&mut self, progress: Progress, now: Instant) -> bool {
+        let is_waiting = progress.has_requests
+            && progress.answers == self.last.answers
+            && (progress.is_asleep || progress.polls != self.last.polls);
+        self.last = progress;
+        if !is_waiting {
+            self.since = now;
+        }
+        now.saturating_duration_since(self.since) >= self.timeout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(8);
+
+    /// Calls the watchdog once per second, with `progress` of the number of seconds; returns the second in which it
+    /// reports a stall.
+    fn barks(progress: impl Fn(u32) -> Progress) -> Option<u32> {
+        let begin = Instant::now();
+        let mut watchdog = Watchdog::new(TIMEOUT, begin);
+        (1..100).find(|&second| {
+            watchdog.check(progress(second), begin + Duration::from_secs(second.into()))
+        })
+    }
+
+    const BUSY: Progress = Progress {
+        polls: 0,
+        answers: 0,
+        has_requests: true,
+        is_asleep: false,
+    };
+
+    #[test]
+    fn requests_without_an_answer_time_out_while_they_are_polled_or_slept_for() {
+        let polled = |second| Progress {
+            polls: second,
+            ..BUSY
+        };
+        assert_eq!(barks(polled), Some(8));
+        let slept = |_| Progress {
+            is_asleep: true,
+            ..BUSY
+        };
+        assert_eq!(barks(slept), Some(8));
+        let answered_until_20 = |second: u32| Progress {
+            answers: second.min(20),
+            ..polled(second)
+        };
+        assert_eq!(barks(answered_until_20), Some(28));
+    }
+
+    #[test]
+    fn queues_that_are_idle_or_left_alone_do_not_time_out() {
+        assert_eq!(barks(|_| BUSY), None);
+        let idle = |second| Progress {
+            polls: second,
+            has_requests: false,
+            ..BUSY
+        };
+        assert_eq!(barks(idle), None);
+        let left_alone_in_between = |second: u32| Progress {
+            polls: second - second % 6 / 5,
+            ..BUSY
+        };
+        assert_eq!(barks(left_alone_in_between), None);
+    }
 }

@@ -49,7 +49,7 @@
 //! # Structure
 //!
 //! The control thread drives [`session`], a state machine without I/O, and creates an [`endpoint`] in each session
-//! for each queue: its contexts, and submission and completion of its [`requests`]. A second state machine decides on
+//! for each queue: its contexts, and submission and completion of its requests. A second state machine decides on
 //! the requests of a queue and their order; it is tested with events in random order against an array of bytes.
 //!
 //! Programs that must not wait for a lost service, or that manage the memory for blocks themselves, use session and
@@ -59,26 +59,20 @@
 mod asynchronous;
 mod blocking;
 mod buffer;
-mod config;
 mod control;
 pub mod driver;
 pub mod endpoint;
 mod engine;
-mod io;
-mod metered;
+mod link;
 mod queue;
 mod range_lock;
-pub mod requests;
-mod seat;
 pub mod session;
 mod volume;
-mod watchdog;
 
 pub use asynchronous::AsyncQueue;
 pub use blocking::BlockingQueue;
 pub use buffer::Buffer;
-pub use config::{Capabilities, CloseError, Config, OpenError};
-pub use io::{Completion, Io, IoError, Operation};
-pub use queue::Queue;
-pub use volume::Volume;
+pub use engine::{IoError, Operation};
+pub use queue::{Completion, Io, Queue};
+pub use volume::{Capabilities, CloseError, Config, OpenError, Volume};
 pub use wire::release::Release;

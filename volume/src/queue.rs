@@ -7,20 +7,40 @@ use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, MemoryRegion};
 use role_common::Failure;
-use role_common::metrics::WorkerMetrics;
+use role_common::metrics::{Count, Traffic, WorkerMetrics};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use wire::io_message::SIZE;
 use wire::release::{Release, Release3_1, Release3_2};
 
-use crate::asynchronous::AsyncQueue;
-use crate::blocking::BlockingQueue;
 use crate::buffer::{Buffer, Pool};
-use crate::endpoint::{Client, EndpointError, Lane};
-use crate::engine::{Engine, Submission};
-use crate::io::{Completion, Io, IoError};
-use crate::metered::Metered;
-use crate::requests::{BadAnswer, Completed};
-use crate::seat::{Command, LentLane, Link, Progress, Seat, Shared};
+use crate::engine::{Engine, IoError, Operation, Submission};
+use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shared};
+
+/// An I/O to submit.
+#[derive(Debug)]
+pub struct Io {
+    /// Returned in the [`Completion`].
+    pub tag: u64,
+    /// Operation.
+    pub operation: Operation,
+    /// Offset in the volume in bytes.
+    pub offset: u64,
+    /// Length in bytes. Reads and writes use as many bytes of the buffer, from its first byte on.
+    pub len: u32,
+    /// Data of a read or a write, from [`Queue::buffer`](crate::Queue::buffer) of the queue that it is submitted to.
+    /// Other operations ignore and return it.
+    pub buffer: Option<Buffer>,
+}
+
+/// A completed I/O.
+#[derive(Debug)]
+pub struct Completion {
+    /// The I/O's tag.
+    pub tag: u64,
+    /// Result. After an error, the contents of a read's buffer are unspecified, and a write may have been performed partially.
+    pub result: Result<(), IoError>,
+    /// The I/O's buffer.
+    pub buffer: Option<Buffer>,
+}
 
 /// Maximum number of progress calls in one [`Queue::poll`]. Each may complete several tasks.
 const BATCH: u32 = 16;
@@ -48,7 +68,7 @@ pub struct Queue {
     /// Buffers of I/Os in flight, by the engine's slot.
     buffers: Box<[Option<Buffer>]>,
     pool: Arc<Pool>,
-    seat: Arc<Seat>,
+    state: Arc<QueueState>,
     shared: Arc<Shared>,
     /// Number of executed commands of the control thread.
     commands: u32,
@@ -61,57 +81,10 @@ pub struct Queue {
     /// Consecutive polls without an event.
     idle: u32,
     polls: u32,
-    /// Readable when the progress engine or the seat's wake-up is.
+    /// Readable when the progress engine or the queue's wake-up is.
     epoll: OwnedFd,
     /// `Some` with metrics.
     metered: Option<Metered>,
-}
-
-/// Requests of a queue: handles completions.
-#[derive(Debug)]
-pub(crate) struct Requester {
-    engine: Engine,
-    /// Empty between sessions.
-    lane: LentLane,
-    region: Arc<MemoryRegion>,
-    release: Release,
-    /// Number of answered requests, wrapping.
-    answers: u32,
-    /// First failure of the contexts.
-    failure: Option<EndpointError>,
-}
-
-impl Client for Requester {
-    #[inline(always)]
-    fn lane(&mut self) -> &mut Lane {
-        self.lane.get_mut()
-    }
-
-    #[inline(always)]
-    fn answered(
-        &mut self,
-        bytes: &[u8; SIZE],
-        length: usize,
-    ) -> Result<Option<Completed>, BadAnswer> {
-        match self.release {
-            Release::V3_1 => self.lane.get_mut().answered(Release3_1, bytes, length),
-            Release::V3_0 | Release::V3_2 => {
-                self.lane.get_mut().answered(Release3_2, bytes, length)
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn completed(&mut self, request: Completed) {
-        self.answers = self.answers.wrapping_add(1);
-        self.engine
-            .completed(request.number, request.result, &*self.region);
-    }
-
-    #[cold]
-    fn failed(&mut self, error: EndpointError) {
-        self.failure.get_or_insert(error);
-    }
 }
 
 /// Components of a queue.
@@ -121,7 +94,7 @@ pub(crate) struct Parts {
     pub(crate) pool: Arc<Pool>,
     pub(crate) region: Arc<MemoryRegion>,
     pub(crate) release: Release,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) state: Arc<QueueState>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -130,7 +103,7 @@ impl Queue {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
-            parts.seat.bell(),
+            parts.state.wakeup(),
             epoll::EventData::new_u64(0),
             epoll::EventFlags::IN,
         )?;
@@ -146,7 +119,7 @@ impl Queue {
             },
             buffers: (0..parts.depth).map(|_| None).collect(),
             pool: parts.pool,
-            seat: parts.seat,
+            state: parts.state,
             shared: parts.shared,
             commands: 0,
             is_draining: false,
@@ -163,20 +136,6 @@ impl Queue {
     /// discards count as writes. Must be called before the first I/O.
     pub fn publish_to(&mut self, metrics: Arc<WorkerMetrics>) {
         self.metered = Some(Metered::new(metrics, self.buffers.len()));
-    }
-
-    /// Converts to a queue with blocking calls. No I/O may be in flight: its completion would be taken for that of a blocking call.
-    #[must_use]
-    pub fn into_blocking(self) -> BlockingQueue {
-        BlockingQueue::new(self)
-    }
-
-    /// Converts to a queue whose I/Os are futures. No I/O may be in flight.
-    ///
-    /// # Errors
-    /// The process has too many open files.
-    pub fn into_async(self) -> std::io::Result<AsyncQueue> {
-        AsyncQueue::new(self)
     }
 
     /// Returns a free buffer of `len` bytes. `None` if all are in use until further completions, or if `len` exceeds
@@ -228,8 +187,8 @@ impl Queue {
     /// Makes progress: sends requests, and passes completed I/Os to `done`. Returns their number. Does not block, but may
     /// yield the CPU when idle.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        if self.seat.commands() != self.commands {
-            self.obey();
+        if self.state.commands() != self.commands {
+            self.execute_commands();
         }
         if self.requester.engine.has_waiting() && self.requester.engine.retry_locks() {
             self.send();
@@ -260,7 +219,7 @@ impl Queue {
 
     #[inline]
     fn publish(&self, is_asleep: bool) {
-        self.seat.publish(Progress {
+        self.state.publish(Progress {
             polls: self.polls,
             answers: self.requester.answers,
             has_requests: self.requester.engine.has_requests(),
@@ -294,7 +253,7 @@ impl Queue {
     /// Arms the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` if there is one already:
     /// call [`poll`](Self::poll). After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
     pub fn arm(&mut self) -> bool {
-        if self.seat.commands() != self.commands
+        if self.state.commands() != self.commands
             || self.requester.engine.has_done()
             || self.has_deferred()
         {
@@ -309,9 +268,9 @@ impl Queue {
             return false;
         }
         if self.requester.engine.has_waiting() {
-            self.shared.wait_for_locks(&self.seat);
+            self.shared.wait_for_locks(&self.state);
             if self.requester.engine.retry_locks() {
-                self.shared.stop_waiting(&self.seat);
+                self.shared.stop_waiting(&self.state);
                 self.send();
                 return false;
             }
@@ -326,8 +285,8 @@ impl Queue {
 
     /// Reverts [`arm`](Self::arm).
     pub fn disarm(&mut self) {
-        self.shared.stop_waiting(&self.seat);
-        self.seat.clear();
+        self.shared.stop_waiting(&self.state);
+        self.state.clear();
         self.publish(false);
     }
 
@@ -337,7 +296,7 @@ impl Queue {
             return true;
         }
         let Some(link) = &self.link else {
-            // The seat's wake-up announces the next session.
+            // The wake-up announces the next session.
             return true;
         };
         self.is_armed = matches!(link.endpoint().arm(), Ok(true));
@@ -460,7 +419,7 @@ impl Queue {
     fn failed(&mut self, failure: Failure) {
         if let Some(link) = self.detach() {
             tracing::debug!("queue: {failure}");
-            let mut exchange = self.seat.exchange();
+            let mut exchange = self.state.exchange();
             exchange.failure = Some((link.session, failure));
             exchange.returned.push(link);
             drop(exchange);
@@ -484,17 +443,17 @@ impl Queue {
     /// Returns the contexts to the control thread.
     fn give_back(&mut self) {
         if let Some(link) = self.detach() {
-            self.seat.exchange().returned.push(link);
+            self.state.exchange().returned.push(link);
             self.shared.control.wake();
         }
     }
 
     /// Executes the commands of the control thread.
     #[cold]
-    fn obey(&mut self) {
+    fn execute_commands(&mut self) {
         let commands = {
-            let mut exchange = self.seat.exchange();
-            self.commands = self.seat.commands();
+            let mut exchange = self.state.exchange();
+            self.commands = self.state.commands();
             std::mem::take(&mut exchange.commands)
         };
         for command in commands {
@@ -553,13 +512,97 @@ impl Drop for Queue {
         {
             self.poll(&mut drop);
         }
-        self.shared.stop_waiting(&self.seat);
+        self.shared.stop_waiting(&self.state);
         if let Some(link) = self.detach() {
-            self.seat.exchange().returned.push(link);
+            self.state.exchange().returned.push(link);
         }
-        self.seat.exchange().is_gone = true;
+        self.state.exchange().is_gone = true;
         self.requester.engine.unlock_all();
         self.shared.wake_waiting();
         self.shared.control.wake();
+    }
+}
+
+/// Completions between updates of a busy queue's published counters; an idle queue publishes before it sleeps.
+const INTERVAL: u32 = 64;
+
+/// Counters of a queue's I/Os. Only the published copy is atomic.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    metrics: Arc<WorkerMetrics>,
+    traffic: Traffic,
+    failed: u64,
+    in_flight: u64,
+    hits: u64,
+    misses: u64,
+    /// Operation and length in bytes of the I/O in each of the engine's slots.
+    started: Box<[(Operation, u32)]>,
+    /// Completions since the last update of the published counters.
+    unpublished: u32,
+}
+
+impl Metered {
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>, depth: usize) -> Self {
+        Self {
+            metrics,
+            traffic: Traffic::default(),
+            failed: 0,
+            in_flight: 0,
+            hits: 0,
+            misses: 0,
+            started: vec![(Operation::Read, 0); depth].into(),
+            unpublished: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn started(&mut self, slot: usize, operation: Operation, len: u32) {
+        self.started[slot] = (operation, len);
+        self.in_flight += 1;
+    }
+
+    #[inline]
+    pub(crate) fn completed(&mut self, slot: usize, result: &Result<(), IoError>) {
+        let (operation, len) = self.started[slot];
+        // Operations are counted with and without errors, bytes without.
+        let bytes = result.as_ref().map_or(0, |()| u64::from(len));
+        match operation {
+            Operation::Read => self.traffic.read(bytes),
+            Operation::Flush => self.traffic.flush(),
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {
+                self.traffic.write(bytes);
+            }
+        }
+        self.failed += u64::from(result.is_err());
+        self.in_flight -= 1;
+        self.unpublished += 1;
+    }
+
+    /// Counts a call of the progress engine.
+    #[inline]
+    pub(crate) fn polled(&mut self, found: bool) {
+        self.hits += u64::from(found);
+        self.misses += u64::from(!found);
+        if self.unpublished >= INTERVAL {
+            self.publish();
+        }
+    }
+
+    pub(crate) fn publish(&mut self) {
+        self.unpublished = 0;
+        let counts = self
+            .traffic
+            .counts()
+            .with(Count::Failed, self.failed)
+            .with(Count::InFlight, self.in_flight)
+            .with(Count::ProgressHits, self.hits)
+            .with(Count::ProgressMisses, self.misses);
+        self.metrics.publish(&counts);
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        self.publish();
     }
 }

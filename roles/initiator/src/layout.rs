@@ -3,6 +3,8 @@
 //! The division is the reference's (equal shares, the first workers take the remainder) with one difference: the last
 //! I/O of the storage may be shorter, where the reference ignores the blocks after the last whole I/O.
 
+use std::collections::VecDeque;
+
 use role_common::Failure;
 use thiserror::Error;
 use wire::control::StorageDetails;
@@ -86,9 +88,6 @@ impl From<LayoutError> for Failure {
         Self::invalid(error.to_string())
     }
 }
-
-#[cfg(test)]
-mod tests;
 
 /// Maximum size of local memory chosen by default, in bytes; larger sizes must be requested.
 pub const LARGEST_DEFAULT_REGION: u64 = 1 << 30;
@@ -256,3 +255,106 @@ fn shares(
 const fn share_of(total: u32, workers: u32, worker: u32) -> u32 {
     total / workers + (worker < total % workers) as u32
 }
+
+/// Initial capacity of a pool: visits of up to this many slots do not allocate.
+const PREPARED: usize = 1 << 20;
+
+/// A fixed set of slots numbered from 0, allocated oldest first. It uses memory for visited slots only, because their
+/// number is reported by a service and is not trusted.
+#[derive(Debug)]
+pub struct Pool {
+    count: u32,
+    /// First slot that was never allocated.
+    fresh: u32,
+    /// Freed slots, in order.
+    returned: VecDeque<u32>,
+}
+
+impl Pool {
+    /// Creates a pool with slots `0..count`, all free.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        Self {
+            count,
+            fresh: 0,
+            returned: VecDeque::with_capacity(PREPARED.min(count as usize)),
+        }
+    }
+
+    /// Allocates the slot that has been free longest; `None` if all are in use.
+    #[inline]
+    pub fn take(&mut self) -> Option<u32> {
+        if self.fresh < self.count {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
+        }
+        self.returned.pop_front()
+    }
+
+    /// Allocates the slot freed last, whose memory is likely still cached; `None` if all are in use.
+    #[inline]
+    pub fn take_warm(&mut self) -> Option<u32> {
+        match self.returned.pop_back() {
+            None => self.take(),
+            place => place,
+        }
+    }
+
+    /// Frees a slot.
+    #[inline]
+    pub fn give(&mut self, place: u32) {
+        debug_assert!(
+            self.returned.len() < self.fresh as usize,
+            "more places given back than taken"
+        );
+        self.returned.push_back(place);
+    }
+}
+
+/// A permutation of slots in which neighbours are apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stride {
+    /// Coprime to the count; 1 for the identity.
+    step: u64,
+    count: u64,
+}
+
+impl Stride {
+    /// The identity.
+    pub const ONE: Self = Self { step: 1, count: 0 };
+
+    /// Scatters `count` slots by steps of about their golden section: no two within a run of consecutive numbers are
+    /// close.
+    #[must_use]
+    pub fn scattered(count: u32) -> Self {
+        let count = u64::from(count);
+        let golden = (count as f64 * 0.618_033_988_749_895) as u64;
+        let step = (golden.max(1)..=count)
+            .find(|&step| divisor(step, count) == 1)
+            .unwrap_or(1);
+        Self { step, count }
+    }
+
+    /// Slot with this number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn place(self, number: u32) -> u64 {
+        if self.step == 1 {
+            number as u64
+        } else {
+            number as u64 * self.step % self.count
+        }
+    }
+}
+
+/// Greatest common divisor.
+fn divisor(one: u64, other: u64) -> u64 {
+    if other == 0 {
+        one
+    } else {
+        divisor(other, one % other)
+    }
+}
+
+#[cfg(test)]
+mod tests;

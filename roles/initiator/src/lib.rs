@@ -9,15 +9,12 @@
 //! * [`conclusion`]: result of a test
 //! * [`app`]: runs the control session ([`volume::session`]) over the real channel and the workers
 #![forbid(unsafe_code)]
-
-pub mod address;
 pub mod app;
 pub mod cli;
 pub mod conclusion;
 pub mod crew;
 pub mod data_path;
 pub mod layout;
-pub mod pattern;
 pub mod progress;
 pub mod statistics;
 pub mod storage;

@@ -10,9 +10,8 @@ use wire::control::{InitStorage, StorageDetails};
 use wire::release::Release;
 
 use crate::cli::{Flags, Strategy};
-use crate::data_path::{Content, Extent, Task, Validator};
+use crate::data_path::{Content, Extent, Pattern, Task, Validator};
 use crate::layout::{Layout, Request};
-use crate::pattern::Pattern;
 
 /// Reads the expected data, if the strategy compares with a file.
 ///

@@ -6,26 +6,19 @@
 //! The functions on the path of every I/O are always inlined: as calls, they passed requests and extents through
 //! memory, which took a fifth of the initiator's own time per I/O.
 
-mod overdue;
-mod slot;
-
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, PeStats};
 use role_common::metrics::{Count, Counts, WorkerMetrics};
-use volume::endpoint::EndpointError;
-use volume::requests::Request;
+use volume::endpoint::{EndpointError, Request};
+use wire::io_message::IoMessageType;
 
 use super::content::{Extent, Validator};
-use super::failure::{Direction, Failure};
-use crate::address::{Pool, Stride};
-use crate::cli::AccessOrder;
-use crate::layout::Share;
+use super::{Direction, Failure, Io};
+use crate::cli::{AccessOrder, Strategy};
+use crate::layout::{Pool, Share, Stride};
 use crate::statistics::Latencies;
-
-use slot::Slot;
-pub use slot::Task;
 
 /// The transactions of one worker.
 #[derive(Debug)]
@@ -360,4 +353,101 @@ fn local_memory(error: doca::Error) -> Failure {
         doing: "using the local region",
         code: error.code,
     })
+}
+
+/// Parameters of a worker's transactions.
+#[derive(Debug)]
+pub struct Task {
+    /// The worker's share of storage and local region.
+    pub share: Share,
+    /// Size of an I/O in bytes; the last one of the share may be smaller.
+    pub io_size: u32,
+    /// Selects reads, writes or both, with or without validation.
+    pub strategy: Strategy,
+    /// `Some` if the strategy validates.
+    pub validator: Option<Validator>,
+    /// Number of transactions to complete.
+    pub operations: u32,
+    /// Order in which the blocks are visited.
+    pub order: AccessOrder,
+    /// Number of writes per flush; 0 disables flushes.
+    pub flush_every: u32,
+    /// Timeout of an I/O.
+    pub io_timeout: Duration,
+    /// `true` if blocks have the same offset in the local region as in the storage, as in 3.0.
+    pub is_mirrored: bool,
+}
+
+/// One transaction slot.
+#[derive(Debug)]
+struct Slot {
+    /// `None` if no request is in flight.
+    direction: Option<Direction>,
+    storage_place: u32,
+    local_place: u32,
+    extent: Extent,
+    /// Start of the transaction.
+    begin: Instant,
+    /// Submission time of the request in flight.
+    issued: Instant,
+}
+
+impl Slot {
+    fn io(&self, direction: Direction) -> Io {
+        let Request {
+            storage_offset,
+            size,
+            ..
+        } = self.request(direction);
+        Io {
+            direction,
+            storage_offset,
+            size,
+        }
+    }
+
+    /// Builds a request for the slot's blocks; a flush has no blocks.
+    #[inline(always)]
+    fn request(&self, direction: Direction) -> Request {
+        let message_type = match direction {
+            Direction::Read => IoMessageType::Read,
+            Direction::Write => IoMessageType::Write,
+            Direction::Flush => IoMessageType::Flush,
+        };
+        let is_flush = direction == Direction::Flush;
+        let of_blocks = |value: u64| if is_flush { 0 } else { value };
+        Request {
+            message_type,
+            storage_offset: of_blocks(self.extent.storage_offset),
+            memory_offset: of_blocks(self.extent.local_offset),
+            size: if is_flush { 0 } else { self.extent.size },
+        }
+    }
+}
+
+impl Transactions {
+    /// Returns the failure of an I/O that has been in flight for longer than the timeout, if any. Checks every slot.
+    #[must_use]
+    pub fn overdue(&self, now: Instant) -> Option<Failure> {
+        let after = self.task.io_timeout;
+        let slot = self.slots.iter().find(|slot| {
+            slot.direction.is_some() && now.saturating_duration_since(slot.issued) >= after
+        })?;
+        slot.direction.map(|direction| Failure::Timeout {
+            io: slot.io(direction),
+            after,
+        })
+    }
+
+    /// Abandons I/Os that have exceeded their timeout, so that the run can end once the others have completed.
+    pub fn abandon_overdue(&mut self, now: Instant) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.direction.is_some()
+                && now.saturating_duration_since(slot.issued) >= self.task.io_timeout
+            {
+                self.abandon(index);
+            }
+        }
+    }
 }

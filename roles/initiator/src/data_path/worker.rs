@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use role_common::worker::{DataPath, RunFlag};
-use volume::endpoint::{Client, Contexts, Endpoint, EndpointError, Lane};
-use volume::requests::{BadAnswer, Completed, Request};
+use volume::endpoint::{
+    BadAnswer, Client, Completed, Contexts, Endpoint, EndpointError, Lane, Request,
+};
 use wire::io_message::SIZE;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-use super::failure::Failure;
+use super::Failure;
 use super::transactions::{Measurements, Task, Transactions};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;

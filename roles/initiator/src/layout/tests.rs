@@ -241,3 +241,81 @@ fn mirrored_local_region_has_the_size_of_the_storage() {
         assert_eq!(share.local_slots, share.ios);
     }
 }
+
+#[test]
+fn scattered_order_visits_all_slots_without_neighbours() {
+    for count in [1, 2, 3, 4, 12, 97, 1000, 4096] {
+        let stride = Stride::scattered(count);
+        let places: Vec<u64> = (0..count).map(|number| stride.place(number)).collect();
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..u64::from(count)), "{count}");
+        if count > 12 {
+            let close = |pair: &[u64]| pair[0].abs_diff(pair[1]) < 4;
+            assert!(!places.windows(2).any(close), "{count}");
+        }
+    }
+    assert_eq!(Stride::ONE.place(7), 7);
+    assert!(Stride::scattered(u32::MAX).place(u32::MAX - 1) < u64::from(u32::MAX));
+}
+
+#[test]
+fn warm_slot_is_the_last_freed_and_never_one_in_use() {
+    let mut pool = Pool::new(4);
+    let taken: Vec<_> = (0..3).map_while(|_| pool.take_warm()).collect();
+    assert_eq!(taken, [0, 1, 2]);
+    pool.give(0);
+    pool.give(2);
+    assert_eq!(pool.take_warm(), Some(2));
+    assert_eq!(pool.take_warm(), Some(0));
+    assert_eq!(pool.take_warm(), Some(3), "the fresh one comes last");
+    assert_eq!(pool.take_warm(), None);
+}
+
+#[test]
+fn slots_are_allocated_in_order_and_repeatedly() {
+    let mut pool = Pool::new(5);
+    for _ in 0..3 {
+        for expected in 0..5 {
+            let place = pool.take().expect("free");
+            assert_eq!(place, expected);
+            pool.give(place);
+        }
+    }
+}
+
+#[test]
+fn slot_in_use_is_never_allocated() {
+    let mut pool = Pool::new(3);
+    let taken = [pool.take(), pool.take(), pool.take()];
+    assert_eq!(taken, [Some(0), Some(1), Some(2)]);
+    assert_eq!(pool.take(), None);
+    pool.give(1);
+    assert_eq!(pool.take(), Some(1));
+    assert_eq!(pool.take(), None);
+}
+
+#[test]
+fn slots_are_reused_in_order_of_completion() {
+    let mut pool = Pool::new(4);
+    let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
+    pool.give(b);
+    pool.give(a);
+    assert_eq!(
+        [pool.take(), pool.take(), pool.take(), pool.take()],
+        [Some(2), Some(3), Some(1), Some(0)]
+    );
+}
+
+#[test]
+fn allocating_does_not_depend_on_the_number_of_slots() {
+    let mut pool = Pool::new(u32::MAX);
+    assert_eq!([pool.take(), pool.take()], [Some(0), Some(1)]);
+    pool.give(0);
+    assert_eq!(pool.take(), Some(2));
+    assert!(
+        pool.returned.capacity() <= 2 * PREPARED,
+        "{}",
+        pool.returned.capacity()
+    );
+}

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, MemoryRegion};
-use volume::requests::Request as IoRequest;
+use volume::endpoint::Request as IoRequest;
 use wire::control::StorageDetails;
 use wire::io_message::IoMessageType;
 
-use super::content::{Content, Validator};
-use super::failure::{Failure, Mismatch};
+use super::content::{Content, Pattern, Validator};
 use super::transactions::{Task, Transactions};
+use super::{Failure, Mismatch};
 use crate::cli::{AccessOrder, Strategy};
 use crate::layout::{Layout, Request};
-use crate::pattern::Pattern;
 
 const BLOCK: u32 = 512;
 const IO_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Results, timeouts and stopping.
 
-use super::super::failure::{Direction, Io};
 use super::*;
+use crate::data_path::{Direction, Io};
 
 /// Slot 1 of two with its request in flight.
 fn one_read() -> (Transactions, IoRequest) {

@@ -8,15 +8,64 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use doca::MemoryRegion;
 use role_common::Failure;
 use role_common::shutdown::Waker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::io_message::SIZE;
+use wire::release::{Release, Release3_1, Release3_2};
 
-use crate::endpoint::{Endpoint, EndpointError, Lane};
-use crate::io::IoError;
-use crate::queue::Requester;
+use crate::endpoint::{BadAnswer, Client, Completed, Endpoint, EndpointError, Lane};
+use crate::engine::{Engine, IoError};
 use crate::range_lock::RangeLocks;
+
+/// Requests of a queue: handles completions.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) engine: Engine,
+    /// Empty between sessions.
+    pub(crate) lane: LentLane,
+    pub(crate) region: Arc<MemoryRegion>,
+    pub(crate) release: Release,
+    /// Number of answered requests, wrapping.
+    pub(crate) answers: u32,
+    /// First failure of the contexts.
+    pub(crate) failure: Option<EndpointError>,
+}
+
+impl Client for Requester {
+    #[inline(always)]
+    fn lane(&mut self) -> &mut Lane {
+        self.lane.get_mut()
+    }
+
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer> {
+        match self.release {
+            Release::V3_1 => self.lane.get_mut().answered(Release3_1, bytes, length),
+            Release::V3_0 | Release::V3_2 => {
+                self.lane.get_mut().answered(Release3_2, bytes, length)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, request: Completed) {
+        self.answers = self.answers.wrapping_add(1);
+        self.engine
+            .completed(request.number, request.result, &*self.region);
+    }
+
+    #[cold]
+    fn failed(&mut self, error: EndpointError) {
+        self.failure.get_or_insert(error);
+    }
+}
 
 /// The contexts of a queue in one session. Moves from the control thread to the queue and back.
 #[derive(Debug)]
@@ -113,7 +162,7 @@ pub(crate) struct Exchange {
 /// Progress of a queue, for the control thread. On cache lines of its own, because the queue writes it in each poll.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Pulse {
+struct AtomicProgress {
     polls: AtomicU32,
     answers: AtomicU32,
     has_requests: AtomicBool,
@@ -135,25 +184,25 @@ pub(crate) struct Progress {
 
 /// State of one queue that is shared with the control thread and other queues.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct QueueState {
     exchange: Mutex<Exchange>,
     /// Number of commands so far; the queue reads it in each poll.
     commands: AtomicU32,
     /// `true` while the queue sleeps and has I/Os that wait for locks.
     is_waiting: AtomicBool,
-    /// Readable from [`Seat::ring`] to [`Seat::clear`].
-    bell: OwnedFd,
-    pulse: Pulse,
+    /// Readable from [`QueueState::wake`] to [`QueueState::clear`].
+    wakeup: OwnedFd,
+    progress: AtomicProgress,
 }
 
-impl Seat {
+impl QueueState {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             exchange: Mutex::default(),
             commands: AtomicU32::new(0),
             is_waiting: AtomicBool::new(false),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            pulse: Pulse::default(),
+            wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            progress: AtomicProgress::default(),
         })
     }
 
@@ -162,10 +211,10 @@ impl Seat {
     }
 
     /// Sends a command to the queue, and wakes its thread.
-    pub(crate) fn tell(&self, command: Command) {
+    pub(crate) fn send(&self, command: Command) {
         self.exchange().commands.push(command);
         self.commands.fetch_add(1, Ordering::Release);
-        self.ring();
+        self.wake();
     }
 
     /// Number of commands so far.
@@ -175,46 +224,46 @@ impl Seat {
     }
 
     /// Descriptor that becomes readable to wake the queue's thread.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(crate) fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wakeup.as_fd()
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // Cannot block: the counter has a range of 2^64, and is cleared.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 
     /// Publishes the queue's progress.
     #[inline]
     pub(crate) fn publish(&self, progress: Progress) {
-        let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
-        pulse.polls.store(progress.polls, relaxed);
-        pulse.answers.store(progress.answers, relaxed);
-        pulse.has_requests.store(progress.has_requests, relaxed);
-        pulse.is_asleep.store(progress.is_asleep, relaxed);
+        let (published, relaxed) = (&self.progress, Ordering::Relaxed);
+        published.polls.store(progress.polls, relaxed);
+        published.answers.store(progress.answers, relaxed);
+        published.has_requests.store(progress.has_requests, relaxed);
+        published.is_asleep.store(progress.is_asleep, relaxed);
     }
 
     /// The last published progress; its fields may be from different updates.
     pub(crate) fn progress(&self) -> Progress {
-        let (pulse, relaxed) = (&self.pulse, Ordering::Relaxed);
+        let (progress, relaxed) = (&self.progress, Ordering::Relaxed);
         Progress {
-            polls: pulse.polls.load(relaxed),
-            answers: pulse.answers.load(relaxed),
-            has_requests: pulse.has_requests.load(relaxed),
-            is_asleep: pulse.is_asleep.load(relaxed),
+            polls: progress.polls.load(relaxed),
+            answers: progress.answers.load(relaxed),
+            has_requests: progress.has_requests.load(relaxed),
+            is_asleep: progress.is_asleep.load(relaxed),
         }
     }
 
     /// Clears the wake-up. Check for commands and released locks afterwards.
     pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
     }
 }
 
 /// State shared by all threads of a volume.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) seats: Vec<Arc<Seat>>,
+    pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) locks: Arc<RangeLocks>,
     /// Wakes the control thread.
     pub(crate) control: Waker,
@@ -222,16 +271,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Registers the queue of this seat for wake-ups when locks are released. It must retry its locks once more
+    /// Registers the queue of this state for wake-ups when locks are released. It must retry its locks once more
     /// afterwards.
-    pub(crate) fn wait_for_locks(&self, seat: &Seat) {
-        seat.is_waiting.store(true, Ordering::SeqCst);
+    pub(crate) fn wait_for_locks(&self, state: &QueueState) {
+        state.is_waiting.store(true, Ordering::SeqCst);
         self.locks.sleep();
     }
 
     /// Ends [`wait_for_locks`](Self::wait_for_locks).
-    pub(crate) fn stop_waiting(&self, seat: &Seat) {
-        if seat.is_waiting.swap(false, Ordering::SeqCst) {
+    pub(crate) fn stop_waiting(&self, state: &QueueState) {
+        if state.is_waiting.swap(false, Ordering::SeqCst) {
             self.locks.wake();
         }
     }
@@ -239,9 +288,9 @@ impl Shared {
     /// Wakes sleeping queues that wait for locks.
     #[cold]
     pub(crate) fn wake_waiting(&self) {
-        for seat in &self.seats {
-            if seat.is_waiting.load(Ordering::SeqCst) {
-                seat.ring();
+        for state in &self.queues {
+            if state.is_waiting.load(Ordering::SeqCst) {
+                state.wake();
             }
         }
     }
