@@ -19,16 +19,15 @@ use wire::control::FEATURE_FLUSH;
 use wire::release::Release;
 
 use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
-use crate::data_path::memory::{StripeBuffer, StripeMemory};
+use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
 use crate::engine::stripe_lock::StripeLocks;
-use crate::metrics;
 use crate::session::Striped;
-use crate::statistics::{COUNTS, GgaStatistics};
+use crate::statistics::{self, COUNTS, GgaStatistics};
 use crate::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
@@ -48,7 +47,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     environment
         .metrics
         .add_section(move |page| match &*lock(&section_of) {
-            Some(set) => metrics::write(page, &set.snapshot()),
+            Some(set) => statistics::write(page, &set.snapshot()),
             None => Ok(()),
         });
     let history = Rc::new(History {

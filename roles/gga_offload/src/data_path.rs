@@ -5,8 +5,7 @@
 //! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
 
 mod driver;
-pub(crate) mod memory;
-mod slots;
+pub(crate) mod slots;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,20 +29,19 @@ use wire::control::RdmaConnectionRole;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use super::cli::ChecksumPolicy;
-use super::engine;
 use super::engine::request::Volume;
 use super::engine::set::Set;
 use super::engine::stripe_lock::StripeLocks;
-use super::engine::{Action, BACKGROUND_SLOTS, Event, StripeEngine};
+use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
 use super::statistics::GgaCoreStatistics;
 use super::target::{Target, Targets};
 use driver::{
     AnswerSent, ChunkRequestSent, Decompressed, Driver, Fetched, ParityCreated, Recovered,
     RequestReceived, ResultReceived,
 };
-use memory::{PrivateMemory, StripeBuffer, StripeMemory};
 use slots::{
-    ANSWER, FetchMemory, Fetcher, IdleSlots, MessagePlaces, RECEIVE, SlotTask, TASK, idle,
+    ANSWER, FetchMemory, Fetcher, IdleSlots, MessagePlaces, PrivateMemory, RECEIVE, SlotTask,
+    StripeBuffer, StripeMemory, TASK, idle,
 };
 
 /// Slots of each transaction that can be deferred at once: at most one per target and one more, and the receives of results.

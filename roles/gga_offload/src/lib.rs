@@ -10,7 +10,6 @@ mod app;
 pub mod cli;
 mod data_path;
 mod engine;
-mod metrics;
 pub mod session;
 pub mod simulation;
 mod statistics;

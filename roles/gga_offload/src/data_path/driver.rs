@@ -20,10 +20,9 @@ use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
 
-use super::memory::{PrivateMemory, StripeBuffer};
 use super::slots::{
-    FetchSlot, Fetcher, IdleSlots, MessageSlot, RecoverySlot, SlotTask, StepSlot, TargetSlot,
-    put_back, take,
+    FetchSlot, Fetcher, IdleSlots, MessageSlot, PrivateMemory, RecoverySlot, SlotTask, StepSlot,
+    StripeBuffer, TargetSlot, put_back, take,
 };
 use super::{Clock, GgaDataPath, Layouts, Setup, zeroes_unwritten};
 use crate::engine::request::{Request, Volume};

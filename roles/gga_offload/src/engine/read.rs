@@ -1,0 +1,537 @@
+//! Reads of the initiator's blocks: of a healthy set, of a degraded one, and of blocks with a wrong chunk.
+//!
+//! A read takes both data chunks. If one is missing (its target is detached or has failed to read it), or for every Nth read, it takes the
+//! other one and the parity chunk, and recovers the missing one. If the block is not valid, or may be of two writes, it takes the third
+//! chunk, too, to find the wrong one.
+//!
+//! # Three chunks
+//!
+//! With all three chunks at hand, data_1 and data_2 are suspected in turn: the suspect's chunk is recovered from the two others, beside
+//! the one that was read. If it is the same, the three chunks fit each other, and that is all that can be known of a block without
+//! checksum. Otherwise the combination whose checksum is right is what was written, and names the target whose chunk is wrong.
+//!
+//! After an unclean shutdown, some chunks of a block that was being written may be of the new block and others of the old one. The
+//! combination whose checksum is right is one of the two. Of blocks without checksum, data_1 and data_2 are taken as they are if they
+//! make up a block, otherwise the first of the other combinations that does. A target that is being rebuilt is believed only what a
+//! checksum confirms: its chunk may be the one that an interrupted write has left alone.
+//!
+//! Where blocks without checksum are written again with one, or given one by a scrub, two chunks that make up a block without checksum
+//! may be of two writes, too: the checksum may be in the third one. Until the stripe was verified, such a block is read only when all
+//! three chunks fit each other, and no chunk is made of two.
+//!
+
+use std::fmt;
+
+use role_common::stored_block::{Defect, Verdict};
+
+use super::redundancy::View;
+use super::set::Outcome;
+use super::{Action, Decompression, Stage, Status, StripeEngine};
+use crate::target::{Target, Targets};
+
+impl StripeEngine {
+    /// Asks for the data chunks, once in a while for one of them and the parity chunk.
+    #[inline]
+    pub(super) fn begin_read(&mut self, slot: u32) {
+        self.follow_view();
+        let sources = self.sources(slot);
+        let without = match View::missing_chunk(sources) {
+            None => return self.too_few_targets(slot),
+            Some(None) if sources.contains(Target::DataP) => self.next_recovery(),
+            Some(None) => None,
+            Some(Some(missing)) => {
+                self.degraded().reads += 1;
+                Some(missing)
+            }
+        };
+        self.slot(slot).recovered = without;
+        let targets = without.map_or(Targets::DATA, Targets::without);
+        self.read_chunks(slot, targets, Stage::Chunks);
+    }
+
+    /// Targets that the block at hand can be read from.
+    #[inline]
+    pub(super) fn sources(&self, slot: u32) -> Targets {
+        let it = &self.slots[slot as usize];
+        if self.view.is_healthy() {
+            return Targets::ALL.minus(it.avoided);
+        }
+        let is_missed = self.setup.set.missed.contains(it.stripe());
+        self.view.sources(is_missed).minus(it.avoided)
+    }
+
+    /// The chunk that the next read does without: every Nth one, first data_2's, then data_1's, and so on.
+    #[inline]
+    fn next_recovery(&mut self) -> Option<Target> {
+        if self.until_recovery == 0 {
+            return None;
+        }
+        self.until_recovery -= 1;
+        if self.until_recovery != 0 {
+            return None;
+        }
+        self.until_recovery = self.setup.recover_every;
+        self.statistics.recovery_count += 1;
+        let first = self.statistics.recovery_count % 2 == 1;
+        Some(if first { Target::Data2 } else { Target::Data1 })
+    }
+
+    #[inline]
+    pub(super) fn chunks_read(&mut self, slot: u32) {
+        let it = &self.slots[slot as usize];
+        if !it.failed.is_empty() {
+            return self.chunks_not_read(slot);
+        }
+        match it.recovered {
+            None => self.verify(slot, None, Stage::Verification),
+            Some(without) => self.recover(slot, without, Stage::Recovery(without)),
+        }
+    }
+
+    /// A chunk was not read: the block is read without it.
+    #[cold]
+    fn chunks_not_read(&mut self, slot: u32) {
+        let it = &mut self.slots[slot as usize];
+        let (failed, stripe) = (it.failed, it.stripe());
+        let status = it.error.unwrap_or(Status::IO_FAILED);
+        if !self.setup.is_degradable {
+            return self.fail(slot, status);
+        }
+        it.avoided = it.avoided.union(failed);
+        let unreadable = failed.minus(self.detached);
+        if !unreadable.is_empty() {
+            // A chunk that is rewritten can often be read again; a target that cannot rewrite it is detached.
+            self.setup.set.request_repair(stripe);
+        }
+        for target in unreadable.iter() {
+            let count = &mut self.degraded().failed_reads[target.number()];
+            if count.count() {
+                let (count, name) = (*count, target.name());
+                tracing::warn!(
+                    "storage target {name} failed to read its chunk of block {stripe} ({status}, {count} so far); it is recovered \
+                     from the others"
+                );
+            }
+        }
+        self.begin_read(slot);
+    }
+
+    /// Recomputes a data chunk from the two others, in private memory.
+    #[inline]
+    pub(super) fn recover(&mut self, slot: u32, target: Target, stage: Stage) {
+        self.slot(slot).stage = stage;
+        self.act(Action::Recover { slot, target });
+    }
+
+    #[inline]
+    pub(super) fn recovered(&mut self, slot: u32, status: Status) {
+        if !status.is_success() {
+            return self.fail(slot, status);
+        }
+        let it = self.slot(slot);
+        let stripe = it.stripe();
+        match it.stage {
+            Stage::Recovery(target) => self.verify(slot, Some(target), Stage::Verification),
+            Stage::Replacement(target) => {
+                self.verify(slot, Some(target), Stage::FinalVerification);
+            }
+            Stage::Remake(target) => {
+                self.verify(slot, Some(target), Stage::RemakeVerification(target));
+            }
+            Stage::Suspicion(target) => {
+                it.stage = Stage::Comparison(target);
+                self.act(Action::Compare {
+                    slot,
+                    stripe,
+                    recovered: target,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Has the block judged, with the recovered chunk in the place of `recovered`.
+    #[inline]
+    pub(super) fn verify(&mut self, slot: u32, recovered: Option<Target>, stage: Stage) {
+        let it = self.slot(slot);
+        it.stage = stage;
+        it.recovered = recovered;
+        let stripe = it.stripe();
+        self.act(Action::Verify {
+            slot,
+            stripe,
+            recovered,
+        });
+    }
+
+    #[inline]
+    pub(super) fn verified(&mut self, slot: u32, quality: Quality) {
+        match self.slots[slot as usize].stage {
+            Stage::Verification if self.is_trusted(quality) => self.decompress(slot),
+            Stage::Verification => self.fetch_third_chunk(slot, quality),
+            Stage::FinalVerification => self.conclude_read(slot, quality),
+            Stage::RemakeVerification(target) => self.remade(slot, target, quality),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn decompress(&mut self, slot: u32) {
+        let it = self.slot(slot);
+        it.stage = Stage::Decompression;
+        let block = it.block;
+        self.act(Action::Decompress { slot, block });
+    }
+
+    #[inline]
+    pub(super) fn decompressed(&mut self, slot: u32, outcome: Decompression) {
+        match outcome {
+            Decompression::Done => self.block_done(slot),
+            // Its checksum or its parity was right: it was written so.
+            Decompression::Corrupt => self.corrupt(slot, "cannot be decompressed to a block"),
+            Decompression::Failed(status) => self.fail(slot, status),
+        }
+    }
+
+    /// The block at hand cannot be read or written with the targets that are left.
+    #[cold]
+    pub(super) fn too_few_targets(&mut self, slot: u32) {
+        let stripe = self.slot(slot).stripe();
+        let impossible = &mut self.degraded().impossible;
+        if impossible.count() {
+            let count = *impossible;
+            tracing::error!("too few storage targets are left for block {stripe} ({count} so far)");
+        }
+        let status = self.slot(slot).error;
+        self.fail(slot, status.unwrap_or(Status::IO_FAILED));
+    }
+}
+
+/// Blocks that are not what was written.
+impl StripeEngine {
+    /// Returns `true` if a block may be used, as far as its checksum tells.
+    #[inline]
+    pub(super) fn is_trusted(&self, quality: Quality) -> bool {
+        match quality {
+            Quality::Bound => true,
+            Quality::Unbound => !self.setup.set.has_checksums(),
+            Quality::Bare | Quality::Flawed(_) => false,
+        }
+    }
+
+    /// Returns `true` if there may be blocks without checksum.
+    pub(super) fn accepts_bare(&self) -> bool {
+        !self.setup.requires_checksums && !self.setup.set.has_checksums()
+    }
+
+    /// Returns `true` if two chunks that make up a block without checksum may be of two writes, of which the later one has a checksum.
+    pub(super) fn may_be_mixed(&self, slot: u32) -> bool {
+        self.is_unverified(slot) && self.setup.set.is_to_convert()
+    }
+
+    /// Returns `true` if the chunks of the block at hand may be of two writes.
+    pub(super) fn is_unverified(&self, slot: u32) -> bool {
+        let stripe = self.slots[slot as usize].stripe();
+        self.setup.set.is_unverified(stripe)
+    }
+
+    /// The target that misses the block at hand, and whose chunk may be right all the same. It may have been detached since its chunk
+    /// was read.
+    fn stale_candidate(&self, slot: u32) -> Option<Target> {
+        let incomplete = self.view.rebuilding.union(self.view.offline);
+        let stale = incomplete.iter().next().filter(|_| incomplete.len() == 1)?;
+        let stripe = self.slots[slot as usize].stripe();
+        let may_be = self.setup.set.missed.contains(stripe) && self.is_unverified(slot);
+        may_be.then_some(stale)
+    }
+
+    /// The block is wrong or unverified: reads the third chunk.
+    #[cold]
+    pub(super) fn fetch_third_chunk(&mut self, slot: u32, quality: Quality) {
+        let third = self.slots[slot as usize].recovered.unwrap_or(Target::DataP);
+        let is_there = self.sources(slot).contains(third);
+        if !is_there && self.stale_candidate(slot) != Some(third) {
+            return self.conclude_read(slot, quality);
+        }
+        self.read_chunks(slot, Targets::only(third), Stage::ThirdChunk);
+    }
+
+    #[cold]
+    pub(super) fn third_chunk_read(&mut self, slot: u32) {
+        let it = &self.slots[slot as usize];
+        if it.failed.is_empty() {
+            return self.recover(slot, Target::Data1, Stage::Suspicion(Target::Data1));
+        }
+        // It cannot be recovered.
+        let recovered = it.recovered;
+        self.verify(slot, recovered, Stage::FinalVerification);
+    }
+
+    /// There is no further chunk to read: the block is used, or the read fails.
+    #[cold]
+    pub(super) fn conclude_read(&mut self, slot: u32, quality: Quality) {
+        match quality {
+            _ if self.is_trusted(quality) => self.decompress(slot),
+            Quality::Bare if self.accepts_bare() && !self.may_be_mixed(slot) => {
+                self.decompress(slot);
+            }
+            Quality::Bare if self.accepts_bare() => self.corrupt(
+                slot,
+                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to tell",
+            ),
+            Quality::Bare if self.setup.requires_checksums => {
+                self.corrupt(slot, "has no checksum, which --checksum require asks for")
+            }
+            Quality::Bare => self.corrupt(
+                slot,
+                "has no checksum, though all blocks of its set have one",
+            ),
+            Quality::Flawed(flaw) => self.corrupt(slot, flaw),
+            Quality::Bound | Quality::Unbound => self.corrupt(
+                slot,
+                "has a checksum that is not bound to its place, though all blocks of its set have one that is",
+            ),
+        }
+    }
+
+    #[cold]
+    pub(super) fn compared(&mut self, slot: u32, comparison: Comparison) {
+        let it = &mut self.slots[slot as usize];
+        let Stage::Comparison(suspect) = it.stage else {
+            return;
+        };
+        let is_work = it.work.is_some();
+        if suspect == Target::Data1 {
+            it.first_comparison = Some(comparison);
+        }
+        let Comparison {
+            is_equal,
+            as_read,
+            with_recovered,
+        } = comparison;
+        if is_equal {
+            return match as_read {
+                _ if is_work => self.chunks_fit(slot, as_read),
+                _ if as_read.is_unwritten() && self.reads_unwritten() => self.read_zeros(slot),
+                Quality::Bare if self.accepts_bare() => self.decompress(slot),
+                _ => self.conclude_read(slot, as_read),
+            };
+        }
+        if self.is_trusted(as_read) {
+            return self.replace(slot, Target::DataP, true);
+        }
+        if self.is_trusted(with_recovered) {
+            return self.replace(slot, suspect, true);
+        }
+        if suspect == Target::Data1 {
+            return self.recover(slot, Target::Data2, Stage::Suspicion(Target::Data2));
+        }
+        if let Some(odd) = self.odd_beside_zeros(slot, with_recovered) {
+            return match is_work {
+                false => self.read_zeros(slot),
+                true if self.setup.set.is_to_convert() => self.initialize(slot),
+                true => self.remake(slot, odd),
+            };
+        }
+        let stale = self.stale_candidate(slot);
+        match stale.or_else(|| self.odd_without_checksum(slot, with_recovered)) {
+            Some(odd) => self.replace(slot, odd, false),
+            None if is_work => self.end_work(slot, Outcome::Unreadable),
+            None => self.corrupt(
+                slot,
+                "is not what was written, and no two of its three chunks make it up",
+            ),
+        }
+    }
+
+    /// Continues without the wrong chunk: a read with the block of the others, work with a new chunk.
+    #[cold]
+    fn replace(&mut self, slot: u32, odd: Target, is_certain: bool) {
+        if self.slots[slot as usize].work.is_some() {
+            return self.remake(slot, odd);
+        }
+        if is_certain {
+            self.corrected(slot, odd);
+        }
+        match odd {
+            Target::DataP => self.verify(slot, None, Stage::FinalVerification),
+            odd => self.recover(slot, odd, Stage::Replacement(odd)),
+        }
+    }
+
+    /// A target had a wrong chunk, which the others corrected: it has to be rewritten.
+    #[cold]
+    fn corrected(&mut self, slot: u32, target: Target) {
+        let stripe = self.slots[slot as usize].stripe();
+        let corrected = &mut self.statistics.corruption.corrected[target.number()];
+        if corrected.count() {
+            tracing::warn!(
+                "block {stripe}: the chunk of storage target {} is not what was written ({corrected} so far); it was recovered from \
+                 the others",
+                target.name()
+            );
+        }
+        if self.setup.is_writable && !self.view.rebuilding.contains(target) {
+            self.setup.set.request_repair(stripe);
+        }
+    }
+
+    /// Returns `true` if there may be stripes that were never written, and they read as zeros.
+    pub(super) fn reads_unwritten(&self) -> bool {
+        self.setup.zeroes_unwritten && !self.setup.set.has_checksums()
+    }
+
+    /// The blocks that two of the three chunks make up, each with the target that it does without.
+    fn combinations(&self, slot: u32, with_data_2: Quality) -> Option<[(Target, Quality); 3]> {
+        let first = self.slots[slot as usize].first_comparison?;
+        Some([
+            (Target::DataP, first.as_read),
+            (Target::Data1, first.with_recovered),
+            (Target::Data2, with_data_2),
+        ])
+    }
+
+    /// The only chunk that an interrupted write has stored in a stripe that was unwritten before.
+    fn odd_beside_zeros(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
+        if !self.reads_unwritten() || !self.is_unverified(slot) || self.is_incomplete(slot) {
+            return None;
+        }
+        let combinations = self.combinations(slot, with_data_2)?;
+        if combinations
+            .iter()
+            .any(|(_, quality)| *quality == Quality::Bare)
+        {
+            return None;
+        }
+        combinations
+            .into_iter()
+            .find(|(_, quality)| quality.is_unwritten())
+            .map(|(odd, _)| odd)
+    }
+
+    /// Returns `true` if two targets are not current, and one of the chunks may be that of an earlier write.
+    fn is_incomplete(&self, slot: u32) -> bool {
+        let stripe = self.slots[slot as usize].stripe();
+        !self.view.is_healthy() && self.setup.set.missed.contains(stripe)
+    }
+
+    /// The inconsistent chunk of a block that may be of two writes and has no checksum.
+    fn odd_without_checksum(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
+        // Where blocks are written with checksums, the new block has one. Otherwise chunks of an old block without checksum and of a new
+        // one that did not compress would be taken for a block.
+        if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
+            return None;
+        }
+        if self.is_incomplete(slot) {
+            return None;
+        }
+        self.combinations(slot, with_data_2)?
+            .into_iter()
+            .find(|(_, quality)| *quality == Quality::Bare)
+            .map(|(odd, _)| odd)
+    }
+
+    /// The block at hand was never written.
+    #[cold]
+    fn read_zeros(&mut self, slot: u32) {
+        let it = self.slot(slot);
+        it.stage = Stage::Decompression;
+        let (stripe, block) = (it.stripe(), it.block);
+        self.act(Action::DecompressZeros {
+            slot,
+            stripe,
+            block,
+        });
+    }
+}
+
+/// Quality of a stored block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quality {
+    /// Its checksum is right, and is bound to its place.
+    Bound,
+    /// Its checksum is right, and of an earlier form that is bound to no place.
+    Unbound,
+    /// It has no checksum, and may be valid nevertheless.
+    Bare,
+    /// It is not valid.
+    Flawed(Flaw),
+}
+
+impl Quality {
+    /// Of what an inspection found.
+    #[must_use]
+    pub fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Bound => Self::Bound,
+            Verdict::Unbound => Self::Unbound,
+
+            Verdict::Absent => Self::Bare,
+            Verdict::Differs { stored, calculated } => {
+                Self::Flawed(Flaw::Checksum { stored, calculated })
+            }
+        }
+    }
+
+    /// Returns `true` if nothing was ever written there, or the content is zero and there is no checksum.
+    pub(super) fn is_unwritten(self) -> bool {
+        self == Self::Flawed(Flaw::Unwritten)
+    }
+}
+
+/// A block with a recovered data chunk, compared with the block as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    /// `true` if the two are equal.
+    pub is_equal: bool,
+    /// The block as it was read. [`Quality::Bare`] where it can be decompressed only.
+    pub as_read: Quality,
+    /// The block with the recovered chunk, likewise.
+    pub with_recovered: Quality,
+}
+
+/// Defect of a block without a valid checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its checksum is that of other bytes, or of another place.
+    Checksum {
+        /// The one in its trailer.
+        stored: u32,
+        /// The one of its bytes.
+        calculated: u32,
+    },
+    /// Its sizes cannot be right.
+    Defect(Defect),
+    /// All bytes are 0: it was never written. A header of zeros alone may be a lost sector.
+    Unwritten,
+    /// It has no checksum, and cannot be decompressed.
+    Undecodable,
+}
+
+impl Flaw {
+    /// Of a stored block with these bytes, which cannot be one because of this.
+    #[cold]
+    pub(crate) fn of_defect(defect: Defect, stored: &[u8]) -> Self {
+        if stored.iter().all(|&byte| byte == 0) {
+            Self::Unwritten
+        } else {
+            Self::Defect(defect)
+        }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { stored, calculated } => write!(
+                f,
+                "is not what was written: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
+            ),
+            Self::Defect(defect) => write!(f, "cannot be read: {defect}"),
+            Self::Unwritten => f.write_str("cannot be read: it was never written"),
+            Self::Undecodable => {
+                f.write_str("cannot be read: it has no checksum, and cannot be decompressed")
+            }
+        }
+    }
+}
