@@ -8,33 +8,34 @@
 //! A worker of a file polls messages and its disk. After some polls without either it sleeps until one of them is ready,
 //! if the disk has operations in flight.
 
-mod execution;
 pub mod request;
-mod transfers;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, BufInventory, Device, MemoryRegion, Mmap, PeStats, Rdma, WorkerPe};
-use role_common::Failure;
-use role_common::ends;
+use doca::{
+    Access, BufInventory, Device, ErrorCode, MemoryRegion, Mmap, OneBuffer, PeStats, Rdma,
+    RdmaConnection, Refused, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
+};
 use role_common::messages::Messages;
-use role_common::metrics::{Counts, WorkerMetrics};
+use role_common::metrics::{Count, Counts, Traffic, WorkerMetrics};
 use role_common::rdma::RdmaEndpoint;
 use role_common::readiness::wait_until_running;
 use role_common::run_loop::{Limits, PollDriven, run_to_end};
 use role_common::statistics::CoreStatistics;
 use role_common::worker::{DataPath, RunFlag};
+use role_common::{Failure, FirstFailure, ends};
 use wire::control::RdmaConnectionRole;
-use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
+use wire::io_message::{self, IoMessage};
+use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use crate::backing::BackingFile;
 use crate::content::Geometry;
 use crate::quarantine::{Quarantine, Writes};
-use crate::store::disk::FileDisk;
-use crate::store::{FileStore, Layout, MemoryStore, SectorLocks, Store};
-use execution::{AnswerSent, BlocksTransferred, Executor, RequestReceived};
-use transfers::Maps;
+use crate::store::{
+    Extent, FileDisk, FileStore, Io, Layout, MemoryStore, Operation, SectorLocks, Step, Store,
+};
 
 /// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
 const IDLE_POLLS: u32 = 24;
@@ -232,7 +233,7 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
             requester: &self.setup.requester,
         };
         let count = self.setup.transaction_count;
-        let messages = transfers::allocate(
+        let messages = allocate(
             count,
             &self.pe,
             &self.inventory,
@@ -343,5 +344,566 @@ impl<S: Store + 'static, L: IoLayout> DataPath for Worker<S, L> {
             pe_miss_count: calls.misses,
             media_errors: self.executor.store().media_errors(),
         })
+    }
+}
+
+/// The buffer of a request and its answer.
+type MessageSlot = Slot<Message>;
+
+/// The buffers of a request's blocks: in the memory of the store and in that of the requester.
+type TransferSlot = Slot<Request, TwoBuffers>;
+
+/// Number of a message slot's task that receives a request.
+const RECEIVE: usize = 0;
+/// Number of a message slot's task that sends an answer.
+const SEND: usize = 1;
+/// Number of a transfer slot's task that reads the requester's memory.
+const READ: usize = 0;
+/// Number of a transfer slot's task that writes the requester's memory.
+const WRITE: usize = 1;
+
+/// State of a message slot.
+#[derive(Debug)]
+struct Message {
+    /// `None` while the transfer slot owns the message slot.
+    transfer: Option<TransferSlot>,
+}
+
+/// State of a transfer slot.
+#[derive(Debug)]
+struct Request {
+    /// `None` while the message slot owns the transfer slot.
+    message: Option<MessageSlot>,
+    /// Number of bytes.
+    size: u32,
+    /// `None` if the request was refused.
+    operation: Option<Operation>,
+}
+
+/// The slots of a request that was received: its transfer slot, which owns the message slot.
+#[inline(always)]
+fn received(
+    mut message: MessageSlot,
+    size: u32,
+    operation: Option<Operation>,
+) -> Result<TransferSlot, Failure> {
+    let Some(mut transfer) = message.state_mut().transfer.take() else {
+        return Err(not_owned());
+    };
+    *transfer.state_mut() = Request {
+        message: Some(message),
+        size,
+        operation,
+    };
+    Ok(transfer)
+}
+
+/// The slots of a request that is to be answered: its message slot, which owns the transfer slot.
+#[inline(always)]
+fn executed(mut transfer: TransferSlot) -> Result<MessageSlot, Failure> {
+    let Some(mut message) = transfer.state_mut().message.take() else {
+        return Err(not_owned());
+    };
+    message.state_mut().transfer = Some(transfer);
+    Ok(message)
+}
+
+#[cold]
+fn not_owned() -> Failure {
+    Failure::unexpected("a slot has lost its counterpart")
+}
+
+/// The message slot of a request that is being executed.
+fn message_of(transfer: &TransferSlot) -> Option<&MessageSlot> {
+    transfer.state().message.as_ref()
+}
+
+/// Direction of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    /// RDMA read: blocks from the requester to the store.
+    FromRequester,
+    /// RDMA write: blocks from the store to the requester.
+    ToRequester,
+}
+
+impl Direction {
+    #[inline(always)]
+    fn submit(self, transfer: TransferSlot) -> Result<(), Refused<Request, TwoBuffers>> {
+        match self {
+            Self::FromRequester => transfer.submit::<READ>(),
+            Self::ToRequester => transfer.submit::<WRITE>(),
+        }
+    }
+}
+
+/// Sets the ranges of the buffers, which must be inside the memory maps, and returns the direction of the transfer.
+#[inline(always)]
+fn prepare(transfer: &mut TransferSlot, extent: Extent) -> Result<Direction, ErrorCode> {
+    const LOCAL: usize = TwoBuffers::LOCAL;
+    const REMOTE: usize = TwoBuffers::REMOTE;
+    let Extent {
+        to_requester,
+        local_offset,
+        requester_offset,
+        len,
+    } = extent;
+    if to_requester {
+        transfer.set_data::<LOCAL>(local_offset, len)?;
+        transfer.set_range::<REMOTE>(requester_offset, len)?;
+        Ok(Direction::ToRequester)
+    } else {
+        transfer.set_data::<REMOTE>(requester_offset, len)?;
+        transfer.set_range::<LOCAL>(local_offset, len)?;
+        Ok(Direction::FromRequester)
+    }
+}
+
+/// Memory maps of a worker.
+struct Maps<'m> {
+    messages: &'m Mmap,
+    /// The memory of the store.
+    storage: &'m Mmap,
+    requester: &'m Mmap,
+}
+
+/// Allocates the slots of `count` requests: their message slots, which own the transfer slots.
+fn allocate<S: Store + 'static, L: IoLayout>(
+    count: u32,
+    pe: &WorkerPe<Executor<S, L>>,
+    inventory: &BufInventory,
+    maps: &Maps<'_>,
+    (control, control_connection): (&Rdma, &RdmaConnection),
+    (data, data_connection): (&Rdma, &RdmaConnection),
+) -> doca::Result<Vec<MessageSlot>> {
+    let slots = count as usize;
+    let idle = |_| Request {
+        message: None,
+        size: 0,
+        operation: None,
+    };
+    let transfers =
+        Slots::with_two_buffers(pe, inventory, maps.storage, maps.requester, slots, idle)?;
+    data.read_into::<READ, BlocksTransferred<S, L>>(&transfers, data_connection)?;
+    data.write_from::<WRITE, BlocksTransferred<S, L>>(&transfers, data_connection)?;
+    let place = (Messages::offset(0), io_message::SIZE as u32, slots);
+    let unpaired = |_| Message { transfer: None };
+    let messages = Slots::new(pe, inventory, maps.messages, place, unpaired)?;
+    control.receive_into::<RECEIVE, RequestReceived<S, L>>(&messages)?;
+    control.send_from::<SEND, AnswerSent<S, L>>(&messages, control_connection)?;
+    let pairs = messages.into_iter().zip(transfers);
+    Ok(pairs
+        .map(|(mut message, transfer)| {
+            message.state_mut().transfer = Some(transfer);
+            message
+        })
+        .collect())
+}
+
+completion_handler! {
+    /// Handles received requests.
+    struct RequestReceived<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, message: Slot<Message, OneBuffer>| executor.request_received(message),
+    |code| executor.message_failed("receiving a request", code)
+}
+
+completion_handler! {
+    /// Handles answers that were sent.
+    struct AnswerSent<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, message: Slot<Message, OneBuffer>| executor.answer_sent(message),
+    |code| executor.message_failed("sending an answer", code)
+}
+
+completion_handler! {
+    /// Handles transfers of blocks, in either direction.
+    struct BlocksTransferred<S, L> [S: Store + 'static, L: IoLayout];
+    |executor: Executor<S, L>, transfer: Slot<Request, TwoBuffers>| {
+        let step = executor.store.transferred(transfer.index());
+        executor.follow(transfer, step);
+    },
+    |_| executor.transfer_failed(transfer, ErrorCode::IO_FAILED)
+}
+
+/// A slot whose submission was answered with `AGAIN`.
+enum Deferred {
+    Receive(MessageSlot),
+    Send(MessageSlot),
+    Transfer(TransferSlot, Direction),
+}
+
+/// Executes requests. Fields are in the order in which they must be dropped.
+struct Executor<S, L> {
+    store: S,
+    layout: L,
+    /// Slots of requests that wait for the disk, by their number. Without slots if the store never waits.
+    pending: Box<[Option<TransferSlot>]>,
+    /// Slots that are submitted later, in order.
+    deferred: VecDeque<Deferred>,
+    limits: request::Limits,
+    writes: Arc<Writes>,
+    quarantine: Quarantine,
+    /// Requests that were received and whose answers have not been sent.
+    in_flight: usize,
+    operations: u64,
+    refused: u64,
+    failed: u64,
+    traffic: Traffic,
+    /// Why the worker cannot go on.
+    failure: FirstFailure,
+    run: RunFlag,
+}
+
+impl<S: Store, L: IoLayout> Executor<S, L> {
+    /// Creates the executor of `requests` requests, whose slots are passed to [`begin`](Self::begin).
+    fn new(store: S, layout: L, limits: request::Limits, requests: usize, setup: &Setup) -> Self {
+        let waiting = if S::WAITS { requests } else { 0 };
+        Self {
+            store,
+            layout,
+            pending: (0..waiting).map(|_| None).collect(),
+            // At any time, one task of each request is in flight.
+            deferred: VecDeque::with_capacity(requests),
+            limits,
+            writes: Arc::clone(&setup.writes),
+            quarantine: setup.quarantine.clone(),
+            in_flight: 0,
+            operations: 0,
+            refused: 0,
+            failed: 0,
+            traffic: Traffic::default(),
+            failure: FirstFailure::default(),
+            run: RunFlag::default(),
+        }
+    }
+
+    /// Receives requests from now on.
+    fn begin(&mut self, messages: Vec<MessageSlot>) -> Result<(), Failure> {
+        for message in messages {
+            self.receive(message);
+        }
+        self.failure.outcome()
+    }
+
+    /// Failures of messages are the worker's failure as long as the flag is set.
+    fn run(&mut self, run: &RunFlag) {
+        self.run = run.clone();
+    }
+
+    /// Requests that were received and whose answers have not been sent.
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Requests that were answered.
+    fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// The counters, for metrics.
+    fn counts(&self) -> Counts {
+        self.traffic
+            .counts()
+            .with(Count::Refused, self.refused)
+            .with(Count::Failed, self.failed)
+            .with(Count::MediaErrors, self.store.media_errors())
+    }
+
+    /// Where the blocks are.
+    fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Continues I/Os whose disk operations have completed. Returns `true` if there were any.
+    #[inline]
+    fn poll_store(&mut self) -> Result<bool, Failure> {
+        let any = self.store.poll();
+        while let Some((number, step)) = self.store.next() {
+            match self.pending.get_mut(number).and_then(Option::take) {
+                Some(transfer) => self.follow(transfer, step),
+                None => return Err(Failure::unexpected("the disk has completed an unknown I/O")),
+            }
+        }
+        self.failure.outcome()?;
+        Ok(any)
+    }
+
+    /// Logs what was not executed.
+    fn warn(&self) {
+        if self.refused != 0 {
+            tracing::warn!("{} I/Os were refused", self.refused);
+        }
+    }
+
+    /// Takes the first failure since the last call.
+    #[inline(always)]
+    fn outcome(&mut self) -> Result<(), Failure> {
+        self.failure.outcome()
+    }
+
+    #[inline(always)]
+    fn request_received(&mut self, mut message: MessageSlot) {
+        self.in_flight += 1;
+        let mut bytes = [0; io_message::SIZE];
+        let length = message.data_len();
+        if !message.read(&mut bytes) || length != bytes.len() {
+            return self.refuse_message(message, length);
+        }
+        let examined = request::examine(self.layout, &bytes, length, self.limits);
+        // Sent as it is if the I/O succeeds. The request is not read any more.
+        let answer = self.layout.to_bytes(
+            &examined.repr.answer(ErrorCode::SUCCESS.0),
+            L::CorrelationId::read(&bytes),
+        );
+        // It fits, as the request did.
+        let _ = message.write(&answer);
+        let operation = examined.operation.ok();
+        let transfer = match received(message, examined.repr.size, operation) {
+            Ok(transfer) => transfer,
+            Err(failure) => return self.failure.keep(failure),
+        };
+        let admitted = examined.operation.and_then(|operation| {
+            let io = Io {
+                operation,
+                storage_offset: examined.repr.storage_offset,
+                requester_offset: examined.repr.requester_offset,
+                size: examined.repr.size,
+            };
+            self.admit(&transfer, &io).map(|()| io)
+        });
+        match admitted {
+            Ok(io) => {
+                let step = self.store.begin(transfer.index(), io);
+                self.follow(transfer, step);
+            }
+            Err(code) => self.refuse(transfer, code),
+        }
+    }
+
+    /// Publishes a write, and refuses I/Os that overlap the writes of abandoned workers.
+    #[inline(always)]
+    fn admit(&self, transfer: &TransferSlot, io: &Io) -> Result<(), ErrorCode> {
+        if io.operation == Operation::Flush {
+            return Ok(());
+        }
+        let (offset, size) = (io.storage_offset, u64::from(io.size));
+        if !self.quarantine.is_empty() && self.quarantine.holds(offset, size) {
+            return Err(ErrorCode::IN_USE);
+        }
+        if let Operation::Write { .. } = io.operation {
+            self.writes.begin(transfer.index(), offset, size);
+            // After it was published: one that is abandoned now begins no further write.
+            if self.run.is_abandoned() {
+                return Err(ErrorCode::SHUTDOWN);
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes the next step of an I/O.
+    #[inline(always)]
+    fn follow(&mut self, mut transfer: TransferSlot, step: Step) {
+        match step {
+            Step::Transfer(extent) => match prepare(&mut transfer, extent) {
+                Ok(direction) => {
+                    if let Err(refused) = direction.submit(transfer) {
+                        self.not_transferred(refused.slot, direction, refused.code);
+                    }
+                }
+                Err(code) => self.transfer_refused(transfer, code),
+            },
+            Step::Pending => self.wait(transfer),
+            Step::Complete(result) => self.answer(transfer, result),
+        }
+    }
+
+    /// Keeps the slot until the disk has completed the I/O's operation.
+    #[inline]
+    fn wait(&mut self, transfer: TransferSlot) {
+        match self.pending.get_mut(transfer.index()) {
+            Some(place) => *place = Some(transfer),
+            None => self.failure.keep(Failure::unexpected(
+                "an I/O waits for a disk that the store does not have",
+            )),
+        }
+    }
+
+    #[cold]
+    fn not_transferred(&mut self, transfer: TransferSlot, direction: Direction, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred
+                .push_back(Deferred::Transfer(transfer, direction));
+        } else {
+            self.transfer_refused(transfer, code);
+        }
+    }
+
+    #[cold]
+    fn transfer_refused(&mut self, transfer: TransferSlot, code: ErrorCode) {
+        self.store.abandon(transfer.index());
+        self.refuse(transfer, code);
+    }
+
+    #[cold]
+    fn transfer_failed(&mut self, transfer: TransferSlot, code: ErrorCode) {
+        self.store.abandon(transfer.index());
+        self.answer(transfer, code);
+    }
+
+    /// Refuses a message without the length of a request. Its answer repeats what was received.
+    #[cold]
+    fn refuse_message(&mut self, mut message: MessageSlot, length: usize) {
+        let mut bytes = [0; io_message::SIZE];
+        if message.read(&mut bytes) && length < bytes.len() {
+            bytes[length..].fill(0);
+        }
+        let repr = self.layout.answer_to(&bytes);
+        let id = L::CorrelationId::read(&bytes);
+        let written = message.write_data(&self.layout.to_bytes(&repr, id));
+        let transfer = written
+            .map_err(Failure::from)
+            .and_then(|()| received(message, repr.size, None));
+        match transfer {
+            Ok(transfer) => self.refuse(transfer, ErrorCode::INVALID_VALUE),
+            Err(failure) => self.failure.keep(failure),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, transfer: TransferSlot, code: ErrorCode) {
+        // Only the first is logged: a broken client can send millions a second.
+        if self.refused == 0 {
+            let mut bytes = [0; io_message::SIZE];
+            let _ = message_of(&transfer).is_some_and(|slot| slot.read(&mut bytes));
+            let request = self.layout.answer_to(&bytes);
+            tracing::warn!(
+                "refused an I/O with {code:?}, and will not log further ones: {request:?}"
+            );
+        }
+        self.refused += 1;
+        self.answer(transfer, code);
+    }
+
+    #[inline(always)]
+    fn answer(&mut self, transfer: TransferSlot, result: ErrorCode) {
+        let &Request {
+            size, operation, ..
+        } = transfer.state();
+        let mut bytes = u64::from(size);
+        if result != ErrorCode::SUCCESS {
+            (self.failed, bytes) = (self.failed + 1, 0);
+        }
+        match operation {
+            Some(Operation::Read) => self.traffic.read(bytes),
+            Some(Operation::Write { .. }) => {
+                self.writes.end(transfer.index());
+                self.traffic.write(bytes);
+            }
+            Some(Operation::Flush) => self.traffic.flush(),
+            None => {}
+        }
+        self.operations += 1;
+        let mut message = match executed(transfer) {
+            Ok(message) => message,
+            Err(failure) => return self.failure.keep(failure),
+        };
+        if result != ErrorCode::SUCCESS {
+            set_result(&mut message, result);
+        }
+        if let Err(refused) = message.submit::<SEND>() {
+            self.not_sent(refused.slot, refused.code);
+        }
+    }
+
+    #[inline(always)]
+    fn answer_sent(&mut self, mut message: MessageSlot) {
+        self.in_flight -= 1;
+        message.reset_data();
+        self.receive(message);
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, message: MessageSlot) {
+        if let Err(refused) = message.submit::<RECEIVE>() {
+            self.not_received(refused.slot, refused.code);
+        }
+    }
+
+    #[cold]
+    fn not_sent(&mut self, message: MessageSlot, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred.push_back(Deferred::Send(message));
+        } else {
+            let failure = Failure::new(code, "an answer cannot be sent");
+            self.failure.keep(failure);
+        }
+    }
+
+    #[cold]
+    fn not_received(&mut self, message: MessageSlot, code: ErrorCode) {
+        if code == ErrorCode::AGAIN {
+            self.deferred.push_back(Deferred::Receive(message));
+        } else {
+            let failure = Failure::new(code, "a receive cannot be posted");
+            self.failure.keep(failure);
+        }
+    }
+
+    /// A message task has failed. At the end of the run, tasks that wait for requests are flushed.
+    #[cold]
+    fn message_failed(&mut self, doing: &str, code: ErrorCode) {
+        if self.run.is_set() {
+            self.failure
+                .keep(Failure::new(code, format!("{doing} failed")));
+        }
+    }
+
+    /// Submits deferred slots, until one is deferred again.
+    #[inline]
+    fn retry(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        self.retry_deferred();
+        self.failure.outcome()
+    }
+
+    #[cold]
+    fn retry_deferred(&mut self) {
+        while let Some(deferred) = self.deferred.pop_front() {
+            let (deferred, code) = match deferred {
+                Deferred::Receive(message) => match message.submit::<RECEIVE>() {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Receive(refused.slot), refused.code),
+                },
+                Deferred::Send(message) => match message.submit::<SEND>() {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Send(refused.slot), refused.code),
+                },
+                Deferred::Transfer(transfer, direction) => match direction.submit(transfer) {
+                    Ok(()) => continue,
+                    Err(refused) => (Deferred::Transfer(refused.slot, direction), refused.code),
+                },
+            };
+            if code == ErrorCode::AGAIN {
+                self.deferred.push_front(deferred);
+                return;
+            }
+            match deferred {
+                Deferred::Transfer(transfer, _) => self.transfer_failed(transfer, code),
+                Deferred::Receive(message) => self.not_received(message, code),
+                Deferred::Send(message) => self.not_sent(message, code),
+            }
+        }
+    }
+}
+
+/// Sets the result of an answer that was prepared for success.
+#[cold]
+fn set_result(message: &mut MessageSlot, result: ErrorCode) {
+    let mut bytes = [0; io_message::SIZE];
+    if message.read(&mut bytes) {
+        IoMessage::new_unchecked_len(&mut bytes).set_result(result.0);
+        // It fits: it was read.
+        let _ = message.write(&bytes);
     }
 }

@@ -12,23 +12,18 @@
 //! [`MemoryRegion`], to whose bytes no Rust reference exists, and which the queue keeps mapped until the last
 //! operation has completed.
 
-mod blocking;
-mod lone_sync;
 mod ring;
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doca::MemoryRegion;
-use rustix::io::Errno;
-
-use blocking::Blocking;
-use lone_sync::{Execution, LoneSyncs};
 use ring::Ring;
+use rustix::io::Errno;
 
 /// One operation on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,6 +259,83 @@ impl Drop for Queue {
     fn drop(&mut self) {
         // The kernel may still write to the memory.
         self.drain();
+    }
+}
+
+/// Executes operations one after the other.
+#[derive(Debug)]
+pub(crate) struct Blocking {
+    file: Arc<File>,
+}
+
+impl Blocking {
+    pub(crate) fn new(file: Arc<File>) -> Self {
+        Self { file }
+    }
+
+    /// Executes an operation whose range is inside the memory.
+    pub(crate) fn execute(
+        &self,
+        operation: Operation,
+        memory: &MemoryRegion,
+    ) -> Result<usize, Errno> {
+        let vector = |range: Range| libc::iovec {
+            iov_base: memory.as_ptr().wrapping_add(range.memory_offset).cast(),
+            iov_len: range.len,
+        };
+        let fd = self.file.as_raw_fd();
+        let offset = |range: Range| i64::try_from(range.file_offset).unwrap_or(i64::MAX);
+        let count = match operation {
+            // SAFETY: the vector is of bytes inside the memory, which is mapped, and of which there are no references.
+            Operation::Read(range) => unsafe {
+                libc::preadv2(fd, &vector(range), 1, offset(range), 0)
+            },
+            Operation::Write { range, durable } => {
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                // SAFETY: as above.
+                unsafe { libc::pwritev2(fd, &vector(range), 1, offset(range), flags) }
+            }
+            Operation::Sync => return rustix::fs::fdatasync(&self.file).map(|()| 0),
+        };
+        usize::try_from(count).map_err(|_| {
+            let error = std::io::Error::last_os_error();
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    }
+}
+
+/// Longest duration of a sync after which the next is executed on the calling thread.
+const FAST: Duration = Duration::from_millis(1);
+
+/// Where the next lone sync is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Execution {
+    /// By the kernel, as other operations.
+    Asynchronous,
+    /// On the thread that submits it.
+    Inline,
+}
+
+/// Chooses the execution of lone syncs by the duration of the last one. A device that becomes slow holds its thread up
+/// once.
+#[derive(Debug, Default)]
+pub(crate) struct LoneSyncs {
+    is_fast: bool,
+}
+
+impl LoneSyncs {
+    /// Where the next one is executed. The first is asynchronous.
+    pub(crate) fn next(&self) -> Execution {
+        if self.is_fast {
+            Execution::Inline
+        } else {
+            Execution::Asynchronous
+        }
+    }
+
+    /// A lone sync has completed after this time.
+    pub(crate) fn completed(&mut self, after: Duration) {
+        self.is_fast = after < FAST;
     }
 }
 

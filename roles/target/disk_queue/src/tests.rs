@@ -143,3 +143,18 @@ fn only_lone_syncs_of_a_fast_device_are_executed_inline() {
         assert_eq!(queue.timed, None, "it was measured");
     }
 }
+
+#[test]
+fn only_after_a_fast_sync_is_the_next_one_inline() {
+    let mut syncs = LoneSyncs::default();
+    assert_eq!(syncs.next(), Execution::Asynchronous);
+    for (after, expected) in [
+        (FAST, Execution::Asynchronous),
+        (Duration::from_micros(30), Execution::Inline),
+        (Duration::from_micros(999), Execution::Inline),
+        (Duration::from_secs(1), Execution::Asynchronous),
+    ] {
+        syncs.completed(after);
+        assert_eq!(syncs.next(), expected, "{after:?}");
+    }
+}

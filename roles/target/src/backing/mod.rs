@@ -3,17 +3,14 @@
 //! Acknowledged writes survive the end of the process, even by `kill -9`. Flushed writes, FUA writes, and all writes
 //! before a clean shutdown survive a power failure.
 
-mod header;
 pub mod superblock;
-
-pub use header::{Identity, check, emit};
-pub use superblock::{Boot, StoredSuperblock};
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
@@ -21,11 +18,12 @@ use doca::ErrorCode;
 use role_common::Failure;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
-use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
+use superblock::Places;
+use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::store::{Health, WrittenBlocks};
-use superblock::Places;
+
+pub use superblock::{Boot, StoredSuperblock};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;
@@ -164,12 +162,12 @@ impl BackingFile {
         let came = HEADER_SIZE.min(usize::try_from(length).unwrap_or(HEADER_SIZE));
         file.read_exact_at(&mut start[..came], 0).map_err(failed)?;
         let start = &start[..came];
-        if !header::is_header(start) && options.initialise {
+        if !is_header(start) && options.initialise {
             return Self::make(file, path, &name, is_device, content, options.io);
         }
         let geometry = content.geometry;
         let identity = check(start, length, geometry).map_err(|mut failure| {
-            if !header::is_header(start) {
+            if !is_header(start) {
                 failure.message += "; --initialise makes it one, and what it holds is lost";
             }
             failure.context(&name)
@@ -564,6 +562,230 @@ fn open_direct(file: &File, path: &Path) -> io::Result<(File, u64)> {
         },
     };
     Ok((blocks, sector))
+}
+
+/// Identity of a backing file's blocks: random, generated with the file, and never changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity(pub [u8; 16]);
+
+impl Identity {
+    /// Generates a random identity.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random numbers.
+    pub fn random() -> Result<Self, Failure> {
+        role_common::superblock::random().map(Self)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Encodes the header of a file with this geometry and identity.
+#[must_use]
+pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
+    let number = u128::from_be_bytes(identity.0);
+    let mut header = Header {
+        block_size: geometry.block_size,
+        block_count: geometry.block_count,
+        identity_high: (number >> 64) as u64,
+        identity_low: number as u64,
+        checksum: 0,
+    };
+    header.checksum = checksum(&header.emit());
+    header.emit()
+}
+
+/// Returns `true` if a file starts with a complete header, of any geometry: it contains or contained blocks.
+#[must_use]
+pub fn is_header(start: &[u8]) -> bool {
+    Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
+}
+
+/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns its identity.
+///
+/// # Errors
+///
+/// The file has another format or version, a corrupt header, another geometry, is too short, or its creation was
+/// interrupted. The text says what was expected and what was found.
+pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, Failure> {
+    if start.iter().all(|&byte| byte == 0) {
+        return Err(Failure::invalid(
+            "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file",
+        ));
+    }
+    let header = Header::parse(start).map_err(|error| {
+        Failure::from(error).context("expected the header of a backing file of this version")
+    })?;
+    let (said, is) = (header.checksum, checksum(start));
+    if said != is {
+        return Err(Failure::invalid(format!(
+            "the header is damaged: expected the checksum {is:#010x}, found {said:#010x}"
+        )));
+    }
+    let found = Geometry {
+        block_size: header.block_size,
+        block_count: header.block_count,
+    };
+    if found != expected {
+        return Err(Failure::invalid(format!(
+            "expected {} blocks of {} bytes, as --block-count and --block-size or the .sbc file say, found {} blocks of {} bytes",
+            expected.block_count, expected.block_size, found.block_count, found.block_size
+        )));
+    }
+    let needed = CONTENT_OFFSET.saturating_add(found.capacity());
+    if length < needed {
+        return Err(Failure::invalid(format!(
+            "expected {needed} bytes, found {length}: the file was cut off"
+        )));
+    }
+    let number = u128::from(header.identity_high) << 64 | u128::from(header.identity_low);
+    Ok(Identity(number.to_be_bytes()))
+}
+
+/// Checksum of the bytes before it.
+fn checksum(header: &[u8]) -> u32 {
+    let end = HEADER_SIZE - size_of::<u32>();
+    crc_fast::crc32_iscsi(&header[..end.min(header.len())])
+}
+
+/// Maximum number of blocks with a bit of their own: 8 MiB of bits, for 256 GiB in blocks of 4096 bytes.
+const MOST_BITS: u64 = 1 << 26;
+
+/// The blocks of a file that this process has written, shared by all workers.
+///
+/// Space that was reserved for a file is not initialised. With direct I/O, a write of a part of a file-system block then
+/// makes the file system zero the rest of the block, alone with the file: ext4 does 200 to 350 such writes a second
+/// where it does 7,000 writes of the same size to initialised blocks. So the first write of a part of a block is made
+/// a write of the block.
+///
+/// It chooses the faster of two correct ways to write, so it may be wrong: it does not know what earlier processes have
+/// written, and in large files blocks share bits.
+#[derive(Debug)]
+pub struct WrittenBlocks {
+    /// Size of a block in bytes.
+    block: u64,
+    /// Empty if no write is smaller than a block.
+    bits: Box<[AtomicU64]>,
+}
+
+impl WrittenBlocks {
+    /// For a file of `length` bytes, written in units of `sector` bytes, on a file system with blocks of `fs_block`
+    /// bytes.
+    #[must_use]
+    pub fn new(length: u64, sector: u64, fs_block: u64) -> Self {
+        let blocks = if fs_block > sector {
+            length.div_ceil(fs_block).min(MOST_BITS)
+        } else {
+            0
+        };
+        Self {
+            block: fs_block.max(1),
+            bits: (0..blocks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        }
+    }
+
+    /// Returns `true` if this range should be written as it is: the blocks that it covers in part are written.
+    #[inline]
+    pub(super) fn permit(&self, offset: u64, len: u64) -> bool {
+        let end = offset + len;
+        self.bits.is_empty()
+            || (offset.is_multiple_of(self.block) || self.is_written(offset / self.block))
+                && (end.is_multiple_of(self.block) || self.is_written(end / self.block))
+    }
+
+    /// Records a completed write of a range.
+    #[inline]
+    pub(super) fn record(&self, offset: u64, len: u64) {
+        if self.bits.is_empty() {
+            return;
+        }
+        for block in offset.div_ceil(self.block)..(offset + len) / self.block {
+            let (word, bit) = self.place(block);
+            // The bit is usually set, and then the cache line stays shared.
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_written(&self, block: u64) -> bool {
+        let (word, bit) = self.place(block);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    fn place(&self, block: u64) -> (&AtomicU64, u64) {
+        let word = block / 64 % self.bits.len() as u64;
+        (&self.bits[word as usize], 1 << (block % 64))
+    }
+}
+
+/// The health of a medium, shared by its users. It never improves.
+#[derive(Debug)]
+pub struct Health {
+    name: String,
+    errors: AtomicU64,
+    is_reported: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+impl Health {
+    /// Health of a medium without errors, called `name` in the log.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            errors: AtomicU64::new(0),
+            is_reported: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts an I/O that failed because of the medium. Only the first one is logged: a broken disk can fail millions.
+    #[cold]
+    pub fn io_failed(&self, why: impl fmt::Display) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        if !self.has_failed() && !self.is_reported.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "{}: {why}; the I/O failed, and further ones will not be logged",
+                self.name
+            );
+        }
+    }
+
+    /// Records total failure: all I/Os fail from now on, and data that is not durable is lost. The reason is logged
+    /// once.
+    #[cold]
+    pub fn fail(&self, why: impl fmt::Display) {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!("{}: {why}; all I/Os fail from now on", self.name);
+        }
+    }
+
+    /// Returns `true` after total failure.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Number of I/Os that failed because of the medium.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if there were no errors.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        !self.has_failed() && self.errors() == 0
+    }
 }
 
 #[cfg(test)]

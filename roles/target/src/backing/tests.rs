@@ -162,3 +162,94 @@ fn requested_io_mode_is_used_or_refused() {
         }
     }
 }
+
+const THREE_BLOCKS: Geometry = Geometry {
+    block_size: 512,
+    block_count: 3,
+};
+const LENGTH: u64 = CONTENT_OFFSET + 3 * 512;
+
+fn identity() -> Identity {
+    Identity(*b"0123456789abcdef")
+}
+
+#[test]
+fn emitted_header_is_accepted() {
+    let bytes = emit(THREE_BLOCKS, identity());
+    assert_eq!(check(&bytes, LENGTH, THREE_BLOCKS), Ok(identity()));
+    assert_eq!(identity().to_string(), "30313233343536373839616263646566");
+    assert_ne!(Identity::random(), Identity::random());
+}
+
+#[test]
+fn every_flipped_bit_of_the_header_is_found() {
+    let bytes = emit(THREE_BLOCKS, identity());
+    for bit in 0..bytes.len() * 8 {
+        let mut wrong = bytes;
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        assert!(check(&wrong, LENGTH, THREE_BLOCKS).is_err(), "bit {bit}");
+    }
+    for length in 0..bytes.len() {
+        assert!(check(&bytes[..length], length as u64, THREE_BLOCKS).is_err());
+    }
+}
+
+#[test]
+fn geometry_error_has_expected_and_found_geometry() {
+    let bytes = emit(THREE_BLOCKS, identity());
+    let expected = Geometry {
+        block_size: 4096,
+        block_count: 128,
+    };
+    let failure = check(&bytes, LENGTH, expected).expect_err("another");
+    for part in ["expected 128 blocks of 4096", "found 3 blocks of 512"] {
+        assert!(failure.message.contains(part), "{failure}");
+    }
+    let failure = check(&bytes, LENGTH - 1, THREE_BLOCKS).expect_err("cut off");
+    assert!(
+        failure
+            .message
+            .contains("expected 67072 bytes, found 67071"),
+        "{failure}"
+    );
+    let failure = check(&[0; HEADER_SIZE], LENGTH, THREE_BLOCKS).expect_err("zeros");
+    assert!(failure.message.contains("cut short"), "{failure}");
+}
+
+#[test]
+fn parts_of_blocks_are_permitted_once_the_blocks_are_written() {
+    let written = WrittenBlocks::new(1 << 20, 512, 4096);
+    assert!(written.permit(0, 4096));
+    assert!(written.permit(4096, 3 * 4096));
+    for (offset, len) in [(0, 512), (512, 3584), (2048, 4096), (4096, 4608)] {
+        assert!(!written.permit(offset, len), "{offset} {len}");
+    }
+    // A part of block 0, block 1, and a part of block 2.
+    written.record(512, 3 * 4096 - 1024);
+    assert!(written.permit(4096, 512));
+    assert!(!written.permit(2048, 4096));
+    assert!(!written.permit(4608, 4096));
+    written.record(0, 4096);
+    assert!(written.permit(2048, 4096));
+    assert!(!written.permit(4608, 4096));
+}
+
+#[test]
+fn blocks_of_a_huge_file_share_bits() {
+    let written = WrittenBlocks::new(1 << 50, 512, 4096);
+    assert!(!written.permit(512, 512));
+    written.record((1 << 50) - 4096, 4096);
+    assert!(written.permit((1 << 50) - 512, 512));
+    assert!(!written.permit(512, 512));
+    written.record(MOST_BITS * 4096, 4096);
+    assert!(written.permit(512, 512));
+}
+
+#[test]
+fn every_write_is_permitted_where_sectors_are_blocks() {
+    for sector in [1, 512, 4096] {
+        let written = WrittenBlocks::new(1 << 20, sector, sector);
+        assert!(written.permit(sector, 7 * sector));
+        written.record(0, 1 << 20);
+    }
+}

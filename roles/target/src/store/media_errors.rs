@@ -11,9 +11,10 @@ use tempfile::TempDir;
 use tracing_subscriber::fmt::MakeWriter;
 use wire::backing::CONTENT_OFFSET;
 
-use super::disk::{Completed, Disk, FileDisk, Operation as DiskOperation};
-use super::{FileStore, Io, Layout, Operation, Step, Store as _, WrittenBlocks};
-use crate::backing::{BackingFile, Options};
+use super::{
+    Completed, Disk, DiskOperation, FileDisk, FileStore, Io, Layout, Operation, Step, Store as _,
+};
+use crate::backing::{BackingFile, Options, WrittenBlocks};
 use crate::content::{Content, Geometry};
 
 const BLOCK: usize = 520;

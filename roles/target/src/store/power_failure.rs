@@ -18,12 +18,13 @@ use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 use wire::control::RecordState;
 
-use super::disk::{Completed, Disk, Operation as DiskOperation};
 use super::{
-    FileStore, Health, Io, Layout, Operation, SectorLocks, Step, Store as _, WrittenBlocks,
+    Completed, Disk, DiskOperation, FileStore, Io, Layout, Operation, SectorLocks, Step, Store as _,
 };
 use crate::backing::superblock::{Medium, Places};
-use crate::backing::{BackingFile, BackingIo, Identity, Options, StoredSuperblock, check, emit};
+use crate::backing::{
+    BackingFile, BackingIo, Health, Identity, Options, StoredSuperblock, WrittenBlocks, check, emit,
+};
 use crate::content::{Content, Geometry};
 
 /// Unit of atomic writes.

@@ -8,8 +8,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::client::{BLOCK, Client, request};
-use crate::support::{Exit, Target, command, cpu, listening, run_to_exit, start};
+use crate::support::{
+    BLOCK, Client, Exit, Target, command, cpu, listening, request, run_to_exit, start,
+};
 use doca::ErrorCode;
 use role_common::superblock::{Epoch, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::client::{BLOCK, Client, access, memory, request};
-use crate::support::{Exit, Service, TIMEOUT, Target, start, start_with};
+use crate::support::{
+    BLOCK, Client, Exit, Service, TIMEOUT, Target, access, memory, request, start, start_with,
+};
 use bytes::Bytes;
 use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use rustix::net::{
