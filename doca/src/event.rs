@@ -90,7 +90,7 @@ pub enum ComchEvent {
         /// The whole message: messages are neither split nor merged.
         bytes: Vec<u8>,
     },
-    /// The peer started a consumer: a [`Producer`] on this connection can send to it.
+    /// The peer started a consumer: a [`Producer`](crate::Producer) on this connection can send to it.
     ConsumerAdded {
         /// The connection.
         connection: Connection,

@@ -1,8 +1,7 @@
 //! `doca_storage_initiator_comch`: reads, writes, measures and validates a storage through its service.
 //!
 //! * [`cli`]: the flags
-//! * [`layout`], [`address`]: assignment of blocks to workers, and the order of access
-//! * [`pattern`]: data written for validation
+//! * [`layout`]: assignment of blocks to workers, and the order of access
 //! * [`data_path`]: the work of a worker thread
 //! * [`statistics`], [`progress`]: output
 //! * [`storage`], [`crew`]: memory and workers of a session

@@ -221,10 +221,10 @@ impl Pattern {
 
     /// Fills `out` with the data of block `block` in pass `pass`, from byte `offset` of the block on.
     ///
-    /// `out` may have any length; `offset` must be a multiple of [`PAIR`], which keeps the inner loop simple.
+    /// `out` may have any length; `offset` must be a multiple of `PAIR`, which keeps the inner loop simple.
     ///
     /// # Panics
-    /// If `offset` is not a multiple of [`PAIR`].
+    /// If `offset` is not a multiple of `PAIR`.
     pub fn fill(&self, pass: u32, block: u64, offset: usize, polarity: Polarity, out: &mut [u8]) {
         assert!(
             offset.is_multiple_of(PAIR),
