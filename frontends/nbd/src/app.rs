@@ -11,10 +11,10 @@ use volume::{CloseError, Config, Volume};
 
 use crate::cli::Flags;
 use crate::connection::Shared;
-use crate::listener::Listener;
+use crate::device::StorageQueue;
 use crate::protocol::Export;
 use crate::server::Server;
-use crate::storage::StorageQueue;
+use crate::sockets::Listener;
 use crate::transmission::{Limits, MAX_PAYLOAD};
 
 /// Maximum number of I/Os in flight per queue.
@@ -106,7 +106,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
 }
 
 fn listen(flags: &Flags) -> Result<Vec<Listener>, Failure> {
-    let refused = |error: crate::listener::ListenError| Failure::invalid(error.to_string());
+    let refused = |error: crate::sockets::ListenError| Failure::invalid(error.to_string());
     let mut listeners = Vec::new();
     if let Some(path) = &flags.socket {
         listeners.push(Listener::unix(path).map_err(refused)?);

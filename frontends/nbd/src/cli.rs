@@ -8,7 +8,7 @@ use role_common::Failure;
 use role_common::address::HostPort;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 
-use crate::listener;
+use crate::sockets;
 
 /// Name of the program in messages.
 pub const NAME: &str = "doca_storage_nbd";
@@ -150,7 +150,7 @@ impl RoleFlags for Flags {
         // A name without an address is not wrong usage: listening reports it.
         let addresses = self.listen.as_ref().map(HostPort::resolve);
         let addresses = addresses.and_then(Result::ok).unwrap_or_default();
-        listener::permit(&addresses, self.is_secure())
+        sockets::permit(&addresses, self.is_secure())
             .map_err(|error| Failure::invalid(error.to_string()))
     }
 }

@@ -2,24 +2,21 @@
 //!
 //! * [`protocol`]: messages of the protocol
 //! * [`negotiation`], [`transmission`]: the two phases of a connection, state machines without I/O
-//! * [`device`]: the interface to the block device; [`memory`] is a device for tests
-//! * [`connection`], [`output`], [`stream`], [`tls`]: one client
-//! * [`worker`], [`listener`], [`server`]: all clients
-//! * [`cli`], [`storage`], [`app`]: the program, over a [`volume::Volume`]
+//! * [`device`]: the interface to the block device, and its implementation by a [`volume::Volume`]; [`memory`] is a device for tests
+//! * [`sockets`], [`connection`]: one client
+//! * [`worker`], [`server`]: all clients
+//! * [`cli`], [`app`]: the program
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod cli;
 pub mod connection;
 pub mod device;
-pub mod listener;
 pub mod memory;
 pub mod negotiation;
-pub mod output;
 pub mod protocol;
 pub mod server;
-pub mod storage;
-pub mod stream;
+pub mod sockets;
 pub use role_common::tls;
 pub mod transmission;
 pub mod worker;

@@ -11,8 +11,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::connection::Shared;
 use crate::device::Queue;
-use crate::listener::Listener;
 use crate::negotiation::Security;
+use crate::sockets::Listener;
 use crate::worker::{Client, Handle, Worker};
 
 /// Pause after `accept` has failed for a reason that may persist, such as too many open files.

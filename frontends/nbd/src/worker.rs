@@ -18,7 +18,7 @@ use slab::Slab;
 use crate::connection::{Connection, Ended, Shared, Wants};
 use crate::device::Queue;
 use crate::negotiation::Security;
-use crate::stream::Socket;
+use crate::sockets::Socket;
 
 /// Idle poll iterations with I/Os outstanding before the thread sleeps.
 const SPINS: u32 = 64;

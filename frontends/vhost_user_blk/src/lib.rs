@@ -3,10 +3,9 @@
 //! * [`device`]: features and configuration space presented to front ends
 //! * [`request`], [`ring`]: requests and virtqueues, state machines whose only I/O is access to guest memory
 //! * [`inflight`]: memory that outlives the back end, with the requests that it has not completed
-//! * [`storage`]: the interface to the storage; [`memory`] is a storage for tests
+//! * [`storage`]: the interface to the storage, and a storage in memory for tests
 //! * [`worker`]: one thread with a virtqueue and a queue of the storage
-//! * [`session`]: messages of one front end
-//! * [`server`]: the socket, for one front end at a time
+//! * [`server`]: the socket, and the messages of one front end at a time
 //! * [`cli`], [`app`]: the program
 #![forbid(unsafe_code)]
 
@@ -16,11 +15,9 @@ pub mod device;
 #[cfg(test)]
 mod guest;
 pub mod inflight;
-pub mod memory;
 pub mod request;
 pub mod ring;
 pub mod server;
-pub mod session;
 pub mod storage;
 pub mod worker;
 

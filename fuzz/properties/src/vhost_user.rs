@@ -21,8 +21,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use vhost::vhost_user::BackendReqHandler;
 use vhost_user_blk_frontend::device::{Device, ID_BYTES};
 use vhost_user_blk_frontend::inflight::queue_bytes;
-use vhost_user_blk_frontend::memory::Disk;
-use vhost_user_blk_frontend::session::Session;
+use vhost_user_blk_frontend::server::Session;
+use vhost_user_blk_frontend::storage::Disk;
 use vhost_user_blk_frontend::worker::Worker;
 
 use crate::damage::Many;

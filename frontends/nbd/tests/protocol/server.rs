@@ -7,8 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use nbd_frontend::listener::{ListenError, Listener};
 use nbd_frontend::memory::Settings;
+use nbd_frontend::sockets::{ListenError, Listener};
 use nbd_frontend::transmission::Limits;
 use role_common::address::HostPort;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::*;
-use nbd_frontend::listener::Listener;
+use nbd_frontend::sockets::Listener;
 use nbd_frontend::tls::{self, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;

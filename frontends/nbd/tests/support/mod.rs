@@ -11,10 +11,10 @@ use std::time::Duration;
 
 pub use client::*;
 use nbd_frontend::connection::Shared;
-use nbd_frontend::listener::Listener;
 use nbd_frontend::memory::{Disk, MemoryQueue, Settings};
 use nbd_frontend::protocol::Export;
 use nbd_frontend::server::Server;
+use nbd_frontend::sockets::Listener;
 use nbd_frontend::transmission::Limits;
 use role_common::shutdown::Shutdown;
 use rustls::ServerConfig;

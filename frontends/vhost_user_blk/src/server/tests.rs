@@ -8,18 +8,17 @@ use std::time::{Duration, Instant};
 
 use role_common::unix_server::ListenError;
 use tempfile::TempDir;
-use vhost::VhostBackend as _;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
-use vhost::{VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::*;
 use crate::guest::*;
-use crate::memory::Disk;
+use crate::storage::Disk;
 
 /// Timeout of every operation, for loaded machines.
 const TIMEOUT: Duration = Duration::from_secs(120);
