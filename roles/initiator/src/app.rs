@@ -13,11 +13,11 @@ use wire::control::{FEATURE_FLUSH, StorageDetails};
 
 use crate::cli::Flags;
 use crate::conclusion::{Conclusion, Findings};
-use crate::crew::{self, Crew};
 use crate::data_path::Messaging;
 use crate::progress::Progress;
 use crate::statistics::Report;
 use crate::storage::{self, Storage};
+use crate::workers::{self, Workers};
 
 /// Polling interval for contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
 
 struct App {
     // Dropped in this order: workers before the memory and the connection that they use.
-    crew: Crew,
+    workers: Workers,
     storage: Option<Storage>,
     driver: Driver,
     device: Device,
@@ -92,7 +92,7 @@ impl App {
             release: flags.release(),
         };
         Ok(Self {
-            crew: Crew::new(
+            workers: Workers::new(
                 flags.cpu.clone(),
                 environment.shutdown.waker().clone(),
                 flags.control_timeout,
@@ -146,7 +146,7 @@ impl App {
             Action::OpenStorage(details) => self.open(&details)?,
             Action::CreateWorkers => self.create_workers()?,
             Action::PrepareWorkers(consumers) => {
-                self.crew.prepare(&consumers)?;
+                self.workers.prepare(&consumers)?;
                 self.driver.handle(Event::WorkersPrepared);
             }
             Action::StartDataPath => {
@@ -155,14 +155,14 @@ impl App {
                 self.progress = Some(Progress::new(
                     self.flags.progress,
                     total,
-                    self.crew.counters(),
+                    self.workers.counters(),
                 ));
-                self.crew.start()?;
+                self.workers.start()?;
             }
-            Action::HaltDataPath { drain } => self.crew.halt(drain),
+            Action::HaltDataPath { drain } => self.workers.halt(drain),
             Action::DestroyWorkers => {
                 self.progress = None;
-                self.crew.destroy();
+                self.workers.destroy();
                 self.driver.handle(Event::WorkersDestroyed);
             }
             Action::Finish => {}
@@ -208,7 +208,7 @@ impl App {
             release: self.flags.release(),
             local_address: storage.local_address(),
         };
-        self.crew
+        self.workers
             .create(contexts, messaging, storage.tasks(&self.flags))
     }
 
@@ -222,13 +222,13 @@ impl App {
             self.driver.handle(Event::Interrupted);
         }
         happened |= self.driver.poll();
-        match self.crew.poll() {
+        match self.workers.poll() {
             Ok(None) => {}
             Ok(Some(event)) => {
                 happened = true;
                 let input = match event {
-                    crew::Event::Ready => Event::WorkersReady,
-                    crew::Event::Finished => {
+                    workers::Event::Ready => Event::WorkersReady,
+                    workers::Event::Finished => {
                         self.run_came_first = self.driver.session.result().is_ok();
                         Event::WorkersFinished
                     }
@@ -249,7 +249,7 @@ impl App {
             return std::thread::sleep(WIND_DOWN_POLL);
         }
         let now = Instant::now();
-        let creation = self.crew.is_polled().then_some(now + CREATION_POLL);
+        let creation = self.workers.is_polled().then_some(now + CREATION_POLL);
         let progress = self
             .progress
             .as_ref()
@@ -259,12 +259,12 @@ impl App {
 
     fn conclude(&self, seed: Option<u64>) -> Conclusion {
         let strategy = self.flags.execution_strategy;
-        let measurements = self.crew.measurements();
+        let measurements = self.workers.measurements();
         Findings {
             strategy,
             seed,
             session: self.driver.session.result(),
-            failure: self.crew.failure(),
+            failure: self.workers.failure(),
             run_came_first: self.run_came_first,
             measured: measurements
                 .map(|(start, workers)| Report::new(strategy, seed, start, workers)),

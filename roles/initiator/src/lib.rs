@@ -4,19 +4,19 @@
 //! * [`layout`]: assignment of blocks to workers, and the order of access
 //! * [`data_path`]: the work of a worker thread
 //! * [`statistics`], [`progress`]: output
-//! * [`storage`], [`crew`]: memory and workers of a session
+//! * [`storage`], [`workers`]: memory and workers of a session
 //! * [`conclusion`]: result of a test
 //! * [`app`]: runs the control session ([`volume::session`]) over the real channel and the workers
 #![forbid(unsafe_code)]
 pub mod app;
 pub mod cli;
 pub mod conclusion;
-pub mod crew;
 pub mod data_path;
 pub mod layout;
 pub mod progress;
 pub mod statistics;
 pub mod storage;
+pub mod workers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

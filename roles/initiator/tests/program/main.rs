@@ -1,6 +1,5 @@
 //! The whole program against a scripted service. One binary, to link it once.
 
 mod failures;
-mod interruptions;
 mod runs;
 mod support;

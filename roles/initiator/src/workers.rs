@@ -24,7 +24,7 @@ pub enum Event {
 
 /// All workers of a session.
 #[derive(Debug)]
-pub struct Crew {
+pub struct Workers {
     /// One per `--cpu`, until all workers are created.
     cpus: Vec<u32>,
     waker: Waker,
@@ -48,7 +48,7 @@ struct Creation {
     tasks: Vec<Task>,
 }
 
-impl Crew {
+impl Workers {
     /// Creates the set, without workers; there will be one for each of `cpus`.
     #[must_use]
     pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration, metrics: &Metrics) -> Self {
@@ -74,7 +74,7 @@ impl Crew {
         self.counters.clone()
     }
 
-    /// Starts to create the workers; [`Crew::poll`] continues.
+    /// Starts to create the workers; [`Workers::poll`] continues.
     ///
     /// # Errors
     /// The first worker could not be created.
@@ -150,7 +150,7 @@ impl Crew {
         self.workers.clear();
     }
 
-    /// Returns `true` if [`Crew::poll`] must be called again soon, because the polled state does not wake the main
+    /// Returns `true` if [`Workers::poll`] must be called again soon, because the polled state does not wake the main
     /// thread.
     #[must_use]
     pub const fn is_polled(&self) -> bool {
