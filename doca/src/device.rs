@@ -498,7 +498,7 @@ type Capability = unsafe extern "C" fn(*const sys::doca_devinfo, *mut u8) -> sys
 fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> RepresentorInfo {
     let mut function = u32::MAX;
     // SAFETY: `info` is an element of a live list, and the out-parameter is valid.
-    let told = unsafe { sys::doca_devinfo_rep_get_pci_func_type(info, &mut function) };
+    let code = unsafe { sys::doca_devinfo_rep_get_pci_func_type(info, &mut function) };
     RepresentorInfo {
         pci_address: describe_representor(info),
         iface: read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
@@ -510,7 +510,7 @@ fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> Representor
             unsafe { sys::doca_devinfo_rep_get_vuid(info, text, size) }
         }),
         function: match function {
-            _ if told != sys::DOCA_SUCCESS => None,
+            _ if code != sys::DOCA_SUCCESS => None,
             sys::DOCA_PCI_FUNC_TYPE_PF => Some(FunctionType::Physical),
             sys::DOCA_PCI_FUNC_TYPE_VF => Some(FunctionType::Virtual),
             sys::DOCA_PCI_FUNC_TYPE_SF => Some(FunctionType::Scalable),

@@ -119,7 +119,7 @@ fn a_send_waits_for_the_peer_to_connect_and_to_receive() {
                 inventory.buf(&mmap, 0, 64).unwrap(),
                 inventory.buf(&mmap, 64, 64).unwrap(),
             );
-            source.write_data(b"patience").unwrap();
+            source.write_data(b"timeouts").unwrap();
             a.rdma.connect(&a.connection, &b.description).unwrap();
             let send = a.rdma.send_task(&a.connection, &source, 1).unwrap();
             send.submit().unwrap();

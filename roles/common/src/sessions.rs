@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn session_that_never_began_is_not_counted() {
-        let before = || Err(Broken::Before(broken("nobody is there")));
+        let before = || Err(Broken::Before(broken("no client")));
         let ends = vec![before(), Ok(()), before(), Ok(())];
         assert_eq!(serve_all(SessionLimit::Count(2), ends), (4, Ok(())));
     }
@@ -230,7 +230,7 @@ mod tests {
         assert!(failure.message.contains("1 of 3"), "{failure}");
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
-        assert!(result.is_err(), "somebody was being served");
+        assert!(result.is_err(), "a client was being served");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 use role_common::application::Environment;
 use role_common::service::session::{Described, Memory, Returned};
-use role_common::service::{Reply, Service, Survival, WorkerCommand, WorkerSetup};
+use role_common::service::{DegradedMode, Reply, Service, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::{Geometry, MatrixType};
 use role_common::superblock::{SetId, Superblock};
@@ -329,7 +329,7 @@ impl Service for GgaOffload {
         (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_quiet())
     }
 
-    fn survival(&mut self) -> Option<&mut dyn Survival> {
+    fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
         if self.is_degradable { Some(self) } else { None }
     }
 }
@@ -362,8 +362,8 @@ impl Drop for GgaOffload {
     }
 }
 
-impl Survival for GgaOffload {
-    fn lose(&mut self, target: usize, why: &Failure) {
+impl DegradedMode for GgaOffload {
+    fn target_lost(&mut self, target: usize, why: &Failure) {
         if let Some((set, target)) = self.set_and(target) {
             set.detach(target, why);
         }
@@ -374,14 +374,14 @@ impl Survival for GgaOffload {
             .is_none_or(|(set, target)| set.stalled(target, why))
     }
 
-    fn has_lost(&self, target: usize) -> bool {
+    fn is_lost(&self, target: usize) -> bool {
         self.set_and(target)
             .is_some_and(|(set, target)| set.view().offline.contains(target))
     }
 
-    fn to_bring_back(&self) -> Option<usize> {
+    fn rejoin_candidate(&self) -> Option<usize> {
         let prepared = self.prepared.as_ref()?;
-        prepared.set.to_bring_back().map(Target::number)
+        prepared.set.rejoin_candidate().map(Target::number)
     }
 
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
@@ -407,7 +407,7 @@ impl Survival for GgaOffload {
         Some((reply.worker, reply.attempt, reply.reply))
     }
 
-    fn came_back(&mut self, target: usize, returned: &Returned) {
+    fn rejoined(&mut self, target: usize, returned: &Returned) {
         if let Some((set, target)) = self.set_and(target) {
             let keeps = returned.identity.is_some();
             set.rejoin(target, returned.has_kept, keeps);

@@ -16,10 +16,8 @@ use doca::{
     Access, BufInventory, Compress, Consumer, ContextId, EcMatrix, ErasureCoding, ErrorCode,
     Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
 };
-use role_common::messages::Messages;
-use role_common::readiness::wait_until_running;
+use role_common::contexts::{ComchEndpoints, Messages, TargetEndpoints, wait_until_running};
 use role_common::run_loop::run_to_end;
-use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::superblock::SetId;
@@ -144,9 +142,9 @@ pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
 pub(crate) struct GgaDataPath<L: IoLayout> {
     driver: Driver<L>,
     /// `None` once the service has left it.
-    comch: Option<ComchEnds>,
+    comch: Option<ComchEndpoints>,
     /// `None` while the target is detached.
-    targets: [Option<TargetEnds>; 3],
+    targets: [Option<TargetEndpoints>; 3],
     coding: ErasureCoding,
     decompressor: Compress,
     inventory: BufInventory,
@@ -203,7 +201,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         let inventory = BufInventory::new(places.bufs())?;
         let pe = WorkerPe::new()?;
         let client = &worker.client;
-        let comch = ComchEnds {
+        let comch = ComchEndpoints {
             consumer: Consumer::start_with::<RequestReceived<L>>(
                 &pe,
                 client,
@@ -213,16 +211,16 @@ impl<L: IoLayout> GgaDataPath<L> {
             producer: Producer::start_with::<AnswerSent<L>>(&pe, client, requests)?,
         };
         let offline = setup.set.view().offline;
-        let ends = |target: Target| -> Result<Option<TargetEnds>, Failure> {
+        let endpoints = |target: Target| -> Result<Option<TargetEndpoints>, Failure> {
             if offline.contains(target) {
                 return Ok(None);
             }
-            target_ends(&pe, &setup.worker, count).map(Some)
+            target_endpoints(&pe, &setup.worker, count).map(Some)
         };
         let targets = [
-            ends(Target::Data1)?,
-            ends(Target::Data2)?,
-            ends(Target::DataP)?,
+            endpoints(Target::Data1)?,
+            endpoints(Target::Data2)?,
+            endpoints(Target::DataP)?,
         ];
         let coding = ErasureCoding::builder(&worker.device)
             .create_tasks(count)
@@ -280,7 +278,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         })
     }
 
-    fn target_ends(&mut self, target: usize) -> Result<&mut TargetEnds, Failure> {
+    fn target_endpoints(&mut self, target: usize) -> Result<&mut TargetEndpoints, Failure> {
         self.targets
             .get_mut(target)
             .and_then(Option::as_mut)
@@ -301,7 +299,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             comch
                 .states()
                 .into_iter()
-                .chain(targets.flat_map(TargetEnds::states))
+                .chain(targets.flat_map(TargetEndpoints::states))
                 .chain([self.driver.fetcher.state()])
                 .chain(accelerators)
         };
@@ -326,7 +324,11 @@ impl<L: IoLayout> GgaDataPath<L> {
     }
 
     /// Allocates the slots for the initiator's messages, and those of the accelerators for stored blocks.
-    fn allocate(&self, comch: &ComchEnds, initiator_consumer: u32) -> Result<IdleSlots, Failure> {
+    fn allocate(
+        &self,
+        comch: &ComchEndpoints,
+        initiator_consumer: u32,
+    ) -> Result<IdleSlots, Failure> {
         let (pe, inventory) = (&self.pe, &self.inventory);
         let place = self.places.of_requests();
         let messages = Slots::new(pe, inventory, &self.message_map, place, |_| 0)?;
@@ -429,13 +431,14 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// Allocates the slots for messages to and from a target, and posts the receives of its results.
     fn exchange_messages(&mut self, target: Target) -> Result<(), Failure> {
-        let ends = self.targets[target.number()].as_ref();
-        let ends = ends.ok_or_else(|| Failure::unexpected("there is no connection to attach"))?;
-        let connection = ends
+        let endpoints = self.targets[target.number()].as_ref();
+        let endpoints =
+            endpoints.ok_or_else(|| Failure::unexpected("there is no connection to attach"))?;
+        let connection = endpoints
             .control
             .connection()
             .map_err(|failure| failure.context(format_args!("storage target {}", target.name())))?;
-        let rdma = ends.control.rdma();
+        let rdma = endpoints.control.rdma();
         let (pe, inventory, map) = (&self.pe, &self.inventory, &self.message_map);
         let place = self.places.of_sends(target);
         let sends = Slots::new(pe, inventory, map, place, |_| target)?;
@@ -455,17 +458,17 @@ impl<L: IoLayout> GgaDataPath<L> {
     fn leave_comch(&mut self) -> Result<(), Failure> {
         self.driver.idle = IdleSlots::default();
         self.driver.deferred.clear();
-        self.comch.take().map_or(Ok(()), ComchEnds::stop)
+        self.comch.take().map_or(Ok(()), ComchEndpoints::stop)
     }
 }
 
 /// Starts the contexts of a target, for this many requests at once.
-fn target_ends<L: IoLayout>(
+fn target_endpoints<L: IoLayout>(
     pe: &WorkerPe<Driver<L>>,
     worker: &WorkerSetup,
     messages: u32,
-) -> Result<TargetEnds, Failure> {
-    TargetEnds::start(pe, &worker.device, messages, |control| {
+) -> Result<TargetEndpoints, Failure> {
+    TargetEndpoints::start(pe, &worker.device, messages, |control| {
         control
             .receive_handler::<ResultReceived<L>>()
             .send_handler::<ChunkRequestSent<L>>()
@@ -480,14 +483,17 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
         match command {
             Command::Export { target, role } => {
-                let export = self.target_ends(target)?.endpoint(role).export()?;
+                let export = self.target_endpoints(target)?.endpoint(role).export()?;
                 return Ok(Reply::Exported(export));
             }
             Command::Connect {
                 target,
                 role,
                 details,
-            } => self.target_ends(target)?.endpoint(role).connect(&details)?,
+            } => self
+                .target_endpoints(target)?
+                .endpoint(role)
+                .connect(&details)?,
             Command::Prepare { consumer, within } => self.prepare(consumer, within)?,
             Command::LeaveComch => self.leave_comch()?,
         }
@@ -603,8 +609,8 @@ impl<L: IoLayout> GgaDataPath<L> {
             return Ok(());
         };
         if let WorkerCommand::Attach { target } = command
-            && let Some(ends) = self.targets.get(target).and_then(Option::as_ref)
-            && !ends.are_running()
+            && let Some(endpoints) = self.targets.get(target).and_then(Option::as_ref)
+            && !endpoints.are_running()
         {
             // Later. The main thread bounds the time.
             commands.send(worker, attempt, command);
@@ -623,9 +629,9 @@ impl<L: IoLayout> GgaDataPath<L> {
         match command {
             WorkerCommand::Export { target, role } => {
                 if role == RdmaConnectionRole::IoData {
-                    self.renew_ends(target)?;
+                    self.renew_endpoints(target)?;
                 }
-                let export = self.target_ends(target)?.endpoint(role).export()?;
+                let export = self.target_endpoints(target)?.endpoint(role).export()?;
                 Ok(Reply::Exported(export))
             }
             WorkerCommand::Connect {
@@ -633,7 +639,9 @@ impl<L: IoLayout> GgaDataPath<L> {
                 role,
                 details,
             } => {
-                self.target_ends(target)?.endpoint(role).connect(&details)?;
+                self.target_endpoints(target)?
+                    .endpoint(role)
+                    .connect(&details)?;
                 Ok(Reply::Done)
             }
             WorkerCommand::Attach { target } => self.attach(target).map(|()| Reply::Done),
@@ -641,13 +649,13 @@ impl<L: IoLayout> GgaDataPath<L> {
     }
 
     /// New contexts for a detached target; those of an earlier attempt go.
-    fn renew_ends(&mut self, number: usize) -> Result<(), Failure> {
+    fn renew_endpoints(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
         self.driver.execute_action(Action::Detach { target })?;
         self.let_go();
         let messages = u32::try_from(self.places.slots).unwrap_or(u32::MAX);
-        let ends = target_ends(&self.pe, &self.driver.setup.worker, messages)?;
-        self.targets[number] = Some(ends);
+        let endpoints = target_endpoints(&self.pe, &self.driver.setup.worker, messages)?;
+        self.targets[number] = Some(endpoints);
         Ok(())
     }
 
@@ -656,7 +664,7 @@ impl<L: IoLayout> GgaDataPath<L> {
     fn attach(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
         self.exchange_messages(target)?;
-        self.driver.tell(Event::TargetAttached { target });
+        self.driver.handle(Event::TargetAttached { target });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The decisions of the gga_offload service, without I/O, threads or clocks.
 //!
-//! Each worker has a [`StripeEngine`], which is told of [`Event`]s (requests, completions, the passage of time) and says by
-//! [`Action`]s what is to be done: chunks to read or write, content to fetch, parity to make, an answer to send. All workers of a session
+//! Each worker has a [`StripeEngine`], which handles [`Event`]s (requests, completions, the passage of time) and returns
+//! [`Action`]s: chunks to read or write, content to fetch, parity to create, an answer to send. All workers of a session
 //! share a [`Set`], which knows what the three targets hold and what their superblocks are to say. The driver carries actions out and
 //! decides nothing; the [simulation](crate::simulation) is another driver.
 //!
@@ -204,7 +204,7 @@ pub enum Event {
         /// The target.
         target: Target,
     },
-    /// Time has passed. To be told between any two waits, and at least every 100 ms.
+    /// Time has passed. To be reported between any two waits, and at least every 100 ms.
     Tick {
         /// `true` if every completion that there was has been reported.
         is_idle: bool,
@@ -499,7 +499,7 @@ impl Slot {
         self.awaited.is_empty() && self.sending.is_empty()
     }
 
-    fn owing(&self) -> Targets {
+    fn outstanding(&self) -> Targets {
         self.awaited.union(self.sending)
     }
 }
@@ -1032,8 +1032,8 @@ impl StripeEngine {
     fn find_stalled_targets(&mut self) {
         let mut stalled: Option<(Duration, Target, u64)> = None;
         for slot in &self.slots {
-            if !slot.owing().is_empty() && self.watchdog.is_stalled(slot.asked_at) {
-                for target in slot.owing().iter() {
+            if !slot.outstanding().is_empty() && self.watchdog.is_stalled(slot.asked_at) {
+                for target in slot.outstanding().iter() {
                     if stalled.is_none_or(|(since, ..)| slot.asked_at < since) {
                         stalled = Some((slot.asked_at, target, slot.stripe()));
                     }
@@ -1074,7 +1074,7 @@ impl StripeEngine {
         self.is_settled = false;
         for slot in 0..self.slots.len() as u32 {
             let it = self.slot(slot);
-            if !it.owing().contains(target) {
+            if !it.outstanding().contains(target) {
                 continue;
             }
             if it.awaited.contains(target) {

@@ -7,8 +7,7 @@ use role_common::Failure;
 use role_common::address::Host;
 use role_common::budget::InitLimits;
 use role_common::flags::{
-    GeneralFlags, OutputFlags, Patience, RoleFlags, cpu, listen_port, number_u32, patience,
-    size_u32,
+    GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
 };
 use role_common::protocol::ProtocolFlags;
 use role_common::sessions::SessionFlags;
@@ -79,8 +78,8 @@ pub struct Flags {
 
     /// Time without a request or a received result, in seconds or with a unit such as 2m, before the service's session
     /// is given up; 0 is unlimited. A stopped service cannot be told from an idle one
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
-    pub idle_timeout: Patience,
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
+    pub idle_timeout: Timeout,
 
     /// Limits of a session.
     #[command(flatten)]

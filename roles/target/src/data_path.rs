@@ -18,14 +18,12 @@ use doca::{
     Access, BufInventory, Device, ErrorCode, MemoryRegion, Mmap, OneBuffer, PeStats, Rdma,
     RdmaConnection, Refused, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
-use role_common::messages::Messages;
+use role_common::contexts::{self, Messages, RdmaEndpoint, wait_until_running};
 use role_common::metrics::{Count, Counts, Traffic, WorkerMetrics};
-use role_common::rdma::RdmaEndpoint;
-use role_common::readiness::wait_until_running;
 use role_common::run_loop::{Limits, PollDriven, run_to_end};
 use role_common::statistics::CoreStatistics;
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure, ends};
+use role_common::{Failure, FirstFailure};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, IoMessage};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
@@ -272,7 +270,7 @@ impl<S: Store + 'static, L: IoLayout> PollDriven for Worker<S, L> {
         let others = self.pe.progress(&mut self.executor);
         self.executor.outcome()?;
         if others {
-            ends::happened(
+            contexts::handle_event(
                 &self.pe,
                 run,
                 "an RDMA connection was lost: the service is gone, or its device failed",

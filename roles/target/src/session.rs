@@ -12,8 +12,7 @@ use role_common::Failure;
 use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
 pub use role_common::jobs::Outcome;
-use role_common::protocol::Protocol;
-use role_common::session::unexpected;
+use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
     AnnouncedStorage, BatchedInitStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message,

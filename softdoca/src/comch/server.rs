@@ -7,9 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Notice, Reading};
-use super::frame::{self, Arrival, Caller, VERSION};
-use super::{MAX_PENDING_CLIENTS, check_name, max_clients};
+use super::control::{ControlPath, Reading};
+use super::events::Notice;
+use super::frame::VERSION;
+use super::handshake::{self, Arrival, Caller};
+use super::limits::{MAX_STRANGERS, check_name, max_clients};
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 use crate::log;
@@ -121,7 +123,7 @@ impl Server {
                 continue;
             }
             run.strangers.push_back((token, socket));
-            if run.strangers.len() > MAX_PENDING_CLIENTS
+            if run.strangers.len() > MAX_STRANGERS
                 && let Some((_, silent)) = run.strangers.pop_front()
             {
                 pe.unwatch(silent.as_fd(), Urgency::Message);
@@ -135,7 +137,7 @@ impl Server {
         let Some((_, socket)) = run.strangers.get(at) else {
             return;
         };
-        let arrival = frame::receive_hello(socket);
+        let arrival = handshake::hear_hello(socket);
         if let Arrival::Waiting = arrival {
             return;
         }
@@ -143,7 +145,7 @@ impl Server {
             return;
         };
         let caller = match arrival {
-            Arrival::Received(caller) => caller,
+            Arrival::Here(caller) => caller,
             // Other processes probe a server by connecting and closing.
             Arrival::Gone | Arrival::Waiting => {
                 return pe.unwatch(socket.as_fd(), Urgency::Message);
@@ -157,7 +159,7 @@ impl Server {
             return;
         };
         let admitted = self.check(&caller, run.clients.len()).and_then(|()| {
-            frame::accept(&socket, self.control.max_message())
+            handshake::accept(&socket, self.control.max_message())
                 .map_err(|error| (error, "the answer could not be sent".to_owned()))
         });
         let connection = Connection::new(
@@ -175,7 +177,7 @@ impl Server {
             }
             Err((error, reason)) => {
                 log::warn!("Comch server {:?} refuses a client: {reason}", self.name);
-                frame::refuse(connection.socket(), error, &reason);
+                handshake::refuse(connection.socket(), error, &reason);
                 pe.unwatch(connection.socket().as_fd(), Urgency::Message);
                 connection.close();
                 remember(&mut run.ended, Arc::clone(&connection));
@@ -263,7 +265,7 @@ impl Driver for Server {
     fn start(&self, ctx: &Ctx) -> Result<Started> {
         self.control.prepare(true)?;
         let pe = ctx.pe()?;
-        let name = frame::socket_name(&self.function, &self.name);
+        let name = handshake::socket_name(&self.function, &self.name);
         let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
             Error::AlreadyExist => error.because(format_args!(
                 "a server called {:?} runs on {} already",
@@ -339,7 +341,7 @@ impl Driver for Server {
             // The end of these connections is not reported to a program that stops its server.
             run.ended
                 .iter()
-                .for_each(|connection| connection.set_reported());
+                .for_each(|connection| connection.set_told());
         }
         run.outbound = None;
         true

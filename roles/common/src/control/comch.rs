@@ -18,7 +18,7 @@ use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
 use crate::failure::Failure;
 use crate::logging::without_sdk_messages;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::session::unexpected;
+use crate::protocol::unexpected;
 
 /// First and longest interval between attempts to connect to a server that does not exist yet.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -406,7 +406,7 @@ pub struct ComchClientChannel {
     peer: String,
     session: Session,
     give_up_at: Instant,
-    patience: Duration,
+    timeout: Duration,
     retry: Duration,
     /// The first failure to connect was logged.
     is_announced: bool,
@@ -443,7 +443,7 @@ impl ComchClientChannel {
             session: Session::new(peer.clone()),
             peer,
             give_up_at: now + within,
-            patience: within,
+            timeout: within,
             retry: FIRST_RETRY,
             is_announced: false,
         })
@@ -462,7 +462,7 @@ impl ComchClientChannel {
             tracing::warn!(
                 "the {} is not there, trying again for {:?}: {reason}",
                 self.peer,
-                self.patience
+                self.timeout
             );
         }
         self.state = Client::Absent {
@@ -480,7 +480,7 @@ impl ComchClientChannel {
                      either: see its log)",
                     self.peer
                 ),
-                self.patience,
+                self.timeout,
             ));
         }
         match &self.state {

@@ -21,7 +21,7 @@ use crate::address::{Host, HostPort, Lookup};
 use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::session::unexpected;
+use crate::protocol::unexpected;
 use crate::tls;
 
 /// Interval between attempts to connect to a server that does not listen yet.
@@ -714,10 +714,10 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
     // The same limit for a peer that does not acknowledge data.
-    let patience = ASK_AFTER + ASK_EVERY * ASK_TIMES;
+    let timeout = ASK_AFTER + ASK_EVERY * ASK_TIMES;
     sockopt::set_tcp_user_timeout(
         stream,
-        u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+        u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
     )?;
     Ok(())
 }

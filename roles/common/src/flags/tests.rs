@@ -1,7 +1,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::*;
+use super::{NoDuplicates, without_comments, *};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -18,8 +18,8 @@ struct TestFlags {
     cpu: Vec<u32>,
     #[arg(long, default_value = "5", value_parser = duration)]
     control_timeout: Duration,
-    #[arg(long, default_value = "30", value_parser = patience)]
-    io_timeout: Patience,
+    #[arg(long, default_value = "30", value_parser = timeout)]
+    io_timeout: Timeout,
     #[arg(long, default_value = "1")]
     sessions: SessionLimit,
     #[arg(long, default_value = "128", value_parser = nonzero_u32)]
@@ -197,10 +197,10 @@ fn file_accepts_json_numbers_for_numeric_flags() {
         parse(&["-j", path(&file(&flags))])
     };
     for (number, io_timeout, sessions) in [
-        ("0", Patience(None), None),
+        ("0", Timeout(None), None),
         (
             "7",
-            Patience(Some(Duration::from_secs(7))),
+            Timeout(Some(Duration::from_secs(7))),
             Some(SessionLimit::Count(7)),
         ),
     ] {
@@ -212,7 +212,7 @@ fn file_accepts_json_numbers_for_numeric_flags() {
     let flags = read(r#""sessions": "forever""#).expect("a word");
     assert_eq!(flags.sessions, SessionLimit::Forever);
     let flags = read(r#""io-timeout": "2m""#).expect("a time with a unit");
-    assert_eq!(flags.io_timeout, Patience(Some(Duration::from_secs(120))));
+    assert_eq!(flags.io_timeout, Timeout(Some(Duration::from_secs(120))));
     let flags = read(r#""control-timeout": "2m""#).expect("a time with a unit");
     assert_eq!(flags.control_timeout, Duration::from_secs(120));
     let wrong = [
@@ -241,4 +241,94 @@ fn file_size_is_limited_even_if_unknown() {
     let text = usage_error(&["-j", "/dev/zero"]);
     assert!(text.contains("--json /dev/zero"), "{text}");
     assert!(text.contains("1048576 bytes"), "{text}");
+}
+
+#[test]
+fn paragraphs_are_joined_and_commands_broken_between_flags() {
+    let text = "\
+First line of a paragraph,
+and its second line.
+
+Another paragraph.
+
+Examples:
+  program short            with a comment
+  Words before a command, however long they are, are left to clap, which breaks lines between words:
+    program --first 1111111111111111111111111 --second 2222222222222222222222222 \\
+        --third 3 --fourth 44444444444444444444444444444
+    program --flag 11111111111111111111111111111111111111111111111111111111111111111111
+  program last";
+    let expected = "\
+First line of a paragraph, and its second line.
+
+Another paragraph.
+
+Examples:
+  program short            with a comment
+  Words before a command, however long they are, are left to clap, which breaks lines between words:
+    program --first 1111111111111111111111111 \\
+        --second 2222222222222222222222222 --third 3 \\
+        --fourth 44444444444444444444444444444
+    program --flag \\
+        11111111111111111111111111111111111111111111111111111111111111111111
+  program last";
+    assert_eq!(laid_out(text), expected);
+}
+
+#[test]
+fn subcommands_are_laid_out_too() {
+    let command = Command::new("program")
+        .subcommand(Command::new("one").subcommand(Command::new("two").after_help("a\nb")));
+    let mut command = lay_out(command);
+    let one = command.find_subcommand_mut("one").expect("one");
+    let two = one.find_subcommand("two").expect("two");
+    let text = two.get_after_help().map(ToString::to_string);
+    assert_eq!(text.as_deref(), Some("a b"));
+}
+
+#[test]
+fn mandatory_flags_are_marked() {
+    let arg = Arg::new("one").help("First").required(true);
+    let text = marked(arg).get_help().map(ToString::to_string);
+    assert_eq!(text.as_deref(), Some("First [required]"));
+    let text = marked(Arg::new("one").help("First"))
+        .get_help()
+        .map(ToString::to_string);
+    assert_eq!(text.as_deref(), Some("First"));
+}
+
+#[test]
+fn comments_are_removed_and_strings_kept() {
+    let text = "{ // one \"x\"\n \"a//b\": \"c\\\"//\" // end\n}";
+    let clean = without_comments(text);
+    assert_eq!(clean.lines().count(), 3);
+    let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
+    assert_eq!(value["a//b"], "c\"//");
+}
+#[test]
+fn duplicate_keys_are_refused() {
+    let check = |text| serde_json::from_str::<NoDuplicates>(text).map(|_| ());
+    check(r#"{"a": {"x": [1, -1, 1.5, "s", true, null]}, "b": {"x": {}}}"#).expect("once each");
+    for twice in [
+        r#"{"a": 1, "a": 1}"#,
+        r#"{"o": {"a": 1, "b": 2, "a": [1]}}"#,
+        r#"[{"a": 1, "\u0061": 2}]"#,
+    ] {
+        let error = check(twice).expect_err(twice).to_string();
+        assert!(error.contains("found a second \"a\""), "{error}");
+    }
+}
+
+#[test]
+fn block_comments_are_removed_and_lines_kept() {
+    let text = "/* a \"\n */{/**/\"a\": /* // */ \"/* b */\", // c */\n\"d\": 1/***/}";
+    let clean = without_comments(text);
+    assert_eq!(clean.len(), text.len());
+    assert_eq!(clean.lines().count(), text.lines().count());
+    let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
+    assert_eq!(value, serde_json::json!({ "a": "/* b */", "d": 1 }));
+    for open in ["{} /* never closed", "{} /*/"] {
+        let clean = without_comments(open);
+        serde_json::from_str::<serde_json::Value>(&clean).expect_err(open);
+    }
 }

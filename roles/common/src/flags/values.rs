@@ -109,7 +109,7 @@ pub fn server_address(text: &str) -> Result<HostPort, String> {
 
 /// A timeout; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience(pub Option<Duration>);
+pub struct Timeout(pub Option<Duration>);
 
 /// Parses a time: whole seconds, or a number with units such as `90s` or `2m`.
 ///
@@ -132,11 +132,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 ///
 /// As [`duration`].
-pub fn patience(text: &str) -> Result<Patience, String> {
+pub fn timeout(text: &str) -> Result<Timeout, String> {
     match text {
-        "0" => Ok(Patience(None)),
+        "0" => Ok(Timeout(None)),
         _ => duration(text)
-            .map(|limit| Patience(Some(limit)))
+            .map(|limit| Timeout(Some(limit)))
             .map_err(|error| format!("{error}, or 0 for any time")),
     }
 }
@@ -331,10 +331,10 @@ mod tests {
         assert_eq!(nonzero_u32("4294967295"), Ok(u32::MAX));
         assert!(nonzero_u32("0").is_err());
         assert!(nonzero_u32("4294967296").is_err());
-        assert_eq!(patience("0"), Ok(Patience(None)));
-        assert_eq!(patience("7"), Ok(Patience(Some(Duration::from_secs(7)))));
+        assert_eq!(timeout("0"), Ok(Timeout(None)));
+        assert_eq!(timeout("7"), Ok(Timeout(Some(Duration::from_secs(7)))));
         assert!(
-            patience("-1")
+            timeout("-1")
                 .expect_err("negative")
                 .contains("or 0 for any time")
         );
@@ -345,8 +345,8 @@ mod tests {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(
-            patience("1500ms"),
-            Ok(Patience(Some(Duration::from_millis(1500))))
+            timeout("1500ms"),
+            Ok(Timeout(Some(Duration::from_millis(1500))))
         );
         for wrong in ["0", "1.5", "1ms", "8d", "604801", "-1", "1x", ""] {
             let message = duration(wrong).expect_err(wrong);

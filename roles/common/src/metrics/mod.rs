@@ -8,7 +8,6 @@
 //! Counts of finished workers are kept as sums per core. Roles add further metrics with [`Metrics::add_section`].
 
 mod http;
-mod page;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +22,7 @@ use prometheus_client::registry::Registry;
 
 use crate::address::HostPort;
 use crate::failure::Failure;
-pub use page::Page;
+pub use http::Page;
 
 /// Address on which metrics are served: a port of the loopback interface, or an address with a port.
 #[derive(Debug, Clone, PartialEq, Eq)]

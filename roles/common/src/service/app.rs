@@ -7,9 +7,9 @@ use doca::{Device, ErrorCode, Mmap};
 use wire::control::{Payload, RdmaConnectionDetails};
 
 use super::ServiceFlags;
+use super::degraded_mode::Superblocks;
+use super::degraded_mode::{DegradedMode, RejoinAttempts};
 use super::session::{Action, Event, Job, Layout, Memory, Session};
-use super::survival::Superblocks;
-use super::survival::{Comeback, Survival};
 use super::{Command, Reply, WorkerSetup};
 use crate::address::HostPort;
 use crate::application::Environment;
@@ -56,7 +56,7 @@ pub trait Service {
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
     /// Returns `true` if the targets are queried for identities and superblocks: required if the service
-    /// [survives](Self::survival) their loss.
+    /// [survives](Self::degraded_mode) their loss.
     fn identifies_targets(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub trait Service {
     }
 
     /// Redundancy of a service that continues when a target is lost. `None` ends the session instead.
-    fn survival(&mut self) -> Option<&mut dyn Survival> {
+    fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
         None
     }
 }
@@ -134,7 +134,7 @@ pub fn run<S: Service>(
             device: device.clone(),
             flags,
             reports: Vec::new(),
-            comeback: Comeback::new(),
+            rejoin_attempts: RejoinAttempts::new(),
             superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
             awaited: None,
             quiet_until: None,
@@ -165,7 +165,7 @@ struct App<'a, S: Service> {
     device: Device,
     flags: &'a ServiceFlags,
     reports: Vec<<S::DataPath as DataPath>::Report>,
-    comeback: Comeback,
+    rejoin_attempts: RejoinAttempts,
     superblocks: Superblocks,
     /// State of the superblocks that the session waits for, if any.
     awaited: Option<Awaited>,
@@ -222,7 +222,7 @@ impl<S: Service> App<'_, S> {
 
     fn serve(&mut self, environment: &Environment) -> Result<(), Failure> {
         let mut silent_since = Instant::now();
-        if self.service.survival().is_some() {
+        if self.service.degraded_mode().is_some() {
             self.session.maintain_superblocks();
         } else if self.service.identifies_targets() {
             self.session.identify_targets();
@@ -254,14 +254,14 @@ impl<S: Service> App<'_, S> {
                         self.storage[target].disconnect();
                     }
                     Action::Stalled { target, why } => {
-                        if let Some(survival) = self.service.survival() {
-                            survival.stalled(target, &why);
+                        if let Some(degraded_mode) = self.service.degraded_mode() {
+                            degraded_mode.stalled(target, &why);
                         }
                     }
                     Action::Do(Job::OpenSuperblocks) => self.await_superblocks(Awaited::Open),
                     Action::Do(Job::CloseSuperblocks) => {
-                        if let Some(survival) = self.service.survival() {
-                            survival.conclude();
+                        if let Some(degraded_mode) = self.service.degraded_mode() {
+                            degraded_mode.conclude();
                         }
                         self.await_superblocks(Awaited::Concluded);
                     }
@@ -307,7 +307,7 @@ impl<S: Service> App<'_, S> {
                     (self.storage.iter().enumerate())
                         .filter(|&(target, _)| {
                             !self.session.is_without(target)
-                                || self.comeback.target() == Some(target)
+                                || self.rejoin_attempts.target() == Some(target)
                         })
                         .map(|(_, channel)| channel as &dyn ControlChannel),
                 );
@@ -318,7 +318,7 @@ impl<S: Service> App<'_, S> {
                     .into_iter()
                     .chain(silent_until)
                     .chain(self.job_deadline())
-                    .chain(self.comeback.deadline())
+                    .chain(self.rejoin_attempts.deadline())
                     .chain(self.superblocks.deadline())
                     .chain(self.quiet_until)
                     .min();
@@ -342,7 +342,7 @@ impl<S: Service> App<'_, S> {
             self.session.handle(Event::Failed(failure), now);
             return true;
         }
-        let Some(survival) = self.service.survival() else {
+        let Some(degraded_mode) = self.service.degraded_mode() else {
             return false;
         };
         if let Some((target, late)) = self.superblocks.late(now) {
@@ -350,7 +350,7 @@ impl<S: Service> App<'_, S> {
                 let failure = late.context(self.storage[target].peer());
                 self.superblocks.forget(target);
                 self.session.handle(Event::Failed(failure), now);
-            } else if survival.stalled(target, &late) {
+            } else if degraded_mode.stalled(target, &late) {
                 self.superblocks.forget(target);
             } else {
                 self.superblocks.renew(now, target);
@@ -407,7 +407,7 @@ impl<S: Service> App<'_, S> {
             let mut event = storage.poll();
             if let Err(failure) = &event
                 && !self.session.is_connected(target)
-                && self.service.survival().is_some()
+                && self.service.degraded_mode().is_some()
             {
                 // The attempts go on, and fail in the same way.
                 if std::mem::replace(&mut self.warned_of[target], true) {
@@ -432,9 +432,9 @@ impl<S: Service> App<'_, S> {
             if let Ok(Some(ChannelEvent::Message(message))) = &event
                 && let Some(answer) = self.superblocks.answer(now, target, message)
             {
-                match (answer, self.service.survival()) {
-                    (Ok(superblock), Some(survival)) => {
-                        survival.persisted(target, superblock);
+                match (answer, self.service.degraded_mode()) {
+                    (Ok(superblock), Some(degraded_mode)) => {
+                        degraded_mode.persisted(target, superblock);
                         continue;
                     }
                     (Ok(_), None) => continue,
@@ -450,9 +450,9 @@ impl<S: Service> App<'_, S> {
             };
             if let Some(why) = gone
                 && self.session.may_lose(target)
-                && let Some(survival) = self.service.survival()
+                && let Some(degraded_mode) = self.service.degraded_mode()
             {
-                survival.lose(target, &why);
+                degraded_mode.target_lost(target, &why);
                 continue;
             }
             let event = match event {
@@ -462,10 +462,12 @@ impl<S: Service> App<'_, S> {
             };
             self.session.handle(event, now);
         }
-        if let Some(survival) = self.service.survival() {
+        if let Some(degraded_mode) = self.service.degraded_mode() {
             let timeout = self.flags.control_timeout;
             let (session, storage) = (&mut self.session, &mut self.storage);
-            quiet &= !self.comeback.go_on(survival, session, storage, timeout);
+            quiet &= !self
+                .rejoin_attempts
+                .advance(degraded_mode, session, storage, timeout);
         }
         match client {
             Ok(Some(event)) => self.session.handle(Event::Client(event), now),
@@ -485,11 +487,11 @@ impl<S: Service> App<'_, S> {
 
     /// Detaches the targets that the service continues without.
     fn detach_lost(&mut self) {
-        let Some(survival) = self.service.survival() else {
+        let Some(degraded_mode) = self.service.degraded_mode() else {
             return;
         };
         for target in 0..self.storage.len() {
-            if survival.has_lost(target) && self.session.may_lose(target) {
+            if degraded_mode.is_lost(target) && self.session.may_lose(target) {
                 self.session.handle(Event::Lost { target }, Instant::now());
             }
         }
@@ -499,7 +501,7 @@ impl<S: Service> App<'_, S> {
     /// have reached the state it waits for.
     fn keep_superblocks(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
-        let Some(survival) = self.service.survival() else {
+        let Some(degraded_mode) = self.service.degraded_mode() else {
             return Ok(false);
         };
         let mut are_persisted = true;
@@ -507,7 +509,7 @@ impl<S: Service> App<'_, S> {
             if self.session.is_without(target) {
                 continue;
             }
-            let wanted = survival.superblock_of(target);
+            let wanted = degraded_mode.superblock_of(target);
             if let Some(request) = self.superblocks.request(now, target, wanted) {
                 storage.send(&request)?;
             }
@@ -515,8 +517,8 @@ impl<S: Service> App<'_, S> {
         }
         let is_reached = are_persisted
             && match self.awaited {
-                Some(Awaited::Open) => survival.is_open(),
-                Some(Awaited::Concluded) => survival.is_concluded(),
+                Some(Awaited::Open) => degraded_mode.is_open(),
+                Some(Awaited::Concluded) => degraded_mode.is_concluded(),
                 None => false,
             };
         if !is_reached {

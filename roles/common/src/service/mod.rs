@@ -1,13 +1,12 @@
 //! Shared parts of the storage services between one initiator and one or more storage targets.
 //!
 //! [`session`] is the control state machine, [`run`] runs it over real channels and workers, and
-//! [`endpoints`] has the endpoints of each worker's data path. The handling of I/Os, and the combination of the targets into
+//! [`DegradedMode`] is the part of services that continue without a target. The handling of I/Os, and the combination of the targets into
 //! one storage, differ between services: a [`Service`].
 
 mod app;
-pub mod endpoints;
+mod degraded_mode;
 pub mod session;
-mod survival;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use wire::control::RdmaConnectionRole;
 use wire::release::Release;
 
 use crate::budget::InitLimits;
-use crate::flags::{Patience, channel_name, cpu, duration, patience};
+use crate::flags::{Timeout, channel_name, cpu, duration, timeout};
 use crate::metrics::WorkerMetrics;
 use crate::protocol::ProtocolFlags;
 use crate::run_loop::Limits;
@@ -27,7 +26,7 @@ use crate::sessions::SessionFlags;
 use crate::tls::ClientTlsFlags;
 
 pub use app::{Service, run};
-pub use survival::Survival;
+pub use degraded_mode::DegradedMode;
 
 // Commands from the main thread of a service to its workers.
 
@@ -146,13 +145,13 @@ pub struct ServiceFlags {
 
     /// Time without a completion while I/Os are in flight, in seconds or with a unit such as 2m, before the session is
     /// given up; 0 is unlimited
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = patience)]
-    pub io_timeout: Patience,
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout)]
+    pub io_timeout: Timeout,
 
     /// Time without a request of the initiator, in seconds or with a unit such as 2m, before its session is given up; 0 is
     /// unlimited. A stopped initiator cannot be told from an idle one
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
-    pub idle_timeout: Patience,
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
+    pub idle_timeout: Timeout,
 
     /// Limits of a session.
     #[command(flatten)]

@@ -10,9 +10,9 @@ use doca::{
     ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
     completion_handler,
 };
+use role_common::contexts::TargetEndpoints;
 use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::run_loop::{Limits, PollDriven};
-use role_common::service::endpoints::TargetEnds;
 use role_common::stored_block::{Encoder, Place, decodes, inspect};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
@@ -230,7 +230,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         match self.target_of(context) {
             Some(target) if self.driver.setup.is_degradable => {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
-                self.driver.tell(Event::TargetLost { target, status });
+                self.driver.handle(Event::TargetLost { target, status });
                 self.driver.carry_out_actions()
             }
             _ => Err(Failure::new(
@@ -242,8 +242,8 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// The target that a context is connected to.
     fn target_of(&self, context: ContextId) -> Option<Target> {
-        let of_context = |ends: &TargetEnds| {
-            [ends.control.rdma().id(), ends.data.rdma().id()].contains(&context)
+        let of_context = |endpoints: &TargetEndpoints| {
+            [endpoints.control.rdma().id(), endpoints.data.rdma().id()].contains(&context)
         };
         Target::ALL.into_iter().find(|target| {
             self.targets[target.number()]
@@ -287,7 +287,7 @@ impl<L: IoLayout> GgaDataPath<L> {
                 && let Some(target) = path.target_of(context)
             {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
-                path.driver.tell(Event::TargetLost { target, status });
+                path.driver.handle(Event::TargetLost { target, status });
                 path.driver.carry_out_actions()?;
             }
             Ok(())
@@ -304,11 +304,11 @@ impl<L: IoLayout> GgaDataPath<L> {
     #[cold]
     fn stop_contexts(&mut self) -> bool {
         for target in std::mem::take(&mut self.driver.leaving).iter() {
-            if let Some(ends) = self.targets[target.number()].take() {
-                let ids = [ends.control.rdma().id(), ends.data.rdma().id()];
+            if let Some(endpoints) = self.targets[target.number()].take() {
+                let ids = [endpoints.control.rdma().id(), endpoints.data.rdma().id()];
                 self.retired.extend(ids);
                 // Slots in flight go to their handlers in the next call of progress.
-                drop(ends);
+                drop(endpoints);
             }
         }
         true
@@ -336,7 +336,7 @@ fn status_of(code: ErrorCode) -> Status {
 
 impl<L: IoLayout> Driver<L> {
     #[inline(always)]
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn handle(&mut self, event: Event) {
         self.engine.handle(event, self.clock.now);
     }
 
@@ -344,7 +344,7 @@ impl<L: IoLayout> Driver<L> {
     #[inline(always)]
     fn report(&mut self, event: Event) {
         if !self.is_ending {
-            self.tell(event);
+            self.handle(event);
             self.follow();
         }
     }
@@ -361,7 +361,7 @@ impl<L: IoLayout> Driver<L> {
     #[inline]
     fn tick(&mut self, is_idle: bool) -> Result<(), Failure> {
         self.clock.poll_iteration(is_idle);
-        self.tell(Event::Tick { is_idle });
+        self.handle(Event::Tick { is_idle });
         self.carry_out_actions()
     }
 
@@ -418,7 +418,7 @@ impl<L: IoLayout> Driver<L> {
     fn chunk_request_sent(&mut self, slot: TargetSlot) {
         let target = *slot.state();
         let slot = put_back(&mut self.idle.sends[target.number()], slot);
-        self.tell(Event::ChunkRequestSent { slot, target });
+        self.handle(Event::ChunkRequestSent { slot, target });
         self.follow();
     }
 
@@ -426,7 +426,7 @@ impl<L: IoLayout> Driver<L> {
     fn target_failed(&mut self, target: Target, code: ErrorCode) {
         if self.run.is_set() || self.is_ending {
             let status = status_of(code);
-            self.tell(Event::TargetLost { target, status });
+            self.handle(Event::TargetLost { target, status });
             self.follow();
         }
     }
@@ -442,7 +442,7 @@ impl<L: IoLayout> Driver<L> {
         slot.reset_data();
         if let Err(code) = self.submit(SlotTask::ReceiveResult(slot)) {
             let status = status_of(code);
-            self.tell(Event::TargetLost { target, status });
+            self.handle(Event::TargetLost { target, status });
         }
         let message = IoMessage::new_unchecked_len(&bytes);
         if length != io_message::SIZE || message.message_type() != Ok(IoMessageType::Result) {
@@ -457,7 +457,7 @@ impl<L: IoLayout> Driver<L> {
         } = self.setup.volume;
         let offset = self.layouts.targets.answer_to(&bytes).storage_offset;
         let stripe = placement.stripe(target, offset, geometry.half_block_size());
-        self.tell(Event::ChunkDone {
+        self.handle(Event::ChunkDone {
             slot: L::CorrelationId::transaction(&bytes),
             // An offset at which no chunk is belongs to no request.
             stripe: stripe.unwrap_or(u64::MAX),
@@ -582,7 +582,7 @@ impl<L: IoLayout> Driver<L> {
                 });
                 if let Err(code) = submitted {
                     let status = status_of(code);
-                    self.tell(Event::Recovered { slot, status });
+                    self.handle(Event::Recovered { slot, status });
                 }
             }
             Action::Verify {
@@ -591,7 +591,7 @@ impl<L: IoLayout> Driver<L> {
                 recovered,
             } => {
                 let quality = self.verify(slot, stripe, recovered)?;
-                self.tell(Event::Verified { slot, quality });
+                self.handle(Event::Verified { slot, quality });
             }
             Action::Compare {
                 slot,
@@ -599,7 +599,7 @@ impl<L: IoLayout> Driver<L> {
                 recovered,
             } => {
                 let comparison = self.compare(slot, stripe, recovered)?;
-                self.tell(Event::Compared { slot, comparison });
+                self.handle(Event::Compared { slot, comparison });
             }
             Action::Reseal { slot, stripe } => self.reseal(slot, stripe)?,
             Action::Decompress { slot, block } => self.decompress(slot, block)?,
@@ -716,7 +716,7 @@ impl<L: IoLayout> Driver<L> {
         });
         if let Err(code) = submitted {
             let status = status_of(code);
-            self.tell(Event::TargetLost { target, status });
+            self.handle(Event::TargetLost { target, status });
         }
     }
 
@@ -753,7 +753,7 @@ impl<L: IoLayout> Driver<L> {
         let fetch = self.fetcher.take(slot, offset, length);
         if let Err(code) = fetch.and_then(|fetch| self.submit(SlotTask::Fetch(fetch))) {
             let status = status_of(code);
-            self.tell(Event::Fetched { slot, status });
+            self.handle(Event::Fetched { slot, status });
         }
     }
 
@@ -786,7 +786,7 @@ impl<L: IoLayout> Driver<L> {
                 false
             }
         };
-        self.tell(Event::Encoded { slot, fits });
+        self.handle(Event::Encoded { slot, fits });
         Ok(())
     }
 
@@ -802,7 +802,7 @@ impl<L: IoLayout> Driver<L> {
         });
         if let Err(code) = submitted {
             let status = status_of(code);
-            self.tell(Event::ParityCreated { slot, status });
+            self.handle(Event::ParityCreated { slot, status });
         }
         Ok(())
     }
@@ -925,7 +925,7 @@ impl<L: IoLayout> Driver<L> {
             .region
             .write(offset as usize, &self.stored)?;
         self.private.write(slot as usize, &self.stored)?;
-        self.tell(Event::Resealed { slot });
+        self.handle(Event::Resealed { slot });
         Ok(())
     }
 
@@ -954,7 +954,7 @@ impl<L: IoLayout> Driver<L> {
         });
         if let Err(code) = submitted {
             let outcome = Decompression::Failed(status_of(code));
-            self.tell(Event::Decompressed { slot, outcome });
+            self.handle(Event::Decompressed { slot, outcome });
         }
         Ok(())
     }
@@ -1051,7 +1051,7 @@ impl<L: IoLayout> Driver<L> {
             SlotTask::Send(message) | SlotTask::ReceiveResult(message) => {
                 let target = *message.state();
                 self.put_back(task);
-                self.tell(Event::TargetLost { target, status });
+                self.handle(Event::TargetLost { target, status });
                 return self.carry_out_actions();
             }
             SlotTask::ReceiveRequest(_) | SlotTask::Answer(_) => {
@@ -1063,7 +1063,7 @@ impl<L: IoLayout> Driver<L> {
             }
         };
         let slot = self.put_back(task);
-        self.tell(event(slot, status));
+        self.handle(event(slot, status));
         self.carry_out_actions()
     }
 }

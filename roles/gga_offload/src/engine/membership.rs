@@ -2,11 +2,11 @@
 //!
 //! Whenever the set is put to use, and whenever it goes on without a member, it enters a new epoch, with a number and a random
 //! identifier. That takes two rounds: all members persist that they *prepare* for the epoch, then that they have *committed* it. What
-//! follows for whoever reads the superblocks later:
+//! follows for readers of the superblocks:
 //!
 //! * A member that has committed an epoch knows that all others had prepared for it. One whose superblock does not even mention the
 //!   last committed epoch is not current: it missed that epoch, or is a copy of a disk from before it.
-//! * An epoch that nobody has committed has never counted: nothing was acknowledged in it.
+//! * An epoch that no member has committed has never counted: nothing was acknowledged in it.
 //!
 //! The clean state is persisted in two rounds for the same reason: next to a member that is clean, one that does not even know that
 //! the set was being closed is a copy from before.

@@ -521,7 +521,7 @@ impl Set {
     /// A detached target that may rejoin: all workers have let go of it, and the others have committed an epoch without it. Otherwise
     /// another target could take its place, and the superblocks would not tell which of the three is stale.
     #[must_use]
-    pub fn to_bring_back(&self) -> Option<Target> {
+    pub fn rejoin_candidate(&self) -> Option<Target> {
         let inner = self.inner();
         match inner.redundancy.state() {
             State::Degraded(target) if self.is_committed() && self.all_have_acted(&inner) => {

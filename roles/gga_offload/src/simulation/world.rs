@@ -438,7 +438,7 @@ impl<'a> World<'a> {
                 if let (Event::ChunkDone { .. }, Some(service)) = (event, &mut self.service) {
                     service.workers[worker as usize].unreaped -= 1;
                 }
-                self.tell(worker, event);
+                self.handle(worker, event);
             }
             Scheduled::Chunk(chunk) => self.chunk_arrived(chunk),
             Scheduled::Sector {
@@ -450,7 +450,7 @@ impl<'a> World<'a> {
             Scheduled::Result { chunk, status } => self.result_arrived(chunk, status),
             Scheduled::Sent { chunk } => {
                 if self.is_current(&chunk) {
-                    self.tell(
+                    self.handle(
                         chunk.worker,
                         Event::ChunkRequestSent {
                             slot: chunk.slot,
@@ -658,7 +658,7 @@ impl<'a> World<'a> {
         let session = service.session;
         // A worker that has reaped all completions may find out only at its next poll iteration.
         let is_idle = service.workers[worker as usize].unreaped == 0 && self.rng.u8(0..8) != 0;
-        self.tell(worker, Event::Tick { is_idle });
+        self.handle(worker, Event::Tick { is_idle });
         self.check_service_time();
         let given_up = self
             .ios
@@ -705,7 +705,7 @@ impl<'a> World<'a> {
     }
 
     /// Reports an event to an engine, and carries out its actions.
-    fn tell(&mut self, worker: u32, event: Event) {
+    fn handle(&mut self, worker: u32, event: Event) {
         let Some(service) = &mut self.service else {
             return;
         };
@@ -1099,7 +1099,7 @@ impl<'a> World<'a> {
         let delay = match self.rng.u8(..) {
             0 => 0..20_000,
             1..16 => 0..300,
-            _ => return self.tell(worker, event),
+            _ => return self.handle(worker, event),
         };
         if let Some(service) = &mut self.service {
             service.workers[worker as usize].unreaped += 1;
@@ -1124,7 +1124,7 @@ impl<'a> World<'a> {
                     target: Number::ALL[target],
                     status: Status::IO_FAILED,
                 };
-                self.tell(worker, event);
+                self.handle(worker, event);
             }
         }
     }
@@ -1235,8 +1235,8 @@ impl<'a> World<'a> {
         let Some(service) = &mut self.service else {
             return;
         };
-        let to_bring_back = service.set.to_bring_back().map(Number::number);
-        if let Some(target) = to_bring_back
+        let rejoin_candidate = service.set.rejoin_candidate().map(Number::number);
+        if let Some(target) = rejoin_candidate
             && service.phase == Phase::Serving
             && !service.is_rejoining
             && self.targets[target].is_up
@@ -1302,7 +1302,7 @@ impl<'a> World<'a> {
         let target = &mut self.targets[number];
         let is_reachable =
             target.is_up && target.cut_until <= self.now && target.paused_until <= self.now;
-        let is_expected = service.set.to_bring_back() == Some(Number::ALL[number]);
+        let is_expected = service.set.rejoin_candidate() == Some(Number::ALL[number]);
         if !is_reachable || !is_expected || service.phase != Phase::Serving {
             return;
         }
@@ -1439,7 +1439,7 @@ impl<'a> World<'a> {
                 content_of(block + index as u64, *version, !self.script.checksums, into);
             }
         }
-        self.tell(worker as u32, Event::Tick { is_idle: false });
+        self.handle(worker as u32, Event::Tick { is_idle: false });
     }
 
     fn slot_ios(&self, worker: usize) -> Vec<u64> {

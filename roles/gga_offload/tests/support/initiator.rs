@@ -165,8 +165,8 @@ impl Initiator {
                 Some(_) => {}
                 None => {
                     assert!(Instant::now() < deadline, "no answer");
-                    let soon = Instant::now() + Duration::from_millis(5);
-                    self.waiter.wait(&[&self.channel], Some(soon));
+                    let deadline = Instant::now() + Duration::from_millis(5);
+                    self.waiter.wait(&[&self.channel], Some(deadline));
                 }
             }
         }

@@ -348,8 +348,8 @@ fn failed_import_ends_only_its_session() {
 #[test]
 fn worker_blocked_by_a_peer_is_abandoned() {
     // By default, softdoca gives up a copy sooner than a target gives up its workers.
-    let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
-    let target = start_with("--sessions forever --block-count 256", &patience);
+    let environment = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
+    let target = start_with("--sessions forever --block-count 256", &environment);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
     hold_worker(
@@ -373,13 +373,13 @@ fn worker_blocked_by_a_peer_is_abandoned() {
 /// would undo it.
 #[test]
 fn abandoned_worker_does_not_block_writes_to_the_same_file() {
-    let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
+    let environment = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let flags = format!(
         "--sessions forever --block-size {EXPORTED} --block-count 2 --backing-file {}",
         directory.path().join("blocks").display()
     );
-    let target = start_with(&flags, &patience);
+    let target = start_with(&flags, &environment);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
     // Ends in the first sector of the last 64 KiB of a block: the granule of the locks.

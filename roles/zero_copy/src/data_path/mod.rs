@@ -15,15 +15,13 @@ use doca::{
     Access, BufInventory, Consumer, ErrorCode, Mmap, OneBuffer, PeStats, Producer, Refused, Slot,
     Slots, WorkerPe, completion_handler,
 };
-use role_common::messages::Messages;
+use role_common::contexts::{self, ComchEndpoints, Messages, TargetEndpoints, wait_until_running};
 use role_common::metrics::{Count, Counts, Traffic, WorkerMetrics};
-use role_common::readiness::wait_until_running;
 use role_common::run_loop::{Limits, PollDriven, run_to_end};
-use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure, ends};
+use role_common::{Failure, FirstFailure};
 use wire::control::FEATURE_FLUSH;
 use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::Release;
@@ -32,8 +30,8 @@ use wire::release::Release;
 pub(crate) struct ZeroCopyDataPath {
     forwarder: Forwarder,
     /// `None` after [`Command::LeaveComch`].
-    comch: Option<ComchEnds>,
-    target: TargetEnds,
+    comch: Option<ComchEndpoints>,
+    target: TargetEndpoints,
     inventory: BufInventory,
     message_map: Mmap,
     pe: WorkerPe<Forwarder>,
@@ -110,7 +108,7 @@ impl ZeroCopyDataPath {
         let inventory = BufInventory::new(counts.slots())?;
         let pe = WorkerPe::new()?;
         let (client, sends) = (&setup.client, counts.producer_tasks());
-        let comch = ComchEnds {
+        let comch = ComchEndpoints {
             consumer: Consumer::start_with::<RequestReceived>(
                 &pe,
                 client,
@@ -119,7 +117,7 @@ impl ZeroCopyDataPath {
             )?,
             producer: Producer::start_with::<ResultSent>(&pe, client, sends)?,
         };
-        let target = TargetEnds::start(&pe, &setup.device, transactions, |control| {
+        let target = TargetEndpoints::start(&pe, &setup.device, transactions, |control| {
             control
                 .receive_handler::<ResultReceived>()
                 .send_handler::<RequestSent>()
@@ -164,7 +162,7 @@ impl ZeroCopyDataPath {
     /// Allocates the slots of requests, results and refusals.
     fn allocate(
         &self,
-        comch: &ComchEnds,
+        comch: &ComchEndpoints,
         client_consumer: u32,
         (rdma, target): (&doca::Rdma, &doca::RdmaConnection),
     ) -> doca::Result<[Slots<Purpose>; 3]> {
@@ -201,7 +199,7 @@ impl ZeroCopyDataPath {
 
     fn leave_comch(&mut self) -> Result<(), Failure> {
         self.forwarder.end();
-        self.comch.take().map_or(Ok(()), ComchEnds::stop)
+        self.comch.take().map_or(Ok(()), ComchEndpoints::stop)
     }
 }
 
@@ -682,7 +680,7 @@ impl PollDriven for ZeroCopyDataPath {
         let others = self.pe.progress(&mut self.forwarder);
         self.forwarder.outcome()?;
         if others {
-            ends::happened(
+            contexts::handle_event(
                 &self.pe,
                 run,
                 "a Comch or RDMA connection was lost: the initiator or the storage target is gone",

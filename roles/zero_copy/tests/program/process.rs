@@ -127,9 +127,12 @@ fn error_text_of_the_target_reaches_the_initiator() {
         message: "out of blocks".to_owned(),
     };
     world.target_answers(|_| Payload::ErrorResponse(refusal));
-    let told = error(world.answer());
-    assert_eq!(told.error_code, ErrorCode::NO_MEMORY.0);
-    assert!(told.message.contains("out of blocks"), "{told:?}");
+    let error_response = error(world.answer());
+    assert_eq!(error_response.error_code, ErrorCode::NO_MEMORY.0);
+    assert!(
+        error_response.message.contains("out of blocks"),
+        "{error_response:?}"
+    );
     world.service.fails_saying("out of blocks");
 }
 
@@ -142,9 +145,12 @@ fn unresponsive_target_times_out() {
         message(&mut world.target).payload,
         Payload::QueryStorageRequest
     );
-    let told = error(world.answer());
-    assert_eq!(told.error_code, ErrorCode::TIME_OUT.0);
-    assert!(told.message.contains("query_storage_response"), "{told:?}");
+    let error_response = error(world.answer());
+    assert_eq!(error_response.error_code, ErrorCode::TIME_OUT.0);
+    assert!(
+        error_response.message.contains("query_storage_response"),
+        "{error_response:?}"
+    );
     assert!(start.elapsed() >= Duration::from_secs(1));
     world.service.fails_saying("query_storage_response");
 }
@@ -206,10 +212,12 @@ fn disconnection_of_a_peer_ends_the_service() {
         ..
     } = world;
     drop(target);
-    let told = error(message(&mut initiator).payload);
+    let error_response = error(message(&mut initiator).payload);
     assert!(
-        told.message.contains("the storage target disconnected"),
-        "{told:?}"
+        error_response
+            .message
+            .contains("the storage target disconnected"),
+        "{error_response:?}"
     );
     service.fails_saying("the storage target disconnected");
 }
@@ -229,8 +237,11 @@ fn malformed_message_of_the_target_ends_the_service_and_is_reported() {
     // Once the request has arrived, the initiator waits for a response.
     target.read_exact(&mut [0; 16]).expect("a request");
     target.write_all(&[0xff; 64]).expect("written");
-    let told = error(message(&mut initiator).payload);
-    assert!(told.message.contains("storage target"), "{told:?}");
+    let error_response = error(message(&mut initiator).payload);
+    assert!(
+        error_response.message.contains("storage target"),
+        "{error_response:?}"
+    );
     service.fails_saying("message from storage target");
 }
 
@@ -240,8 +251,8 @@ fn second_initiator_is_refused_while_the_first_is_served() {
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);
     let mut second = connect(&world.service);
-    let told = error(message(&mut second).payload);
-    assert_eq!(told.error_code, ErrorCode::IN_USE.0);
+    let error_response = error(message(&mut second).payload);
+    assert_eq!(error_response.error_code, ErrorCode::IN_USE.0);
     drop(second);
     let details_of = Payload::QueryStorageResponse(details());
     world

@@ -54,7 +54,7 @@ fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload
             Instant::now() < deadline,
             "the connection stays: {payloads:?}"
         );
-        assert_eq!(server.poll(), Ok(None), "nobody else is disturbed");
+        assert_eq!(server.poll(), Ok(None), "other peers are not affected");
         match stream.read(&mut bytes) {
             Ok(0) => return payloads,
             Ok(count) => decoder.push(&bytes[..count]),

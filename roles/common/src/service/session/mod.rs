@@ -22,8 +22,7 @@ use wire::release::Release;
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::protocol::Protocol;
-use crate::session::{MessageIds, unexpected};
+use crate::protocol::{MessageIds, Protocol, unexpected};
 
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;

@@ -11,8 +11,8 @@ use super::Connections;
 use super::storage::{Described, feature_query};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
+use crate::protocol::{MessageIds, expect_response};
 use crate::service::{Reply, WorkerCommand};
-use crate::session::{MessageIds, expect_response};
 
 /// Requirements for a target that rejoins.
 #[derive(Debug, Clone, PartialEq, Eq)]

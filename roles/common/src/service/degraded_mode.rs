@@ -1,4 +1,4 @@
-//! Services that survive the loss of a target, and the rejoin of targets.
+//! Degraded mode of a service: it continues without a target, and lets the target rejoin.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use super::session::{
 use super::{Reply, WorkerCommand};
 use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
-use crate::session::MessageIds;
+use crate::protocol::MessageIds;
 use crate::superblock::Superblock;
 
 /// First and longest interval between attempts to let a target rejoin.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Redundancy of a service that survives the loss of targets: the main thread's part.
-pub trait Survival {
+/// A service that continues without a lost target: the main thread's part.
+pub trait DegradedMode {
     /// Handles the loss of a target for this reason.
-    fn lose(&mut self, target: usize, why: &Failure);
+    fn target_lost(&mut self, target: usize, why: &Failure);
 
     /// Handles a target that has not answered in time. Returns `false` if it is kept because another one is offline already: a
     /// second target is never detached only because of a missing answer. The session then waits again.
@@ -28,10 +28,10 @@ pub trait Survival {
 
     /// Returns `true` if I/Os continue without this target, which was missing at the start of the session, or was lost
     /// later.
-    fn has_lost(&self, target: usize) -> bool;
+    fn is_lost(&self, target: usize) -> bool;
 
     /// Returns a lost target that all workers have detached and that is to rejoin.
-    fn to_bring_back(&self) -> Option<usize>;
+    fn rejoin_candidate(&self) -> Option<usize>;
 
     /// Decides whether a target may rejoin, from its description and before any further request: `true` if it has all
     /// that it had when it was lost, `false` if it must be rebuilt completely.
@@ -48,7 +48,7 @@ pub trait Survival {
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
     /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with.
-    fn came_back(&mut self, target: usize, returned: &Returned);
+    fn rejoined(&mut self, target: usize, returned: &Returned);
 
     /// Returns `true` if no target is lost and all are up to date.
     fn is_whole(&self) -> bool;
@@ -72,7 +72,7 @@ pub trait Survival {
 
 /// Lets lost targets rejoin, one attempt after the other.
 #[derive(Debug)]
-pub(super) struct Comeback {
+pub(super) struct RejoinAttempts {
     attempt: Option<Rejoin>,
     /// Number of the current or last attempt.
     number: u32,
@@ -81,7 +81,7 @@ pub(super) struct Comeback {
     pause: Duration,
 }
 
-impl Comeback {
+impl RejoinAttempts {
     pub(super) fn new() -> Self {
         Self {
             attempt: None,
@@ -105,18 +105,18 @@ impl Comeback {
     }
 
     /// Advances the attempt, and returns `true` if there was anything to do.
-    pub(super) fn go_on<L: Layout>(
+    pub(super) fn advance<L: Layout>(
         &mut self,
-        survival: &mut dyn Survival,
+        degraded_mode: &mut dyn DegradedMode,
         session: &mut Session<L>,
         storage: &mut [TcpClientChannel],
         timeout: Duration,
     ) -> bool {
         let now = Instant::now();
         if self.attempt.is_none() {
-            return self.begin(now, survival, session, storage, timeout);
+            return self.begin(now, degraded_mode, session, storage, timeout);
         }
-        let mut any = self.take_replies(now, survival);
+        let mut any = self.take_replies(now, degraded_mode);
         let Some(rejoin) = &mut self.attempt else {
             return any;
         };
@@ -151,17 +151,17 @@ impl Comeback {
                     }
                 }
                 RejoinAction::Admit(described) => {
-                    let judgement = survival.admit(target, &described);
+                    let judgement = degraded_mode.admit(target, &described);
                     if let Some(rejoin) = &mut self.attempt {
                         rejoin.handle(RejoinEvent::Admitted(judgement), now);
                     }
                 }
                 RejoinAction::Command { worker, command } => {
-                    survival.send_command(worker, self.number, command);
+                    degraded_mode.send_command(worker, self.number, command);
                 }
                 RejoinAction::End(Ok(returned)) => {
                     self.attempt = None;
-                    survival.came_back(target, &returned);
+                    degraded_mode.rejoined(target, &returned);
                     let identity = returned.identity;
                     session.handle(Event::Rejoined { target, identity }, now);
                 }
@@ -184,18 +184,18 @@ impl Comeback {
     fn begin<L: Layout>(
         &mut self,
         now: Instant,
-        survival: &dyn Survival,
+        degraded_mode: &dyn DegradedMode,
         session: &Session<L>,
         storage: &mut [TcpClientChannel],
         timeout: Duration,
     ) -> bool {
-        if survival.is_whole() {
+        if degraded_mode.is_whole() {
             self.next_at = None;
             self.pause = FIRST_PAUSE;
             return false;
         }
-        let place = survival
-            .to_bring_back()
+        let place = degraded_mode
+            .rejoin_candidate()
             .filter(|_| self.next_at.is_none_or(|next| next <= now))
             .and_then(|target| session.place(target));
         let Some(place) = place else {
@@ -212,9 +212,9 @@ impl Comeback {
     }
 
     /// Handles the replies of workers to the current attempt.
-    fn take_replies(&mut self, now: Instant, survival: &mut dyn Survival) -> bool {
+    fn take_replies(&mut self, now: Instant, degraded_mode: &mut dyn DegradedMode) -> bool {
         let mut any = false;
-        while let Some((worker, number, reply)) = survival.next_reply() {
+        while let Some((worker, number, reply)) = degraded_mode.next_reply() {
             any = true;
             if let Some(rejoin) = self.attempt.as_mut().filter(|_| number == self.number) {
                 rejoin.handle(RejoinEvent::CommandDone { worker, reply }, now);
@@ -375,4 +375,147 @@ impl Superblocks {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use bytes::Bytes;
+    use wire::control::{IdentifiedStorage, RecordState};
+
+    use super::*;
+    use crate::superblock::{Epoch, SetId};
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    fn superblock(number: u64) -> Option<Superblock> {
+        Some(Superblock {
+            set: SetId(1),
+            member: 0,
+            epoch: Epoch { number, id: 3 },
+            next: Epoch::NONE,
+            state: RecordState::InUse,
+            checksums: false,
+        })
+    }
+
+    /// The response of a target that persists the superblock in the request.
+    fn persists(request: &Message) -> Message {
+        let Payload::IdentifyStorageRequest(query) = &request.payload else {
+            panic!("{request:?}")
+        };
+        request.response(Payload::IdentifiedStorageResponse(IdentifiedStorage {
+            total_size: 1,
+            block_size: 1,
+            set_high: query.set_high,
+            set_low: query.set_low,
+            epoch: query.epoch,
+            epoch_id: query.epoch_id,
+            next_epoch: query.next_epoch,
+            next_epoch_id: query.next_epoch_id,
+            member: query.member,
+            state: query.state,
+            flags: query.flags,
+            identity: Bytes::from_static(b"it"),
+        }))
+    }
+
+    #[test]
+    fn superblock_is_sent_once_per_change() {
+        let now = Instant::now();
+        let mut superblocks = Superblocks::new(2, TIMEOUT);
+        assert_eq!(superblocks.request(now, 0, None), None);
+        assert!(superblocks.is_persisted(0, None) && !superblocks.is_persisted(0, superblock(1)));
+        let first = superblocks
+            .request(now, 0, superblock(1))
+            .expect("a request");
+        assert_eq!(superblocks.request(now, 0, superblock(1)), None);
+        assert_eq!(
+            superblocks.request(now, 0, superblock(2)),
+            None,
+            "one at a time"
+        );
+        assert!(
+            superblocks.answer(now, 1, &persists(&first)).is_none(),
+            "another target"
+        );
+        assert_eq!(
+            superblocks.answer(now, 0, &persists(&first)),
+            superblock(1).map(Ok)
+        );
+        assert!(
+            superblocks.answer(now, 0, &persists(&first)).is_none(),
+            "twice"
+        );
+        assert!(
+            superblocks.is_persisted(0, superblock(1))
+                && !superblocks.is_persisted(0, superblock(2))
+        );
+        let second = superblocks
+            .request(now, 0, superblock(2))
+            .expect("a request");
+        assert_ne!(first.message_id, second.message_id);
+        superblocks.answer(now, 0, &persists(&second));
+        assert_eq!(superblocks.request(now, 0, superblock(2)), None);
+        superblocks.forget(0);
+        assert!(superblocks.request(now, 0, superblock(2)).is_some());
+    }
+
+    #[test]
+    fn answers_to_the_session_are_not_consumed() {
+        let now = Instant::now();
+        let mut superblocks = Superblocks::new(1, TIMEOUT);
+        let mut ids = MessageIds::default();
+        let request = superblocks.request(now, 0, superblock(1));
+        let of_session = ids.request(0, Payload::StopStorageRequest);
+        let response = of_session.response(Payload::StopStorageResponse);
+        assert!(superblocks.answer(now, 0, &response).is_none());
+        assert_ne!(
+            request.expect("a request").message_id,
+            of_session.message_id
+        );
+    }
+
+    #[test]
+    fn wrong_and_late_answers_are_reported() {
+        let now = Instant::now();
+        let mut superblocks = Superblocks::new(1, TIMEOUT);
+        let request = superblocks
+            .request(now, 0, superblock(1))
+            .expect("a request");
+        let mut answer = persists(&request);
+        if let Payload::IdentifiedStorageResponse(storage) = &mut answer.payload {
+            storage.epoch += 1;
+        }
+        let answered = superblocks.answer(now, 0, &answer).expect("an answer");
+        assert!(answered.is_err() && !superblocks.is_persisted(0, superblock(1)));
+        superblocks
+            .request(now, 0, superblock(1))
+            .expect("a request");
+        assert_eq!(superblocks.deadline(), Some(now + TIMEOUT));
+        assert_eq!(superblocks.late(now), None);
+        let (target, failure) = superblocks.late(now + TIMEOUT).expect("it is late");
+        assert!(
+            target == 0 && failure.message.contains("superblock"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn wait_for_a_state_times_out_after_the_last_progress() {
+        let now = Instant::now();
+        let mut superblocks = Superblocks::new(1, TIMEOUT);
+        assert_eq!(superblocks.deadline(), None);
+        superblocks.await_state(now);
+        let request = superblocks
+            .request(now, 0, superblock(1))
+            .expect("a request");
+        let later = now + TIMEOUT;
+        assert_eq!(superblocks.deadline(), Some(later));
+        // Kept although it is late.
+        superblocks.renew(later, 0);
+        assert_eq!(superblocks.late(later), None);
+        superblocks.answer(later, 0, &persists(&request));
+        assert_eq!(superblocks.deadline(), Some(later + 2 * TIMEOUT));
+        assert_eq!(superblocks.gives_up(later + TIMEOUT), None);
+        assert!(superblocks.gives_up(later + 2 * TIMEOUT).is_some());
+        superblocks.reached();
+        assert_eq!(superblocks.deadline(), None);
+    }
+}
