@@ -5,12 +5,628 @@
 //!
 //! As in DOCA, a buf is used by one thread at a time: there are no locks.
 
-mod buf;
 mod inventory;
-mod list;
 #[cfg(test)]
 mod tests;
 
-pub use buf::{Buf, BufHandle};
 pub use inventory::{BufInventory, BufPool};
-pub use list::{Bufs, Segment, Segments, copy_list};
+
+use std::cell::{Cell, Ref, RefCell};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::check::{self, Mistake, Object};
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::memory::Mmap;
+use inventory::FreeList;
+
+/// A buf. It lives in its inventory at a fixed address: the C handle is a pointer to it.
+///
+/// The fields that tasks read share one cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Buf {
+    /// `None` while the buf is in the inventory.
+    mmap: RefCell<Option<Arc<Mmap>>>,
+    head: Cell<u64>,
+    len: Cell<usize>,
+    data: Cell<u64>,
+    data_len: Cell<usize>,
+    /// Next buf in the list; in the inventory, the next free one.
+    next: Cell<Option<BufHandle>>,
+    refcount: Cell<u16>,
+    /// `true` if another buf's `next` is this one.
+    is_linked: Cell<bool>,
+    free: Rc<FreeList>,
+}
+
+const _: () = assert!(std::mem::offset_of!(Buf, free) == 64);
+
+impl Buf {
+    fn new(free: &Rc<FreeList>) -> Buf {
+        Buf {
+            free: Rc::clone(free),
+            mmap: RefCell::new(None),
+            head: Cell::new(0),
+            len: Cell::new(0),
+            data: Cell::new(0),
+            data_len: Cell::new(0),
+            refcount: Cell::new(0),
+            next: Cell::new(None),
+            is_linked: Cell::new(false),
+        }
+    }
+
+    /// Initializes a buf taken from the free list. The ranges have been checked.
+    fn take(&self, mmap: &Arc<Mmap>, head: u64, len: usize, data: u64, data_len: usize) {
+        mmap.count_buf();
+        check::created(Object::Buf);
+        *self.mmap.borrow_mut() = Some(Arc::clone(mmap));
+        self.head.set(head);
+        self.len.set(len);
+        self.data.set(data);
+        self.data_len.set(data_len);
+        self.refcount.set(1);
+        self.next.set(None);
+        self.is_linked.set(false);
+    }
+
+    /// Returns a buf to its inventory.
+    fn release(&self) {
+        if let Some(mmap) = self.mmap.take() {
+            mmap.uncount_buf();
+            check::destroyed(Object::Buf);
+        }
+        self.refcount.set(0);
+        self.is_linked.set(false);
+        self.data_len.set(0);
+        self.free.push(self);
+    }
+
+    /// The map of the buf.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] if the buf was returned to its inventory.
+    #[inline]
+    pub fn mmap(&self) -> Result<Ref<'_, Arc<Mmap>>> {
+        Ref::filter_map(self.mmap.borrow(), Option::as_ref).map_err(|_| Error::BadState)
+    }
+
+    /// First address.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        self.head.get()
+    }
+
+    /// Size of the range that starts at [`Buf::head`], in bytes.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.len.get()
+    }
+
+    /// First address of the data.
+    #[inline]
+    pub fn data(&self) -> u64 {
+        self.data.get()
+    }
+
+    /// Length of the data in this buf, in bytes; the rest of the list does not count.
+    #[inline]
+    pub fn data_len(&self) -> usize {
+        self.data_len.get()
+    }
+
+    /// Bytes after the data in this buf; 0 if the data ends outside of the buf.
+    #[inline]
+    pub fn tail_len(&self) -> usize {
+        // Cannot overflow: buf and data are inside a map, whose range does not wrap around.
+        let (end, data_end) = (
+            self.head.get() + self.len.get() as u64,
+            self.data.get() + self.data_len.get() as u64,
+        );
+        end.saturating_sub(data_end) as usize
+    }
+
+    /// Moves the data within the buf, as programs should, or elsewhere in its map. The buf's own range stays the same.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] if the data would leave the map, [`Error::BadState`] if the buf was returned; the buf is
+    /// unchanged then.
+    #[inline]
+    pub fn set_data(&self, data: u64, data_len: usize) -> Result<()> {
+        if !fits(self.head(), self.capacity(), data, data_len) {
+            self.check_outside(data, data_len)?;
+        }
+        self.data.set(data);
+        self.data_len.set(data_len);
+        Ok(())
+    }
+
+    /// Checks data that is not inside the buf.
+    #[cold]
+    fn check_outside(&self, data: u64, data_len: usize) -> Result<()> {
+        let is_mapped = self.mmap()?.contains(data, data_len as u64);
+        report_outside(data, data_len);
+        if is_mapped {
+            return Ok(());
+        }
+        Err(Error::InvalidValue.because(format_args!(
+            "data of {data_len} bytes at {data:#x} is outside of the mmap of the buf: {} bytes at {:#x}",
+            self.capacity(),
+            self.head()
+        )))
+    }
+
+    /// Sets the length of the data; its start stays the same.
+    ///
+    /// # Errors
+    /// As [`Buf::set_data`].
+    #[inline]
+    pub fn set_data_len(&self, data_len: usize) -> Result<()> {
+        self.set_data(self.data(), data_len)
+    }
+
+    /// Sets the length of the data to 0; its start stays the same.
+    #[inline]
+    pub fn reset_data_len(&self) {
+        self.data_len.set(0);
+    }
+
+    /// Adds `len` bytes, written after the data, to the data. `len` is at most [`Buf::tail_len`].
+    #[inline]
+    pub(crate) fn grow(&self, len: usize) {
+        debug_assert!(len <= self.tail_len());
+        self.data_len.set(self.data_len() + len);
+    }
+
+    /// Sets the buf's range to `len` bytes of its map, with `data_len` bytes of data at `data`. Its place in a list
+    /// stays the same.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] if the range is outside the map, or the data outside the range; [`Error::BadState`] if
+    /// the buf was returned. The buf is unchanged then.
+    #[inline]
+    pub fn reuse_by_args(&self, addr: u64, len: usize, data: u64, data_len: usize) -> Result<()> {
+        if !self.mmap()?.contains(addr, len as u64) {
+            report_outside(addr, len);
+            return Err(Error::InvalidValue.because(format_args!(
+                "{len} bytes at {addr:#x} are outside of the buf's mmap"
+            )));
+        }
+        if !fits(addr, len, data, data_len) {
+            report_outside(data, data_len);
+            return Err(Error::InvalidValue.because(format_args!(
+                "data of {data_len} bytes at {data:#x} is outside of the buf: {len} bytes at {addr:#x}"
+            )));
+        }
+        self.head.set(addr);
+        self.len.set(len);
+        self.data.set(data);
+        self.data_len.set(data_len);
+        Ok(())
+    }
+
+    /// [`Buf::reuse_by_args`] without data.
+    ///
+    /// # Errors
+    /// As [`Buf::reuse_by_args`].
+    #[inline]
+    pub fn reuse_by_addr(&self, addr: u64, len: usize) -> Result<()> {
+        self.reuse_by_args(addr, len, addr, 0)
+    }
+
+    /// [`Buf::reuse_by_args`] with a range that is all data.
+    ///
+    /// # Errors
+    /// As [`Buf::reuse_by_args`].
+    #[inline]
+    pub fn reuse_by_data(&self, addr: u64, len: usize) -> Result<()> {
+        self.reuse_by_args(addr, len, addr, len)
+    }
+
+    /// Reference count of the buf, or of the first buf of its list.
+    pub fn refcount(&self) -> u16 {
+        self.refcount.get()
+    }
+
+    /// Adds a reference. Returns the previous count.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a buf inside a list, [`Error::TooBig`] at 65535, [`Error::BadState`] if the buf was
+    /// returned.
+    pub fn inc_refcount(&self) -> Result<u16> {
+        let before = self.counted()?;
+        self.refcount
+            .set(before.checked_add(1).ok_or(Error::TooBig)?);
+        Ok(before)
+    }
+
+    /// Removes a reference. Returns the previous count. Removing the last one returns the buf and the rest of its list
+    /// to the inventory.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a buf inside a list, [`Error::BadState`] if the buf was returned.
+    pub fn dec_refcount(&self) -> Result<u16> {
+        let before = self.counted()?;
+        if before > 1 {
+            self.refcount.set(before - 1);
+        } else {
+            let mut next = Some(self);
+            while let Some(buf) = next {
+                // Must precede the release, which reuses the link for the free list. A buf without references has no
+                // list.
+                next = buf.next_in_list();
+                buf.release();
+            }
+        }
+        Ok(before)
+    }
+
+    fn counted(&self) -> Result<u16> {
+        if self.is_linked.get() {
+            return Err(Error::NotPermitted
+                .because("expected the first buf of a list, which counts the references"));
+        }
+        match self.refcount.get() {
+            0 => {
+                check::report(Mistake::BufReturnedTwice, format_args!("buf {self:p}"));
+                Err(Error::BadState.because("the buf was already returned to its inventory"))
+            }
+            count => Ok(count),
+        }
+    }
+}
+
+/// Reports a program that has set a buf's range outside of its map.
+fn report_outside(addr: u64, len: usize) {
+    check::report(
+        Mistake::BufOutside,
+        format_args!("{len} bytes at {addr:#x}"),
+    );
+}
+
+/// `true` if the data is inside the range. Does not overflow.
+fn fits(head: u64, len: usize, data: u64, data_len: usize) -> bool {
+    let len = len as u64;
+    data.checked_sub(head)
+        .is_some_and(|offset| offset <= len && data_len as u64 <= len - offset)
+}
+
+/// A non-owning reference to a buf, used by tasks; the buf must be kept alive elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufHandle(NonNull<Buf>);
+
+impl BufHandle {
+    /// A handle to a buf.
+    ///
+    /// # Safety
+    /// The inventory of the buf exists as long as the handle or a copy of it is used, and is not used by another thread
+    /// during the call. DOCA asks the same of programs: bufs stay with a task until it is complete, and an inventory
+    /// with bufs out is not destroyed.
+    pub unsafe fn new(buf: &Buf) -> BufHandle {
+        BufHandle(NonNull::from(buf))
+    }
+
+    /// A handle for links within lists and inventories, which are kept alive by the bufs in use.
+    fn link(buf: &Buf) -> BufHandle {
+        BufHandle(NonNull::from(buf))
+    }
+
+    /// # Safety
+    /// As [`BufHandle::new`], for `'a`.
+    unsafe fn resolve<'a>(self) -> &'a Buf {
+        // SAFETY: bufs do not move, are shared only within a thread, and the caller guarantees that this one exists.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The C handle.
+    pub fn as_ptr(self) -> *mut Buf {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for BufHandle {
+    type Target = Buf;
+
+    #[inline]
+    fn deref(&self) -> &Buf {
+        // SAFETY: guaranteed when the handle was created.
+        unsafe { self.resolve() }
+    }
+}
+
+impl Buf {
+    /// The next buf of the list.
+    #[inline]
+    pub fn next_in_list(&self) -> Option<&Buf> {
+        // SAFETY: bufs of a list are in use until the whole list is returned, and an inventory keeps its bufs while any
+        // is in use.
+        (self.refcount() != 0)
+            .then(|| self.next.get().map(|next| unsafe { next.resolve() }))
+            .flatten()
+    }
+
+    /// This buf and those after it.
+    #[inline]
+    pub fn list(&self) -> Bufs<'_> {
+        Bufs { next: Some(self) }
+    }
+
+    /// The last buf of the list.
+    pub fn last_in_list(&self) -> &Buf {
+        self.list().last().unwrap_or(self)
+    }
+
+    /// `true` if no other buf precedes this one.
+    pub fn is_first_in_list(&self) -> bool {
+        !self.is_linked.get()
+    }
+
+    /// `true` if the buf is chained to others.
+    pub fn is_in_list(&self) -> bool {
+        self.is_linked.get() || self.next_in_list().is_some()
+    }
+
+    /// Appends the list `other` to this one, whose reference count applies to both from then on.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if `other` has more than one reference, [`Error::InvalidValue`] if either is not the
+    /// first of its list, or both are the same.
+    pub fn chain(&self, other: &Buf) -> Result<()> {
+        if !self.is_first_in_list() || !other.is_first_in_list() || std::ptr::eq(self, other) {
+            return Err(Error::InvalidValue.because("expected the first bufs of two lists"));
+        }
+        if self.refcount() == 0 || other.refcount() != 1 {
+            return Err(Error::NotPermitted.because(format_args!(
+                "expected one reference to the appended list, got {}",
+                other.refcount()
+            )));
+        }
+        self.last_in_list().next.set(Some(BufHandle::link(other)));
+        other.is_linked.set(true);
+        Ok(())
+    }
+
+    /// Splits the list before `other`, which gets one reference.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] if `other` does not come after this buf in its list.
+    pub fn unchain(&self, other: &Buf) -> Result<()> {
+        let before = self.list().find(|buf| {
+            buf.next_in_list()
+                .is_some_and(|next| std::ptr::eq(next, other))
+        });
+        let before = before
+            .ok_or_else(|| Error::InvalidValue.because("the buf is not part of that list"))?;
+        before.next.set(None);
+        other.is_linked.set(false);
+        Ok(())
+    }
+
+    /// Length of the data in the list, in bytes.
+    #[inline]
+    pub fn list_data_len(&self) -> usize {
+        self.list().map(Buf::data_len).sum()
+    }
+
+    /// Number of bytes that can be appended to the list.
+    #[inline]
+    pub fn list_tail_len(&self) -> usize {
+        self.list().map(Buf::tail_len).sum()
+    }
+
+    /// The data of the list as segments, none of them empty.
+    #[inline]
+    pub fn data_segments(&self) -> Segments<'_> {
+        Segments {
+            bufs: self.list(),
+            range: |buf| (buf.data(), buf.data_len()),
+        }
+    }
+
+    /// The free bytes after the data of each buf as segments, none of them empty. [`Buf::append`] turns them into data.
+    #[inline]
+    pub fn tail_segments(&self) -> Segments<'_> {
+        Segments {
+            bufs: self.list(),
+            range: |buf| (buf.data() + buf.data_len() as u64, buf.tail_len()),
+        }
+    }
+
+    /// Adds the first `len` bytes of [`Buf::tail_segments`] to the data.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if there are fewer; the list is unchanged then.
+    #[inline]
+    pub fn append(&self, len: usize) -> Result<()> {
+        if self.next_in_list().is_none() && len <= self.tail_len() {
+            self.grow(len);
+            return Ok(());
+        }
+        if len > self.list_tail_len() {
+            return Err(Error::TooBig);
+        }
+        let mut left = len;
+        for buf in self.list() {
+            let part = left.min(buf.tail_len());
+            buf.grow(part);
+            left -= part;
+        }
+        Ok(())
+    }
+}
+
+/// Iterator over the bufs of a list.
+#[derive(Clone, Debug)]
+pub struct Bufs<'a> {
+    next: Option<&'a Buf>,
+}
+
+impl<'a> Iterator for Bufs<'a> {
+    type Item = &'a Buf;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Buf> {
+        let buf = self.next?;
+        self.next = buf.next_in_list();
+        Some(buf)
+    }
+}
+
+/// A contiguous range of one map.
+#[derive(Debug)]
+pub struct Segment<'a> {
+    /// Map of the range.
+    pub mmap: Ref<'a, Arc<Mmap>>,
+    /// Address in the map's address space.
+    pub addr: u64,
+    /// Length in bytes, not 0.
+    pub len: usize,
+}
+
+/// Iterator over the data or the free bytes of a list. Returned bufs have none.
+#[derive(Debug)]
+pub struct Segments<'a> {
+    bufs: Bufs<'a>,
+    range: fn(&Buf) -> (u64, usize),
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = Segment<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment<'a>> {
+        loop {
+            let buf = self.bufs.next()?;
+            let (addr, len) = (self.range)(buf);
+            if len != 0
+                && let Ok(mmap) = buf.mmap()
+            {
+                return Some(Segment { mmap, addr, len });
+            }
+        }
+    }
+}
+
+/// Appends the data of the list `src` to the data of the list `dst`. Returns the number of bytes.
+///
+/// # Errors
+/// [`Error::TooBig`] if it does not fit, otherwise as [`memory::copy`]. The data of `dst` is unchanged then, but bytes
+/// after it may have been written.
+pub fn copy_list(dst: &Buf, src: &Buf) -> Result<usize> {
+    let total = src.list_data_len();
+    if total > dst.list_tail_len() {
+        return Err(Error::TooBig);
+    }
+    let (mut from, mut to) = (
+        Cursor::new(src.data_segments()),
+        Cursor::new(dst.tail_segments()),
+    );
+    let mut left = total;
+    while left != 0 {
+        let (Some(source), Some(target)) = (from.current(), to.current()) else {
+            return Err(Error::BadState);
+        };
+        let len = left.min(source.len).min(target.len);
+        memory::copy(&target.mmap, target.addr, &source.mmap, source.addr, len)?;
+        from.advance(len);
+        to.advance(len);
+        left -= len;
+    }
+    dst.append(total)?;
+    Ok(total)
+}
+
+/// Position within a sequence of segments.
+struct Cursor<'a> {
+    segments: Segments<'a>,
+    current: Option<Segment<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(segments: Segments<'a>) -> Cursor<'a> {
+        Cursor {
+            segments,
+            current: None,
+        }
+    }
+
+    fn current(&mut self) -> Option<&Segment<'a>> {
+        if self.current.as_ref().is_none_or(|segment| segment.len == 0) {
+            self.current = self.segments.next();
+        }
+        self.current.as_ref()
+    }
+
+    fn advance(&mut self, len: usize) {
+        if let Some(segment) = &mut self.current {
+            segment.addr += len as u64;
+            segment.len -= len;
+        }
+    }
+}
+
+impl Buf {
+    /// Copies the data of the list to private memory. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if it exceeds `size` bytes, [`Error::BadState`] for a returned buf, otherwise as
+    /// [`memory::copy`].
+    ///
+    /// # Safety
+    /// The `size` bytes at `to` are the caller's to write.
+    #[inline]
+    pub unsafe fn read_data(&self, to: *mut u8, size: usize) -> Result<usize> {
+        let total = self.list_data_len();
+        if total > size {
+            return Err(Error::TooBig);
+        }
+        let mut done = 0;
+        for segment in self.data_segments() {
+            // SAFETY: all segments together have `total` bytes.
+            unsafe {
+                segment
+                    .mmap
+                    .read_into(segment.addr, to.add(done), segment.len)
+            }?;
+            done += segment.len;
+        }
+        if done == total {
+            Ok(done)
+        } else {
+            Err(Error::BadState)
+        }
+    }
+
+    /// Appends private memory to the data of the list.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if it does not fit, [`Error::BadState`] for a returned buf, otherwise as [`memory::copy`]. The
+    /// data is unchanged then.
+    ///
+    /// # Safety
+    /// The `len` bytes at `from` can be read.
+    #[inline]
+    pub unsafe fn append_data(&self, from: *const u8, len: usize) -> Result<()> {
+        if len > self.list_tail_len() {
+            return Err(Error::TooBig);
+        }
+        let mut done = 0;
+        for segment in self.tail_segments() {
+            if done == len {
+                break;
+            }
+            let part = segment.len.min(len - done);
+            // SAFETY: at most `len` bytes in all.
+            unsafe { segment.mmap.write_from(segment.addr, from.add(done), part) }?;
+            done += part;
+        }
+        if done != len {
+            return Err(Error::BadState);
+        }
+        self.append(len)
+    }
+}

@@ -1,21 +1,22 @@
 //! Logging: softdoca's own messages (DOCA's SDK log), and messages that programs log through `doca_log`.
 //!
 //! As with the real SDK, a process without a registered back end gets no messages; `SOFTDOCA_LOG=<level>` in the
-//! environment writes softdoca's own messages to standard error in addition.
+//! environment writes softdoca's own messages to standard error in addition. Errors and warnings are limited in rate.
 
 mod backend;
-mod limits;
 pub mod sources;
-
-use std::fmt;
-use std::io::Write as _;
-use std::sync::Once;
 
 pub use backend::{
     Backend, Line, Origin, Sink, Syslog, add_backend, global_lower, global_upper, set_global_lower,
     set_global_upper,
 };
-pub use limits::{Limited, Suppressed};
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A message with its origin.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +77,7 @@ pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
         return;
     }
     let suppressed = match level {
-        Level::Error | Level::Warning => match limits::admit_site(file, line) {
+        Level::Error | Level::Warning => match admit_site(file, line) {
             Some(suppressed) => suppressed,
             None => return,
         },
@@ -127,6 +128,9 @@ macro_rules! info { ($($arg:tt)+) => { $crate::log::at_level!(Info, $($arg)+) };
 #[allow(unused_macros, reason = "part of the set")]
 macro_rules! debug { ($($arg:tt)+) => { $crate::log::at_level!(Debug, $($arg)+) }; }
 
+#[allow(unused_imports, reason = "a full set for every module of the engine")]
+pub(crate) use {at_level, debug, error, info, warn_ as warn};
+
 /// Levels with the values of `enum doca_log_level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
@@ -146,9 +150,6 @@ pub enum Level {
     /// Data-path detail.
     Trace = 70,
 }
-
-#[allow(unused_imports, reason = "a full set for every module of the engine")]
-pub(crate) use {at_level, debug, error, info, warn_ as warn};
 
 impl Level {
     /// Every level, most severe first.
@@ -193,9 +194,133 @@ impl Level {
     }
 }
 
+/// A range of levels whose limits can be changed, and can be protected against widening.
+///
+/// DOCA's terms: the *lower* limit is the least severe level (the larger number), the *upper* one the most severe.
+#[derive(Debug)]
+struct Limits {
+    lower: AtomicU32,
+    upper: AtomicU32,
+    /// The lower limit cannot exceed this value.
+    lower_bound: AtomicU32,
+    /// The upper limit cannot go below this value.
+    upper_bound: AtomicU32,
+}
+
+impl Limits {
+    fn new(lower: Level, upper: Level) -> Self {
+        Self {
+            lower: AtomicU32::new(lower as u32),
+            upper: AtomicU32::new(upper as u32),
+            lower_bound: AtomicU32::new(u32::MAX),
+            upper_bound: AtomicU32::new(0),
+        }
+    }
+
+    fn set_lower(&self, level: Level) {
+        let bound = self.lower_bound.load(Ordering::Relaxed);
+        self.lower
+            .store((level as u32).min(bound), Ordering::Relaxed);
+    }
+
+    fn set_upper(&self, level: Level) {
+        let bound = self.upper_bound.load(Ordering::Relaxed);
+        self.upper
+            .store((level as u32).max(bound), Ordering::Relaxed);
+    }
+
+    fn fix_lower(&self) {
+        self.lower_bound
+            .store(self.lower.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn fix_upper(&self) {
+        self.upper_bound
+            .store(self.upper.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn take(&self, level: Level) -> bool {
+        let level = level as u32;
+        level <= self.lower.load(Ordering::Relaxed) && level >= self.upper.load(Ordering::Relaxed)
+    }
+
+    /// Value of the least severe accepted level.
+    fn lower(&self) -> u32 {
+        self.lower.load(Ordering::Relaxed)
+    }
+}
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// Messages per second of one source line.
+const PER_SITE: u32 = 10;
+
+/// Rate limit for one kind of message, so that peers cannot fill a disk with log messages. The first message after a
+/// suppressed one reports the number suppressed.
+#[derive(Debug)]
+pub struct Limited {
+    most: u32,
+    /// Start of the current second.
+    since: Option<Instant>,
+    written: u32,
+    suppressed: u64,
+}
+
+/// Number of suppressed messages; displays as nothing for 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Suppressed(u64);
+
+impl fmt::Display for Suppressed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            count => write!(f, " ({count} similar messages suppressed)"),
+        }
+    }
+}
+
+impl Limited {
+    /// Allows `most` messages per second.
+    pub const fn new(most: u32) -> Limited {
+        Limited {
+            most,
+            since: None,
+            written: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// Counts a message at `now`; `None` if it is to be suppressed.
+    pub fn admit(&mut self, now: Instant) -> Option<Suppressed> {
+        if self
+            .since
+            .is_none_or(|since| now.saturating_duration_since(since) >= PERIOD)
+        {
+            self.since = Some(now);
+            self.written = 0;
+        }
+        if self.written >= self.most {
+            self.suppressed += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(Suppressed(std::mem::take(&mut self.suppressed)))
+    }
+}
+
+/// [`Limited::admit`] for a message of a source line.
+fn admit_site(file: &str, line: u32) -> Option<Suppressed> {
+    static SITES: Mutex<Option<HashMap<(String, u32), Limited>>> = Mutex::new(None);
+    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    sites
+        .get_or_insert_default()
+        .entry((file.to_owned(), line))
+        .or_insert_with(|| Limited::new(PER_SITE))
+        .admit(Instant::now())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -233,5 +358,48 @@ mod tests {
             .cloned()
             .collect();
         assert_eq!(seen, ["WRN log-test 1", "INF log-test 3"]);
+    }
+
+    fn taken(limits: &Limits) -> Vec<Level> {
+        Level::ALL
+            .into_iter()
+            .filter(|level| limits.take(*level))
+            .collect()
+    }
+
+    #[test]
+    fn limits_can_be_moved_and_strict_ones_only_narrowed() {
+        use Level::*;
+        let limits = Limits::new(Info, Critical);
+        assert_eq!(taken(&limits), [Critical, Error, Warning, Info]);
+        limits.set_upper(Warning);
+        limits.set_lower(Debug);
+        assert_eq!(taken(&limits), [Warning, Info, Debug]);
+        limits.fix_lower();
+        limits.fix_upper();
+        limits.set_lower(Trace);
+        limits.set_upper(Critical);
+        assert_eq!(taken(&limits), [Warning, Info, Debug]);
+        limits.set_lower(Info);
+        limits.set_upper(Info);
+        assert_eq!(taken(&limits), [Info]);
+        limits.set_lower(Disable);
+        assert_eq!(taken(&limits), []);
+    }
+
+    #[test]
+    fn messages_beyond_the_limit_are_counted() {
+        let (begin, mut messages) = (Instant::now(), Limited::new(2));
+        let mut at = |milliseconds| messages.admit(begin + Duration::from_millis(milliseconds));
+        assert_eq!([at(0), at(1)], [Some(Suppressed(0)); 2]);
+        assert_eq!([at(2), at(998), at(999)], [None; 3]);
+        assert_eq!(
+            [at(1000), at(1999)],
+            [Some(Suppressed(3)), Some(Suppressed(0))]
+        );
+        assert_eq!(at(1999), None);
+        assert_eq!(at(9000), Some(Suppressed(1)));
+        assert_eq!(Suppressed(0).to_string(), "");
+        assert!(Suppressed(3).to_string().contains('3'));
     }
 }

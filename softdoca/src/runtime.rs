@@ -1,14 +1,12 @@
 //! Rendezvous of processes on one machine: a private directory with sockets, the boot id, random keys.
 
 mod directory;
-mod listener;
 mod socket;
 
 use std::fmt;
 use std::sync::OnceLock;
 
-pub use directory::RuntimeDir;
-pub use listener::{Listener, named_socket};
+pub use directory::{Listener, RuntimeDir, named_socket};
 pub use socket::{MAX_FDS, MAX_MESSAGE, Socket};
 pub(crate) use socket::{is_eventfd, is_unix_socket, sealed_memory_len};
 

@@ -30,8 +30,8 @@ pub const DECODERS: [Decoder; 6] = [
     },
     Decoder {
         name: "RDMA connection by address",
-        again: |bytes| in_words(crate::rdma::word_again(bytes)),
-        examples: crate::rdma::example_words,
+        again: |bytes| in_words(crate::rdma::handshake_again(bytes)),
+        examples: crate::rdma::example_handshakes,
     },
     Decoder {
         name: "sync event export",

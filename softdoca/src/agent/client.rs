@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::address::AgentAddress;
 use super::export::Rights;
-use super::limits::Limits;
-use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
-use super::waiting::{Deadline, within_scope};
+use super::limits::{Deadline, Limits, within_scope};
+use super::protocol::{
+    AgentAddress, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry,
+};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
 

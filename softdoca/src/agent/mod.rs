@@ -5,7 +5,6 @@
 //! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
 //! environment: `network`.
 
-mod address;
 mod client;
 mod export;
 mod limits;
@@ -14,12 +13,10 @@ mod protocol;
 mod server;
 #[cfg(test)]
 pub(crate) mod testing;
-mod waiting;
 
-pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
-pub(crate) use limits::Limits;
+pub(crate) use limits::{Limits, WaitScope, is_held_up, is_in_progress};
 #[cfg(all(test, feature = "tls"))]
 pub(crate) use network::certificates;
 #[cfg(test)]
@@ -29,10 +26,9 @@ pub(crate) use network::{
     call, close_gently, expose, nic_for_connections, nic_of, receive_patiently, requires_verbs,
     send_patiently, serve, uses_network,
 };
-pub use protocol::MAX_PAYLOAD;
+pub use protocol::{AgentAddress, MAX_PAYLOAD};
 pub(crate) use protocol::{again as request_again, examples as example_requests};
 
 pub use server::{
     ConnectionId, ExportGuard, Handler, OnClose, PublishGuard, Reply, Request, export, publish,
 };
-pub(crate) use waiting::{WaitScope, is_held_up, is_in_progress};

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use super::address::AgentAddress;
 use super::export::{self, Export};
 use super::limits::Limits;
-use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
+use super::protocol::{
+    AgentAddress, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry,
+};
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
 use crate::runtime::{Key, Listener, MAX_FDS, MAX_MESSAGE, RuntimeDir, Socket};

@@ -4,8 +4,7 @@ use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 
 use super::definitions::number;
-use super::general::{self, General};
-use super::{Action, Definitions, LogLevels, ParamId, Refusal, Scope, Value, ValueType};
+use super::{Action, Definitions, General, LogLevels, ParamId, Refusal, Scope, Value, ValueType};
 use crate::error::Error;
 
 /// A parsed command line.
@@ -162,11 +161,11 @@ fn flag(
     };
     let flag = if let Some(long) = written.strip_prefix("--") {
         program(&|param| param.long.as_deref() == Some(long))
-            .or_else(|| general::by_long(long).map(Flag::General))
+            .or_else(|| super::by_long(long).map(Flag::General))
     } else {
         let short = written.strip_prefix('-')?;
         program(&|param| param.short.as_deref() == Some(short))
-            .or_else(|| general::by_short(short).map(Flag::General))
+            .or_else(|| super::by_short(short).map(Flag::General))
     }?;
     Some((flag, written.to_owned(), value))
 }
@@ -215,7 +214,7 @@ pub fn usage(definitions: &Definitions, called: Option<&str>, scope: &Scope) -> 
         .map(|id| definitions.param(id))
         .collect();
     text.push_str("\nDOCA Flags:\n");
-    for general in &general::FLAGS {
+    for general in &super::FLAGS {
         // A program's own short flag hides a general one.
         let taken = |short: &&str| params.iter().any(|p| p.short.as_deref() == Some(short));
         let short = general.short.filter(|short| !taken(short));

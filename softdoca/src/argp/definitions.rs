@@ -9,8 +9,9 @@ use doca_abi::{
     doca_argp_cmd_cb_t, doca_argp_param_cb_t,
 };
 
-use super::{Refusal, general};
+use super::Refusal;
 use crate::api::Api;
+use crate::argp;
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 
@@ -243,7 +244,7 @@ impl Definitions {
             same(&param.short, &other.short) || same(&param.long, &other.long)
         });
         // A program's own flag may hide a short general one, but not a long one, which is also a JSON key.
-        if taken || general::is_long(param.long.as_deref()) {
+        if taken || argp::is_long(param.long.as_deref()) {
             return Err(Error::InvalidValue.because(format_args!(
                 "another parameter already has a name of {}",
                 param.flag()

@@ -19,10 +19,8 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value as Json;
 
 use super::command_line::Line;
-use super::general::General;
-use super::{
-    Action, Definitions, LogLevels, Param, ParamId, Refusal, Value, ValueType, dpdk, general,
-};
+use super::{Action, Definitions, General, LogLevels, Param, ParamId, Refusal, Value, ValueType};
+use crate::argp;
 use crate::error::Error;
 
 const GENERAL_OBJECT: &str = "doca_general_flags";
@@ -55,7 +53,7 @@ pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Resul
             GENERAL_OBJECT => general_flags(definitions, object, &mut flags.levels),
             PROGRAM_OBJECT => program_flags(definitions, line, object, &mut flags.actions),
             DPDK_OBJECT if definitions.with_dpdk => {
-                dpdk::from_json(object.0).map(|arguments| flags.dpdk = arguments)
+                argp::from_json(object.0).map(|arguments| flags.dpdk = arguments)
             }
             _ if definitions.ignores_unknown_keys => Ok(()),
             _ => Err(Refusal::new(
@@ -92,7 +90,7 @@ fn general_flags(
     levels: &mut LogLevels,
 ) -> Result<(), Refusal> {
     for (key, value) in object.0 {
-        match general::by_long(&key) {
+        match argp::by_long(&key) {
             Some(flag @ (General::LogLevel | General::SdkLogLevel)) => {
                 let number = value.as_i64().ok_or_else(|| {
                     Refusal::invalid(format_args!(

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::buf::{Buf, BufHandle, fits, report_outside};
+use super::{Buf, BufHandle, fits, report_outside};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 

@@ -5,11 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::check_name;
 use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Reading};
-use super::events::Notice;
-use super::handshake::{self, Answer, Arrival};
-use super::limits::check_name;
+use super::control::{ControlPath, Notice, Reading};
+use super::frame::{self, Answer, Arrival};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Driver, Event, Pe, Started, Task, Urgency};
@@ -107,28 +106,28 @@ impl Client {
 
     fn try_call(&self, ctx: &Ctx, pe: &Pe) -> Result<Link> {
         let function = self.device.model().pci.to_string();
-        let name = handshake::socket_name(&function, &self.name);
+        let name = frame::socket_name(&function, &self.name);
         let socket = Socket::connect(&RuntimeDir::get()?, &name)?;
         let lifeline =
-            handshake::say_hello(&socket, &function, &self.name, self.control.max_message())?;
+            frame::send_hello(&socket, &function, &self.name, self.control.max_message())?;
         pe.watch(socket.as_fd(), ctx, SOCKET, Urgency::Message)?;
         Ok(Link::Waiting { socket, lifeline })
     }
 
     /// Handles the server's reply, if it has arrived.
-    fn hear_answer(&self, ctx: &Ctx, pe: &Pe) {
+    fn receive_answer(&self, ctx: &Ctx, pe: &Pe) {
         let mut link = self.link.borrow_mut();
         let Link::Waiting { socket, .. } = &*link else {
             return;
         };
         let expected = self.control.max_message();
-        let failure = match handshake::hear_answer(socket) {
+        let failure = match frame::receive_answer(socket) {
             Arrival::Waiting => return,
-            Arrival::Here(Answer::Accepted { max_message }) if max_message == expected => None,
-            Arrival::Here(Answer::Accepted { max_message }) => Some(format!(
+            Arrival::Received(Answer::Accepted { max_message }) if max_message == expected => None,
+            Arrival::Received(Answer::Accepted { max_message }) => Some(format!(
                 "its largest message is {max_message} bytes, the client's {expected}"
             )),
-            Arrival::Here(Answer::Refused { code, reason }) => {
+            Arrival::Received(Answer::Refused { code, reason }) => {
                 let name = Error::from_code(code).map_or("an unknown error", Error::name);
                 Some(format!("it refused with {name}: {reason:?}"))
             }
@@ -212,7 +211,7 @@ impl Driver for Client {
 
     fn on_ready(&self, ctx: &Ctx, _: u32) {
         let Ok(pe) = ctx.pe() else { return };
-        self.hear_answer(ctx, &pe);
+        self.receive_answer(ctx, &pe);
         if let Some(connection) = self.open_connection()
             && self.control.read(&connection) == Reading::Ended
         {

@@ -2,7 +2,8 @@
 //!
 //! Its context (server or client) receives on it, in one thread. All other operations may be called from any thread:
 //! consumers and producers are created, started and stopped in threads of the program's choice. The lock guards only
-//! state of the control path; the data path looks up its endpoints once and then reads two flags.
+//! state of the control path; the data path looks up its endpoints once and then reads two flags. Frames about a
+//! consumer of this process pass through its [`LocalConsumer`] to the consumer's thread.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doca_abi::doca_data;
 
+use super::control::Traffic;
 use super::frame::Frame;
-use super::limits::{MAX_CONSUMERS, MAX_ID, max_remote_consumers};
-use super::local_consumer::LocalConsumer;
 use super::remote_consumer::RemoteConsumer;
-use super::traffic::Traffic;
+use super::{MAX_CONSUMERS, MAX_ID, max_remote_consumers};
 use crate::error::{Error, Result};
 use crate::progress::Ctx;
 use crate::ring::EventFd;
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     /// Records that the end of the connection is reported to the program now, or will never be.
-    pub(super) fn set_told(&self) {
+    pub(super) fn set_reported(&self) {
         self.told.store(true, Ordering::Relaxed);
     }
 
@@ -445,5 +445,50 @@ fn first_id(side: Side) -> u32 {
     match side {
         Side::Server => 1,
         Side::Client => 2,
+    }
+}
+
+/// Passes the peer's frames about a consumer from the connection's thread to the consumer's.
+#[derive(Debug)]
+pub(super) struct LocalConsumer {
+    id: u32,
+    /// The eventfd of the consumer's engine.
+    wake: Arc<EventFd>,
+    has_mail: AtomicBool,
+    /// Wakes the peer's producers.
+    producer: Mutex<Option<OwnedFd>>,
+}
+
+impl LocalConsumer {
+    pub(super) fn new(id: u32, wake: Arc<EventFd>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            wake,
+            has_mail: AtomicBool::new(false),
+            producer: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Stores the eventfd that wakes the peer's producers.
+    pub(super) fn producer_attached(&self, wake: OwnedFd) {
+        *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
+        self.has_mail.store(true, Ordering::Release);
+        self.wake.ring();
+    }
+
+    /// Takes the descriptor passed to [`Self::producer_attached`]; `None` after the first call.
+    pub(super) fn take_producer(&self) -> Option<OwnedFd> {
+        if !self.has_mail.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.has_mail.store(false, Ordering::Relaxed);
+        self.producer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }

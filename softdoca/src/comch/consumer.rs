@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use doca_abi::doca_data;
 
-use super::connection::Connection;
-use super::limits::{MAX_BUF_SIZE, MAX_IMMEDIATE, MAX_TASKS, check_range};
-use super::local_consumer::LocalConsumer;
-use super::payload;
+use super::connection::{Connection, LocalConsumer};
 use super::remote_consumer::SENDER_SIZE;
+use super::{MAX_BUF_SIZE, MAX_IMMEDIATE, MAX_TASKS, check_range, payload};
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
 use crate::log;

@@ -1,4 +1,5 @@
-//! Frames on the socket of a connection: one per message of the `SOCK_SEQPACKET`, little endian.
+//! Frames on the socket of a connection, and the handshake that they begin with. One frame is one message of the
+//! `SOCK_SEQPACKET`, little endian.
 //!
 //! ```text
 //! u32 kind, then by kind
@@ -12,10 +13,15 @@
 //!   7 producer attached  u32 consumer id; descriptors: eventfd of the producers
 //! ```
 //!
+//! The client sends a hello and the server accepts or refuses it; the other kinds follow on an established connection.
 //! One socket carries them all, so they arrive in the order in which they were sent: the expiry of a consumer before
 //! every message that was sent after it.
 
-use super::limits::MAX_MESSAGE_SIZE;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::MAX_MESSAGE_SIZE;
+use crate::error::{Error, Result};
+use crate::runtime::{Socket, is_unix_socket, named_socket};
 
 /// "SDCC"; other frames do not come from a Comch client of softdoca.
 const MAGIC: u32 = u32::from_be_bytes(*b"SDCC");
@@ -94,7 +100,7 @@ impl Frame<'_> {
                     .into_iter()
                     .for_each(word);
                 for text in [hello.function, hello.server] {
-                    // Names are checked when the client is created (`limits::check_name`).
+                    // Names are checked when the client is created (`check_name`).
                     let text = &text.as_bytes()[..text.len().min(u8::MAX.into())];
                     out.push(text.len() as u8);
                     out.extend_from_slice(text);
@@ -122,7 +128,7 @@ impl Frame<'_> {
         out
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Frame<'_>, Malformed> {
+    pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Frame<'_>, Malformed> {
         let mut rest = Reader(bytes);
         let frame = match rest.word()? {
             HELLO => Frame::Hello(Hello {
@@ -169,7 +175,7 @@ impl Frame<'_> {
 }
 
 /// Decodes a frame and encodes it again.
-pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>, impl std::error::Error> {
+pub(crate) fn again(bytes: &[u8]) -> std::result::Result<Vec<u8>, impl std::error::Error> {
     Frame::decode(bytes).map(|frame| frame.encode())
 }
 
@@ -201,7 +207,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+    fn take(&mut self, len: usize) -> std::result::Result<&'a [u8], Malformed> {
         let (front, back) = self.0.split_at_checked(len).ok_or(Malformed::Short {
             expected: len,
             found: self.0.len(),
@@ -210,12 +216,12 @@ impl<'a> Reader<'a> {
         Ok(front)
     }
 
-    fn word(&mut self) -> Result<u32, Malformed> {
+    fn word(&mut self) -> std::result::Result<u32, Malformed> {
         let (word, _) = self.take(4)?.split_first_chunk().ok_or(Malformed::Text)?;
         Ok(u32::from_le_bytes(*word))
     }
 
-    fn text(&mut self) -> Result<&'a str, Malformed> {
+    fn text(&mut self) -> std::result::Result<&'a str, Malformed> {
         let len = usize::from(self.take(1)?[0]);
         std::str::from_utf8(self.take(len)?).map_err(|_| Malformed::Text)
     }
@@ -224,7 +230,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    fn remaining_text(&mut self) -> Result<&'a str, Malformed> {
+    fn remaining_text(&mut self) -> std::result::Result<&'a str, Malformed> {
         let bytes = self.remaining();
         if bytes.len() > MAX_REASON {
             return Err(Malformed::Text);
@@ -239,6 +245,129 @@ fn truncate(text: &str, most: usize) -> &str {
         .rev()
         .find(|&at| text.is_char_boundary(at));
     &text[..end.unwrap_or(0)]
+}
+
+/// Size of the receive buffer in bytes; no frame of a handshake is as long.
+const SCRATCH: usize = 1024;
+
+/// Result of waiting for the peer's first frame.
+#[derive(Debug)]
+pub(super) enum Arrival<T> {
+    /// No frame has arrived.
+    Waiting,
+    /// The peer has closed the connection without sending a frame.
+    Gone,
+    /// The frame received is invalid or not expected here.
+    Faulty(String),
+    Received(T),
+}
+
+/// A client that requests a connection.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub version: u32,
+    pub max_message: u32,
+    pub function: String,
+    pub server: String,
+    pub lifeline: OwnedFd,
+}
+
+/// The server's reply.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Accepted { max_message: u32 },
+    Refused { code: u32, reason: String },
+}
+
+/// Name of the socket on which the server `name` listens for clients on the function at PCI address `function`.
+pub(super) fn socket_name(function: &str, name: &str) -> String {
+    named_socket("comch", &[function, name])
+}
+
+/// Sends the client's hello. Returns the client's end of the lifeline.
+pub(super) fn send_hello(
+    socket: &Socket,
+    function: &str,
+    server: &str,
+    max_message: u32,
+) -> Result<OwnedFd> {
+    let (ours, theirs) = Socket::pair()?;
+    let hello = Frame::Hello(Hello {
+        version: VERSION,
+        max_message,
+        function,
+        server,
+    });
+    socket.send(&hello.encode(), &[theirs.as_fd()])?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(&ours, 3)?)
+}
+
+/// Receives a client's hello, without blocking.
+pub(super) fn receive_hello(socket: &Socket) -> Arrival<Caller> {
+    receive(socket, |frame, mut descriptors| {
+        let Frame::Hello(hello) = frame else {
+            return Err("expected a hello as the first frame".into());
+        };
+        let lifeline = match (descriptors.pop(), descriptors.is_empty()) {
+            // A descriptor that never hangs up would hide the peer's death.
+            (Some(lifeline), true) if is_unix_socket(&lifeline) => lifeline,
+            _ => return Err("expected one socket with the hello".into()),
+        };
+        Ok(Caller {
+            version: hello.version,
+            max_message: hello.max_message,
+            function: hello.function.to_owned(),
+            server: hello.server.to_owned(),
+            lifeline,
+        })
+    })
+}
+
+/// Accepts a client.
+pub(super) fn accept(socket: &Socket, max_message: u32) -> Result<()> {
+    socket.send(&Frame::Accept { max_message }.encode(), &[])
+}
+
+/// Refuses a client with a reason.
+pub(super) fn refuse(socket: &Socket, error: Error, reason: &str) {
+    let code = error.code();
+    // Ignored: a client that has disconnected needs no reply.
+    let _ = socket.send(&Frame::Refuse { code, reason }.encode(), &[]);
+}
+
+/// Receives the server's reply, without blocking.
+pub(super) fn receive_answer(socket: &Socket) -> Arrival<Answer> {
+    receive(socket, |frame, descriptors| match frame {
+        Frame::Accept { max_message } if descriptors.is_empty() => {
+            Ok(Answer::Accepted { max_message })
+        }
+        Frame::Refuse { code, reason } if descriptors.is_empty() => Ok(Answer::Refused {
+            code,
+            reason: reason.to_owned(),
+        }),
+        _ => Err("expected the answer to a hello as the first frame".into()),
+    })
+}
+
+fn receive<T>(
+    socket: &Socket,
+    take: impl FnOnce(Frame<'_>, Vec<OwnedFd>) -> std::result::Result<T, String>,
+) -> Arrival<T> {
+    let mut scratch = [0; SCRATCH];
+    let mut descriptors = Vec::new();
+    let len = match socket.receive(&mut scratch, &mut descriptors) {
+        Ok(Some(len)) => len,
+        Ok(None) => return Arrival::Gone,
+        Err(Error::Again) => return Arrival::Waiting,
+        Err(error) => return Arrival::Faulty(error.to_string()),
+    };
+    match Frame::decode(&scratch[..len]) {
+        Ok(frame) => match take(frame, descriptors) {
+            Ok(value) => Arrival::Received(value),
+            Err(reason) => Arrival::Faulty(reason),
+        },
+        Err(malformed) => Arrival::Faulty(malformed.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -340,5 +469,61 @@ mod tests {
                 prop_assert_eq!(frame.encode(), bytes);
             }
         }
+    }
+
+    #[test]
+    fn a_client_is_accepted_or_refused() {
+        let (client, server) = Socket::pair().unwrap();
+        assert!(matches!(receive_hello(&server), Arrival::Waiting));
+        let lifeline = send_hello(&client, "0000:3b:00.0", "name", 100).unwrap();
+        let Arrival::Received(caller) = receive_hello(&server) else {
+            panic!("a hello was sent");
+        };
+        assert_eq!((caller.version, caller.max_message), (VERSION, 100));
+        assert_eq!(
+            (caller.function.as_str(), caller.server.as_str()),
+            ("0000:3b:00.0", "name")
+        );
+        drop(caller);
+        let mut poll = [rustix::event::PollFd::new(
+            &lifeline,
+            rustix::event::PollFlags::IN,
+        )];
+        assert_eq!(rustix::event::poll(&mut poll, None), Ok(1), "it hangs up");
+
+        accept(&server, 100).unwrap();
+        refuse(&server, Error::Full, "full");
+        drop(server);
+        assert!(matches!(
+            receive_answer(&client),
+            Arrival::Received(Answer::Accepted { max_message: 100 })
+        ));
+        let Arrival::Received(Answer::Refused { code, reason }) = receive_answer(&client) else {
+            panic!("a refusal was sent");
+        };
+        assert_eq!((code, reason.as_str()), (Error::Full.code(), "full"));
+        assert!(matches!(receive_answer(&client), Arrival::Gone));
+    }
+
+    #[test]
+    fn frames_other_than_the_handshakes_are_refused() {
+        let (client, server) = Socket::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let hello = Frame::Hello(Hello {
+            version: VERSION,
+            max_message: 1,
+            function: "f",
+            server: "s",
+        })
+        .encode();
+        client.send(b"?", &[]).unwrap();
+        client.send(&hello, &[]).unwrap();
+        client.send(&hello, &[file.as_fd()]).unwrap();
+        client.send(&Frame::Message(b"x").encode(), &[]).unwrap();
+        for _ in 0..4 {
+            assert!(matches!(receive_hello(&server), Arrival::Faulty(_)));
+        }
+        server.send(&hello, &[]).unwrap();
+        assert!(matches!(receive_answer(&client), Arrival::Faulty(_)));
     }
 }

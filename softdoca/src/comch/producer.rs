@@ -10,9 +10,9 @@ use std::sync::Arc;
 use doca_abi::doca_data;
 
 use super::connection::Connection;
-use super::limits::{MAX_IMMEDIATE, MAX_TASKS, check_range};
 use super::payload::{self, Gather};
 use super::remote_consumer::RemoteConsumer;
+use super::{MAX_IMMEDIATE, MAX_TASKS, check_range};
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
 use crate::progress::{

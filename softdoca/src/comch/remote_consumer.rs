@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::MAX_IMMEDIATE;
 use super::connection::Connection;
 use super::frame::Frame;
-use super::limits::MAX_IMMEDIATE;
 use super::payload::Gather;
 use crate::error::{Error, Result};
 use crate::ring::{BiasedLock, EventFd, RingProducer};

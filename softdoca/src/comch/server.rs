@@ -7,11 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Reading};
-use super::events::Notice;
-use super::frame::VERSION;
-use super::handshake::{self, Arrival, Caller};
-use super::limits::{MAX_STRANGERS, check_name, max_clients};
+use super::control::{ControlPath, Notice, Reading};
+use super::frame::{self, Arrival, Caller, VERSION};
+use super::{MAX_PENDING_CLIENTS, check_name, max_clients};
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 use crate::log;
@@ -123,7 +121,7 @@ impl Server {
                 continue;
             }
             run.strangers.push_back((token, socket));
-            if run.strangers.len() > MAX_STRANGERS
+            if run.strangers.len() > MAX_PENDING_CLIENTS
                 && let Some((_, silent)) = run.strangers.pop_front()
             {
                 pe.unwatch(silent.as_fd(), Urgency::Message);
@@ -137,7 +135,7 @@ impl Server {
         let Some((_, socket)) = run.strangers.get(at) else {
             return;
         };
-        let arrival = handshake::hear_hello(socket);
+        let arrival = frame::receive_hello(socket);
         if let Arrival::Waiting = arrival {
             return;
         }
@@ -145,7 +143,7 @@ impl Server {
             return;
         };
         let caller = match arrival {
-            Arrival::Here(caller) => caller,
+            Arrival::Received(caller) => caller,
             // Other processes probe a server by connecting and closing.
             Arrival::Gone | Arrival::Waiting => {
                 return pe.unwatch(socket.as_fd(), Urgency::Message);
@@ -159,7 +157,7 @@ impl Server {
             return;
         };
         let admitted = self.check(&caller, run.clients.len()).and_then(|()| {
-            handshake::accept(&socket, self.control.max_message())
+            frame::accept(&socket, self.control.max_message())
                 .map_err(|error| (error, "the answer could not be sent".to_owned()))
         });
         let connection = Connection::new(
@@ -177,7 +175,7 @@ impl Server {
             }
             Err((error, reason)) => {
                 log::warn!("Comch server {:?} refuses a client: {reason}", self.name);
-                handshake::refuse(connection.socket(), error, &reason);
+                frame::refuse(connection.socket(), error, &reason);
                 pe.unwatch(connection.socket().as_fd(), Urgency::Message);
                 connection.close();
                 remember(&mut run.ended, Arc::clone(&connection));
@@ -265,7 +263,7 @@ impl Driver for Server {
     fn start(&self, ctx: &Ctx) -> Result<Started> {
         self.control.prepare(true)?;
         let pe = ctx.pe()?;
-        let name = handshake::socket_name(&self.function, &self.name);
+        let name = frame::socket_name(&self.function, &self.name);
         let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
             Error::AlreadyExist => error.because(format_args!(
                 "a server called {:?} runs on {} already",
@@ -341,7 +339,7 @@ impl Driver for Server {
             // The end of these connections is not reported to a program that stops its server.
             run.ended
                 .iter()
-                .for_each(|connection| connection.set_told());
+                .for_each(|connection| connection.set_reported());
         }
         run.outbound = None;
         true

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::limits::Limits;
-use super::{Level, Record};
+use super::{Level, Limits, Record};
 use crate::error::{Error, Result};
 
 /// Origin of a message.

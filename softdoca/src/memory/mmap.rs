@@ -4,11 +4,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::descriptor::ExportKind;
+use super::descriptor::{ExportKind, Permissions};
 use super::export::Exported;
-use super::imported::Imported;
-use super::imported::Region as RemoteMemory;
-use super::permissions::Permissions;
+use super::imported::{Imported, Region as RemoteMemory};
 use super::sharing;
 use crate::agent::{self, NetworkOffer, Segment};
 use crate::check::{self, Mistake};

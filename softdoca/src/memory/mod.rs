@@ -7,21 +7,16 @@
 //! Other processes write to this memory at any time, so no Rust reference to it is created: bytes are moved by raw
 //! copies.
 
-mod copy;
+mod access;
 mod descriptor;
 mod export;
 mod imported;
 mod mmap;
-mod move_bytes;
-mod permissions;
 mod sharing;
 #[cfg(test)]
 mod tests;
-mod validity;
-mod word;
 
-pub use copy::copy;
-pub use descriptor::ExportKind;
+pub use access::copy;
+pub use descriptor::{ExportKind, Permissions};
 pub(crate) use descriptor::{again as descriptor_again, examples as example_descriptors};
 pub use mmap::{FreeCallback, FreeFunction, Mmap};
-pub use permissions::Permissions;

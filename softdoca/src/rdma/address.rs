@@ -1,4 +1,4 @@
-//! Addresses of peers, and the sockets of the instances that listen there.
+//! Addresses: GIDs of devices, addresses of peers, and the sockets of the instances that listen there.
 
 use std::ffi::{CStr, CString};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,6 @@ use doca_abi::{
     doca_rdma_addr_type,
 };
 
-use super::gid::gids;
 use crate::error::{Error, Result};
 use crate::runtime::named_socket;
 use crate::topology::{DeviceModel, Topology};
@@ -195,6 +194,14 @@ pub(super) fn socket_name(device: &DeviceModel, port: u16) -> String {
     named_socket("rdma", &[&device.pci.to_string(), &port.to_string()])
 }
 
+/// GID table of a device: the link-local GID derived from its hardware address, and that of its IPv4 address.
+pub(crate) fn gids(device: &DeviceModel) -> [[u8; 16]; 2] {
+    [
+        device.link_local().octets(),
+        device.ipv4.to_ipv6_mapped().octets(),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,5 +256,14 @@ mod tests {
         let own = CString::new(own).expect("no zero");
         assert_eq!(address(DOCA_RDMA_ADDR_TYPE_GID, &own), all[1..]);
         assert_ne!(socket_name(&devices[0], 7), socket_name(&devices[0], 8));
+    }
+
+    #[test]
+    fn first_gid_identifies_the_device() {
+        let topology = Topology::built_in();
+        let [a, b] = [0, 1].map(|index| gids(&topology.devices[index]));
+        assert_ne!(a[0], b[0]);
+        assert!(Ipv6Addr::from(a[0]).is_unicast_link_local());
+        assert_eq!(Ipv6Addr::from(a[1]).to_string(), "::ffff:127.0.0.1");
     }
 }

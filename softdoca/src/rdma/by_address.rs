@@ -1,4 +1,16 @@
-//! Connections by address: requests, acceptance and rejection.
+//! Connections by address: listening ports, requests, acceptance and rejection, and the handshake over a socket in the
+//! runtime directory.
+//!
+//! ```text
+//!    0  6 bytes magic, u16 version
+//!    8  u8 kind: 1 request, 2 acceptance, 3 rejection, 4 ready; u8 length of the data at the end
+//!   10  connection details, of requests and acceptances
+//!       of requests the client's address, u8 type (`doca_rdma_addr_type`) and 16 bytes; of acceptances private data
+//! ```
+//!
+//! The client sends a request and waits; the server's program accepts or rejects; the client reports when it is
+//! connected. Only then is the connection established for the server. If the socket closes before, the request was
+//! rejected.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -6,17 +18,15 @@ use std::sync::Arc;
 
 use doca_abi::doca_data;
 
-use super::address::{Address, Host};
+use super::address::{Address, Host, check_port, socket_name};
 use super::blob::ConnectionDetails;
-use super::connecting::Ending;
-use super::connection::Connection;
+use super::connection::{Connection, Ending, expect_running};
 use super::driver::Rdma;
-use super::handshake::{Heard, Word, hear, say};
-use super::pending::{Handshake, Watched};
+use super::transport::ConnectionOutbox;
 use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, Urgency};
-use crate::runtime::{RuntimeDir, Socket};
+use crate::runtime::{Listener, RuntimeDir, Socket};
 
 impl Rdma {
     /// Connects to the listener at `address`. The result, including the absence of a listener, is reported by
@@ -36,8 +46,8 @@ impl Rdma {
         connection.set_address(Arc::clone(address));
         match call(address).and_then(|socket| {
             let from = Host::of(self.device.model(), address);
-            say(&socket, &Word::Request { details, from })?;
-            self.shake(ctx, &connection, Handshake::Asked(socket))
+            send_message(&socket, &Message::Request { details, from })?;
+            self.start_handshake(ctx, &connection, Handshake::Asked(socket))
         }) {
             Ok(()) => {}
             Err(error) => {
@@ -67,13 +77,13 @@ impl Rdma {
     ) -> Result<()> {
         let (socket, theirs) = self.take_request(ctx, connection)?;
         let accepted = self.claim(&theirs).and_then(|outbox| {
-            let word = Word::Acceptance {
+            let message = Message::Acceptance {
                 details: ConnectionDetails::decode(connection.details())?,
                 private_data: private_data.to_vec(),
             };
-            say(&socket, &word)?;
+            send_message(&socket, &message)?;
             let handshake = Handshake::Accepted(socket, Box::new(outbox), theirs.permissions);
-            self.shake(ctx, connection, handshake)
+            self.start_handshake(ctx, connection, handshake)
         });
         accepted.map_err(|error| {
             self.end(ctx, connection, Ending::Orderly);
@@ -90,7 +100,7 @@ impl Rdma {
     pub(crate) fn reject(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
         let (socket, _) = self.take_request(ctx, connection)?;
         // A peer that has disconnected needs no response.
-        let _ = say(&socket, &Word::Rejection);
+        let _ = send_message(&socket, &Message::Rejection);
         self.forget(ctx, connection);
         Ok(())
     }
@@ -104,11 +114,11 @@ impl Rdma {
             return Err(Error::ConnectionAborted
                 .because("the peer that asked for an RDMA connection has gone"));
         }
-        match self.stop_shaking(ctx, connection) {
+        match self.take_handshake(ctx, connection) {
             Some(Handshake::Requested(socket, details)) => Ok((socket, details)),
             other => {
                 if let Some(handshake) = other {
-                    self.shake(ctx, connection, handshake)?;
+                    self.start_handshake(ctx, connection, handshake)?;
                 }
                 Err(Error::BadState.because(
                     "expected a connection that a peer has just asked for (from the request callback)",
@@ -119,23 +129,23 @@ impl Rdma {
 
     /// Handles the peer's response or disconnection.
     pub(super) fn on_handshake(&self, ctx: &Ctx, connection: &Rc<Connection>) {
-        let Some(handshake) = self.stop_shaking(ctx, connection) else {
+        let Some(handshake) = self.take_handshake(ctx, connection) else {
             return;
         };
-        let heard = hear(handshake.socket());
-        let done = match (handshake, heard) {
-            (handshake, Heard::Nothing) => self.shake(ctx, connection, handshake),
+        let polled = poll_message(handshake.socket());
+        let done = match (handshake, polled) {
+            (handshake, Polled::Pending) => self.start_handshake(ctx, connection, handshake),
             (
                 Handshake::Asked(socket),
-                Heard::Word(Word::Acceptance {
+                Polled::Message(Message::Acceptance {
                     details,
                     private_data: _,
                 }),
             ) => self.claim(&details).and_then(|outbox| {
                 self.establish(ctx, connection, outbox, details.permissions)?;
-                say(&socket, &Word::Ready)
+                send_message(&socket, &Message::Ready)
             }),
-            (Handshake::Accepted(_, outbox, permissions), Heard::Word(Word::Ready)) => {
+            (Handshake::Accepted(_, outbox, permissions), Polled::Message(Message::Ready)) => {
                 self.establish(ctx, connection, *outbox, permissions)
             }
             _ => Err(Error::ConnectionAborted),
@@ -146,7 +156,7 @@ impl Rdma {
     }
 
     /// Watches a connection that is being established.
-    pub(super) fn shake(
+    fn start_handshake(
         &self,
         ctx: &Ctx,
         connection: &Connection,
@@ -160,7 +170,7 @@ impl Rdma {
     }
 
     /// The connection was established or has failed.
-    pub(super) fn stop_shaking(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
+    pub(super) fn take_handshake(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
         let handshake = connection.handshake.take()?;
         if let Ok(pe) = ctx.pe() {
             pe.unwatch(handshake.socket().as_fd(), Urgency::Message);
@@ -180,4 +190,471 @@ fn call(address: &Address) -> Result<Socket> {
         }
     }
     result
+}
+
+const MAGIC: [u8; 6] = *b"SDRDCM";
+const VERSION: u16 = 2;
+const HEAD: usize = 10;
+const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
+
+/// A message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    Request {
+        details: ConnectionDetails,
+        /// The client's address, of the same kind as the server's.
+        from: Host,
+    },
+    Acceptance {
+        details: ConnectionDetails,
+        private_data: Vec<u8>,
+    },
+    Rejection,
+    Ready,
+}
+
+/// Result of polling the socket.
+#[derive(Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and it is taken apart at once"
+)]
+enum Polled {
+    Pending,
+    Message(Message),
+    /// The peer has disconnected, or sent a malformed message.
+    Closed,
+}
+
+impl Message {
+    fn encode(&self) -> Vec<u8> {
+        let host;
+        let (kind, details, private_data): (u8, _, &[u8]) = match self {
+            Message::Request { details, from } => {
+                host = from.encode();
+                (1, Some(details), &host)
+            }
+            Message::Acceptance {
+                details,
+                private_data,
+            } => (2, Some(details), private_data),
+            Message::Rejection => (3, None, &[]),
+            Message::Ready => (4, None, &[]),
+        };
+        let mut bytes = Vec::with_capacity(LONGEST);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        // Length limit of a u8 in the C API.
+        let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+        bytes.extend_from_slice(&[kind, len]);
+        if let Some(details) = details {
+            bytes.extend_from_slice(&details.encode());
+        }
+        bytes.extend_from_slice(&private_data[..usize::from(len)]);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Message> {
+        let (head, rest) = bytes
+            .split_first_chunk::<HEAD>()
+            .filter(|(head, _)| head[..6] == MAGIC)
+            .ok_or(Error::InvalidValue)?;
+        if head[6..8] != VERSION.to_be_bytes() {
+            return Err(Error::UnsupportedVersion.because(
+                "an RDMA peer connects with another version of softdoca: run the same one on both sides",
+            ));
+        }
+        let (kind, len) = (head[8], usize::from(head[9]));
+        let (details, private_data) = rest
+            .len()
+            .checked_sub(len)
+            .map(|at| rest.split_at(at))
+            .ok_or(Error::InvalidValue)?;
+        match (kind, details.is_empty(), len) {
+            (1, false, _) => Ok(Message::Request {
+                details: ConnectionDetails::decode(details)?,
+                from: Host::decode(private_data)?,
+            }),
+            (2, false, _) => Ok(Message::Acceptance {
+                details: ConnectionDetails::decode(details)?,
+                private_data: private_data.to_vec(),
+            }),
+            (3, true, 0) => Ok(Message::Rejection),
+            (4, true, 0) => Ok(Message::Ready),
+            _ => Err(Error::InvalidValue),
+        }
+    }
+}
+
+impl Polled {
+    fn of(len: Result<Option<usize>>, bytes: &[u8]) -> Polled {
+        match len {
+            Err(Error::Again) => Polled::Pending,
+            Ok(Some(len)) => Message::decode(&bytes[..len]).map_or(Polled::Closed, Polled::Message),
+            Ok(None) | Err(_) => Polled::Closed,
+        }
+    }
+}
+
+/// Sends a message. It fits in the socket buffer: no other message is in flight.
+pub(super) fn send_message(socket: &Socket, message: &Message) -> Result<()> {
+    socket.send(&message.encode(), &[])
+}
+
+/// Receives a message, without blocking.
+fn poll_message(socket: &Socket) -> Polled {
+    let mut bytes = [0; LONGEST + 1];
+    let mut fds = Vec::new();
+    let len = socket.receive(&mut bytes, &mut fds);
+    if !fds.is_empty() {
+        return Polled::Closed;
+    }
+    Polled::of(len, &bytes)
+}
+
+/// Encoding of a valid message.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    Message::decode(bytes).map(|message| message.encode())
+}
+
+/// Messages of all kinds, for a nonexistent connection.
+pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
+    let details = ConnectionDetails::example()?;
+    let acceptance = Message::Acceptance {
+        details,
+        private_data: vec![1, 2, 3],
+    };
+    let messages = [
+        Message::Request {
+            details,
+            from: Host::example(),
+        },
+        acceptance,
+        Message::Rejection,
+        Message::Ready,
+    ];
+    Ok(messages.map(|message| message.encode()).into())
+}
+
+/// Kind of a watched descriptor; the rest of its token is the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// Liveness of a connection's peer.
+    Liveness = 0,
+    /// Socket of a connection being established.
+    Handshake = 1,
+    /// A listening port.
+    Port = 2,
+    /// An accepted connection that has not sent its request.
+    Caller = 3,
+    /// Receiving socket from a peer on another machine.
+    Inbox = 4,
+    /// Sending socket to a peer on another machine.
+    Outbox = 5,
+    /// Socket for access to its memory.
+    Lane = 6,
+}
+
+impl Watched {
+    /// Upper limit of numbers.
+    pub(super) const NUMBERS: u32 = 1 << 29;
+
+    pub(super) fn token(self, number: u32) -> u32 {
+        (self as u32) << 29 | number
+    }
+
+    /// Kind and number of a token.
+    pub(super) fn of(token: u32) -> (Watched, u32) {
+        let watched = match token >> 29 {
+            0 => Watched::Liveness,
+            1 => Watched::Handshake,
+            2 => Watched::Port,
+            3 => Watched::Caller,
+            4 => Watched::Inbox,
+            5 => Watched::Outbox,
+            _ => Watched::Lane,
+        };
+        (watched, token % Watched::NUMBERS)
+    }
+}
+
+/// State of a connection by address.
+pub(super) enum Handshake {
+    /// Requested by this side.
+    Asked(Socket),
+    /// Requested by the peer; the program has not responded yet.
+    Requested(Socket, ConnectionDetails),
+    /// Accepted by the program; the peer is connecting.
+    Accepted(Socket, Box<ConnectionOutbox>, u32),
+}
+
+impl Handshake {
+    pub(super) fn socket(&self) -> &Socket {
+        match self {
+            Handshake::Asked(socket)
+            | Handshake::Requested(socket, _)
+            | Handshake::Accepted(socket, ..) => socket,
+        }
+    }
+}
+
+/// Listening ports and accepted connections.
+#[derive(Default)]
+pub(super) struct Reception {
+    pub(super) ports: Vec<(u16, Listener)>,
+    /// Number, port and socket of each accepted connection.
+    callers: Vec<(u32, u16, Socket)>,
+    next_caller: u32,
+}
+
+impl Rdma {
+    /// Accepts connection requests on a port of the device.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] if the port is in use, [`Error::NotSupported`]
+    /// for dynamic connections.
+    pub(crate) fn listen(&self, ctx: &Ctx, port: u16) -> Result<()> {
+        expect_running(ctx, "requests for connections are taken")?;
+        self.config.expect_reliable()?;
+        check_port(port)?;
+        let name = socket_name(self.device.model(), port);
+        let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
+            Error::AlreadyExist => error.because(format_args!(
+                "another RDMA instance listens to port {port} of device {}",
+                self.device.model().pci
+            )),
+            error => error,
+        })?;
+        let pe = ctx.pe()?;
+        let token = Watched::Port.token(u32::from(port));
+        pe.watch(listener.as_fd(), ctx, token, Urgency::Message)?;
+        self.state
+            .borrow_mut()
+            .reception
+            .ports
+            .push((port, listener));
+        Ok(())
+    }
+
+    /// Stops listening on a port. Requests already reported to the program are not affected.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] if the instance does not listen there.
+    pub(crate) fn stop_listening(&self, ctx: &Ctx, port: u16) -> Result<()> {
+        expect_running(ctx, "a port is given up")?;
+        let reception = &mut self.state.borrow_mut().reception;
+        let place = reception
+            .ports
+            .iter()
+            .position(|(listened, _)| *listened == port)
+            .ok_or_else(|| {
+                Error::InvalidValue.because(format_args!(
+                    "the RDMA instance does not listen to port {port}"
+                ))
+            })?;
+        let (_, listener) = reception.ports.swap_remove(place);
+        ctx.pe()?.unwatch(listener.as_fd(), Urgency::Message);
+        Ok(())
+    }
+
+    /// Accepts an incoming connection on a port.
+    pub(super) fn on_port(&self, ctx: &Ctx, number: u32) {
+        let Ok(port) = u16::try_from(number) else {
+            return;
+        };
+        loop {
+            let accepted = {
+                let state = self.state.borrow();
+                let ports = &state.reception.ports;
+                let Some((_, listener)) = ports.iter().find(|(known, _)| *known == port) else {
+                    return;
+                };
+                listener.accept()
+            };
+            let socket = match accepted {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => {
+                    log::warn!("an RDMA instance cannot take a request at port {port}: {error}");
+                    return;
+                }
+            };
+            self.add_caller(ctx, port, socket);
+        }
+    }
+
+    fn add_caller(&self, ctx: &Ctx, port: u16, socket: Socket) {
+        let number = {
+            let reception = &mut self.state.borrow_mut().reception;
+            let number = reception.next_caller;
+            reception.next_caller = (number + 1) % Watched::NUMBERS;
+            number
+        };
+        let token = Watched::Caller.token(number);
+        let watched = ctx
+            .pe()
+            .and_then(|pe| pe.watch(socket.as_fd(), ctx, token, Urgency::Message));
+        if watched.is_ok() {
+            self.state
+                .borrow_mut()
+                .reception
+                .callers
+                .push((number, port, socket));
+            self.on_caller(ctx, number);
+        }
+    }
+
+    /// Handles the request or the disconnection of an accepted connection.
+    pub(super) fn on_caller(&self, ctx: &Ctx, number: u32) {
+        let (port, socket, polled) = {
+            let callers = &mut self.state.borrow_mut().reception.callers;
+            let Some(place) = callers.iter().position(|(known, ..)| *known == number) else {
+                return;
+            };
+            match poll_message(&callers[place].2) {
+                Polled::Pending => return,
+                polled => {
+                    let (_, port, socket) = callers.swap_remove(place);
+                    (port, socket, polled)
+                }
+            }
+        };
+        if let Ok(pe) = ctx.pe() {
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+        }
+        if let Polled::Message(Message::Request { details, from }) = polled
+            && let Err((socket, error)) = self.request(ctx, socket, details, (from, port))
+        {
+            log::warn!("an RDMA instance rejects a request for a connection: {error}");
+            let _ = send_message(&socket, &Message::Rejection);
+        }
+    }
+
+    /// Reports a connection request to the program.
+    fn request(
+        &self,
+        ctx: &Ctx,
+        socket: Socket,
+        details: ConnectionDetails,
+        (from, port): (Host, u16),
+    ) -> std::result::Result<(), (Socket, Error)> {
+        let Some(callback) = self.config.callbacks.get().request else {
+            let error = Error::NotSupported
+                .because("no callback for requests (doca_rdma_set_connection_state_callbacks)");
+            return Err((socket, error));
+        };
+        let address = match Address::of_peer(from, port) {
+            Ok(address) => address,
+            Err(error) => return Err((socket, error)),
+        };
+        let connection = match self.offer(ctx, true) {
+            Ok((connection, _)) => connection,
+            Err(error) => return Err((socket, error)),
+        };
+        connection.set_address(Arc::new(address));
+        if let Err(error) =
+            self.start_handshake(ctx, &connection, Handshake::Requested(socket, details))
+        {
+            log::warn!("an RDMA instance cannot watch a request for a connection: {error}");
+            self.forget(ctx, &connection);
+            return Ok(());
+        }
+        let user_data = ctx.user_data();
+        self.state.borrow_mut().calls.push_back(Box::new(move || {
+            let handle = Rc::as_ptr(&connection).cast_mut().cast();
+            // SAFETY: the program gave the callback for connections of this instance, which is alive.
+            unsafe { callback(handle, user_data) };
+        }));
+        Ok(())
+    }
+
+    /// Closes the ports, and drops pending requests.
+    pub(super) fn close_reception(&self, ctx: &Ctx, reception: Reception) {
+        let Ok(pe) = ctx.pe() else { return };
+        for (_, listener) in &reception.ports {
+            pe.unwatch(listener.as_fd(), Urgency::Message);
+        }
+        for (.., socket) in &reception.callers {
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::agent::AgentAddress;
+    use crate::runtime::Key;
+
+    fn details() -> ConnectionDetails {
+        ConnectionDetails {
+            transport_type: 0,
+            permissions: 7,
+            agent: AgentAddress::local().expect("an address"),
+            key: Key::from_bytes([3; Key::SIZE]),
+            network: None,
+        }
+    }
+
+    #[test]
+    fn handshake_messages_pass_over_a_socket() {
+        let (a, b) = Socket::pair().expect("sockets");
+        assert_eq!(poll_message(&b), Polled::Pending);
+        for private_data in [vec![], vec![1, 2, 3], vec![9; 255]] {
+            let messages = [
+                Message::Request {
+                    details: details(),
+                    from: Host::example(),
+                },
+                Message::Acceptance {
+                    details: details(),
+                    private_data,
+                },
+                Message::Rejection,
+                Message::Ready,
+            ];
+            for message in messages {
+                send_message(&a, &message).expect("room");
+                assert_eq!(poll_message(&b), Polled::Message(message));
+            }
+        }
+        drop(a);
+        assert_eq!(poll_message(&b), Polled::Closed);
+    }
+
+    #[test]
+    fn other_versions_and_lengths_are_refused() {
+        let request = Message::Request {
+            details: details(),
+            from: Host::example(),
+        };
+        let good = request.encode();
+        for len in 0..good.len() {
+            assert!(Message::decode(&good[..len]).is_err(), "{len} bytes");
+        }
+        let mut other = good.clone();
+        other[7] += 1;
+        assert_eq!(Message::decode(&other), Err(Error::UnsupportedVersion));
+        let (a, b) = Socket::pair().expect("sockets");
+        a.send(&other, &[]).expect("room");
+        assert_eq!(poll_message(&b), Polled::Closed);
+        let mut unknown_type = good.clone();
+        unknown_type[HEAD + ConnectionDetails::SIZE] = 3;
+        assert_eq!(Message::decode(&unknown_type), Err(Error::InvalidValue));
+        let mut longer = Message::Ready.encode();
+        longer.push(0);
+        assert!(Message::decode(&longer).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused(tail in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let mut bytes = Message::Ready.encode()[..8].to_vec();
+            bytes.extend(tail);
+            // Must not panic for any input.
+            let _ = Message::decode(&bytes);
+        }
+    }
 }

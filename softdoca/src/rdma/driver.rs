@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_rdma_transport_type};
 
+use super::by_address::{Reception, Watched};
 use super::config::{Config, ConnectionCallbacks, Fabric};
-use super::connecting::Ending;
-use super::connection::{Connection, Done, News};
-use super::pending::{Reception, Watched};
-use super::pools::Pools;
-use super::task::{Arguments, Operation, Receive, Work};
+use super::connection::{Connection, Done, Ending, News};
+use super::task::{Arguments, Operation, Pools, Receive, Work};
 use super::transport::Inbox as _;
 use super::transport::shared_memory::SharedMemory;
 use crate::agent::{is_held_up, is_in_progress, nic_for_connections, uses_network};

@@ -2,9 +2,9 @@
 //!
 //! * [`Rdma`] is the driver of an instance's context: its connections, receive tasks and completed tasks.
 //! * [`Connection`] is the connection to one peer, with the queue of this side's tasks.
-//! * [`task`] holds the bodies of tasks; `sending` and `receiving` run them.
-//! * [`blob`] has the details that programs exchange; [`handshake`] exchanges them automatically when one instance
-//!   listens on a port (`listening`) and the other connects to its [`Address`] (`by_address`).
+//! * [`task`] holds the bodies of tasks, and runs them.
+//! * [`blob`] has the details that programs exchange; `by_address` exchanges them automatically when one instance
+//!   listens on a port and the other connects to its [`Address`].
 //! * [`transport`] moves messages between processes; `over_network` has the differences for other machines.
 //!
 //! Reads and writes need no progress by the peer: on one machine the submitting side performs them in the memory that
@@ -15,25 +15,16 @@ mod blob;
 mod buffers;
 mod by_address;
 mod config;
-mod connecting;
 mod connection;
 mod driver;
-mod gid;
-mod handshake;
-mod listening;
 mod over_network;
-mod pending;
-mod pools;
-mod receiving;
-mod sending;
 mod task;
 mod transport;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Address, gids};
 pub(crate) use blob::{again as details_again, examples as example_details};
+pub(crate) use by_address::{again as handshake_again, examples as example_handshakes};
 pub(crate) use config::{ConnectionCallbacks, Fabric, check_transport_type, limits};
 pub(crate) use connection::Connection;
 pub(crate) use driver::Rdma;
-pub(crate) use gid::gids;
-pub(crate) use handshake::{again as word_again, examples as example_words};
 pub(crate) use task::{Arguments, Operation, Receive, Received, Work};

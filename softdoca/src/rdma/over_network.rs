@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
+use super::by_address::Watched;
 use super::connection::{Attempt, Connection, Done, Parts};
-use super::pending::Watched;
-use super::sending;
+use super::task;
 use super::task::{Operation, Stage, Work};
 use super::transport::network::{NetworkInbox, NetworkOutbox};
 use super::transport::shared_memory::Arrival;
@@ -158,8 +158,8 @@ impl Connection {
             return Attempt::Waits;
         }
         let run = match parts.outbox.as_deref_mut() {
-            Some(ConnectionOutbox::Network(outbox)) => sending::run(work, outbox, permissions),
-            Some(ConnectionOutbox::Verbs(outbox)) => sending::run(work, outbox, permissions),
+            Some(ConnectionOutbox::Network(outbox)) => task::run(work, outbox, permissions),
+            Some(ConnectionOutbox::Verbs(outbox)) => task::run(work, outbox, permissions),
             _ => return Attempt::Waits,
         };
         match run {
@@ -192,7 +192,7 @@ impl Connection {
             }
             remote.by_device = false;
         }
-        let Some(access) = sending::remote_access(work, permissions)? else {
+        let Some(access) = task::remote_access(work, permissions)? else {
             return Ok(false);
         };
         let has_immediate = work.operation == Operation::WriteImmediate;
@@ -267,7 +267,7 @@ impl Connection {
                 // SAFETY: tasks with outstanding requests are in flight, and tasks in flight are not freed.
                 let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
                 let work = &work.ok_or(Error::Unexpected)?.body;
-                let result = reply.and_then(|value| sending::finish_access(work, sent.len, value));
+                let result = reply.and_then(|value| task::finish_access(work, sent.len, value));
                 done.push_back((sent.task, result));
             }
         }
@@ -281,7 +281,7 @@ impl Connection {
             // SAFETY: tasks with outstanding requests are in flight, and tasks in flight are not freed.
             let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
             let work = &work.ok_or(Error::Unexpected)?.body;
-            let result = reply.and_then(|value| sending::finish_access(work, sent.len, value));
+            let result = reply.and_then(|value| task::finish_access(work, sent.len, value));
             if work.operation == Operation::WriteImmediate {
                 remote.barrier = false;
                 if result.is_ok() {
@@ -399,7 +399,7 @@ fn issue_to_device(
 ) -> Result<bool> {
     // Requests over the lane come first.
     let is_free = remote.by_device || !remote.is_waiting();
-    let len = if let Some(change) = sending::remote_change(work, permissions)? {
+    let len = if let Some(change) = task::remote_change(work, permissions)? {
         if !outbox.reaches(&change.offer, change.key) {
             return Ok(false);
         }
@@ -412,7 +412,7 @@ fn issue_to_device(
             (change.addr, change.key.rkey),
         )?;
         0
-    } else if let Some(access) = sending::remote_access(work, permissions)? {
+    } else if let Some(access) = task::remote_access(work, permissions)? {
         let Some(request) = access.for_device(outbox) else {
             return Ok(false);
         };

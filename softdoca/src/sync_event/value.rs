@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::blob::{self, Audience};
+use super::Audience;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Mmap, Permissions};
@@ -248,7 +248,7 @@ impl RemoteEvent {
     /// [`InvalidValue`](crate::error::Error::InvalidValue) for malformed bytes,
     /// [`NotFound`](crate::error::Error::NotFound) if the peer is gone.
     pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<RemoteEvent> {
-        let descriptor = blob::decode(Audience::Network, bytes)?;
+        let descriptor = super::decode(Audience::Network, bytes)?;
         Ok(RemoteEvent {
             value: Value::import(descriptor, device)?,
         })

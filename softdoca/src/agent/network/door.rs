@@ -17,15 +17,13 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
 use super::super::export::Rights;
-use super::super::limits::Limits;
+use super::super::limits::{Deadline, Limits};
 use super::super::server::{lock, shielded, with_signals_blocked};
-use super::super::waiting::Deadline;
 use super::authentication::{self, CLIENT_HELLO, Handshake, Purpose, Wish};
-use super::exposed::{Exposed, Memory};
-use super::serving;
+use super::serving::{Exposed, Memory};
 use super::settings::Settings;
 use super::stream::{self, Stream};
-use super::tls;
+use super::{serving, tls};
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
 use crate::runtime::Key;

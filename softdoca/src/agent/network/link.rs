@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::super::limits::Limits;
+use super::super::limits::{Deadline, Limits};
 use super::super::server::lock;
-use super::super::waiting::Deadline;
 use super::authentication::{Handshake, MAGIC, Purpose, SERVER_ANSWER, SERVER_HELLO, Wish};
 use super::door::spawn;
 use super::offer::{NetworkOffer, not_configured};

@@ -10,13 +10,11 @@ mod authentication;
 #[cfg(all(test, feature = "tls"))]
 pub(crate) mod certificates;
 mod door;
-mod exposed;
 mod lane;
 mod link;
 mod offer;
 #[cfg(feature = "tls")]
 mod records;
-mod region;
 mod serving;
 mod settings;
 mod stream;
@@ -29,16 +27,15 @@ mod tls;
 mod tls;
 
 pub(crate) use door::{Deliver, NetworkGuard, expose, serve};
-pub(crate) use exposed::Memory;
-pub(crate) use lane::Lane;
+pub(crate) use lane::{Lane, NetworkRegion};
 pub(crate) use link::{Link, close_gently};
 pub(crate) use offer::{NetworkOffer, Route};
-pub(crate) use region::NetworkRegion;
+pub(crate) use serving::Memory;
 #[cfg(test)]
 pub(crate) use stream::pair as stream_pair;
 pub(crate) use stream::{Piece, Stream};
 
-use super::waiting::Deadline;
+use super::limits::Deadline;
 use crate::error::{Error, Result};
 use crate::topology::{DeviceModel, VARIABLE as TOPOLOGY};
 use crate::verbs::Nic;

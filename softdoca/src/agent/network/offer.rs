@@ -9,7 +9,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 
-use super::super::address::AgentAddress;
+use super::super::protocol::AgentAddress;
 use super::door::Door;
 use super::settings::{MOST_ADDRESSES, Settings, Transport};
 use crate::error::{Error, Result};

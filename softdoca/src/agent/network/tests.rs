@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::super::export::{Backing, Export, Rights, Segment};
-use super::super::limits::Limits;
+use super::super::limits::{Deadline, Limits};
 use super::super::protocol::{ReplyHeader, RequestHeader};
-use super::super::waiting::Deadline;
 use super::authentication::{CLIENT_HELLO, Purpose, SERVER_ANSWER, SERVER_HELLO, SharedKey, Wish};
 use super::door::{Door, NetworkGuard};
-use super::exposed::Exposed;
 use super::lane::Lane;
 use super::link::{Link, encrypted, introduce, open_with};
 use super::offer::NetworkOffer;
+use super::serving::Exposed;
 use super::settings::{Settings, Transport};
 use super::stream::{Piece, Stream};
 use super::tls::Tls;

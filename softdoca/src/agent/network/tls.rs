@@ -19,7 +19,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ExtractedSecrets, ServerConfig};
 use softdoca_net::tls::{TlsError, is_no_tls};
 
-use super::super::waiting::Deadline;
+use super::super::limits::Deadline;
 use super::records::{Records, check_copies};
 use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;

@@ -7,7 +7,6 @@
 //! Access to remote memory is separate: an imported mmap knows how to reach its exporter.
 
 mod credits;
-mod grants;
 pub(super) mod network;
 pub(super) mod shared_memory;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::grants::Grants;
+use super::credits::Grants;
 use super::shared_memory::SharedInbox;
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
 use crate::agent::{Link, Stream, close_gently, is_in_progress, send_patiently};

@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::grants::Grants;
+use super::credits::Grants;
 use super::network::NetworkOutbox;
 use super::shared_memory::SharedInbox;
 use super::{ConnectionOutbox, Fill, Fragment, Inbox, Outbox, Peer, SMALL};

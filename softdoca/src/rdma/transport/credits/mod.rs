@@ -14,15 +14,125 @@
 //! the number of messages received, and posts the difference again. The slot's generation changes then, so that a late
 //! sender cannot take any more.
 //!
+//! A sender on another machine cannot use this memory: [`Grants`] counts the receives announced to it in messages.
+//!
 //! `posting` and `taking` are compiled a second time in `tests/model`, over memory instrumented by loom.
 
-mod handover;
 mod memory;
 mod posting;
 mod taking;
 
 pub(super) use posting::{ReceivePool, Slot};
 pub(super) use taking::SharedReceives;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use crate::error::{Error, Result};
+use memory::Mapping;
+
+impl ReceivePool {
+    /// Creates a pool for at most `connections` concurrent senders.
+    pub(super) fn new(connections: u16) -> Result<ReceivePool> {
+        Ok(Self::over(Mapping::create(connections)?))
+    }
+
+    pub(super) fn memfd(&self) -> BorrowedFd<'_> {
+        self.mapping().memfd()
+    }
+}
+
+impl Slot {
+    /// Encodes the information that the sender needs in addition to the memory.
+    pub(super) fn encode(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.number().to_le_bytes());
+        bytes[4..].copy_from_slice(&self.generation().to_le_bytes());
+        bytes
+    }
+}
+
+impl SharedReceives {
+    /// Opens a peer's pool from the bytes of [`Slot::encode`].
+    pub(super) fn open(memfd: OwnedFd, slot: &[u8]) -> Result<SharedReceives> {
+        let invalid = || {
+            Error::InvalidValue
+                .because("an RDMA peer's agent gave something else than a pool of receives")
+        };
+        let (Some(number), Some(generation)) = (slot.first_chunk::<4>(), slot.last_chunk::<4>())
+        else {
+            return Err(invalid());
+        };
+        let number = u32::from_le_bytes(*number);
+        let mapping = Mapping::open(memfd)?.ok_or_else(invalid)?;
+        if u64::from(number) >= mapping.slots() {
+            return Err(invalid());
+        }
+        Ok(Self::over(mapping, number, u32::from_le_bytes(*generation)))
+    }
+}
+
+/// Receives granted to a sender on another machine, which learns of them in messages.
+pub(super) struct Grants {
+    /// Receives that the sender may not use yet.
+    available: u64,
+    /// Receives that the sender may use.
+    granted: u64,
+    /// The sender has a message and no receive.
+    wanted: bool,
+    /// The receives that several senders share.
+    receives: Option<SharedReceives>,
+}
+
+impl Grants {
+    /// For a sender to which `granted` receives have been announced.
+    pub(super) fn new(granted: u64, receives: Option<SharedReceives>) -> Grants {
+        Grants {
+            available: 0,
+            granted,
+            wanted: false,
+            receives,
+        }
+    }
+
+    pub(super) fn post(&mut self, count: u64) {
+        self.available += count;
+    }
+
+    /// The sender waits for a receive.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Number of receives to announce to the sender now. While messages are being received (`goes_on`), only when it may
+    /// have used half of its receives.
+    pub(super) fn take(&mut self, goes_on: bool) -> Option<u32> {
+        let count = match &self.receives {
+            None if self.available > 0 && (self.available >= self.granted || !goes_on) => {
+                std::mem::take(&mut self.available)
+            }
+            None => return None,
+            // Only for a waiting message: a receive granted to one sender is lost to the others.
+            Some(receives) if self.wanted && receives.take() => {
+                self.wanted = false;
+                1
+            }
+            Some(_) => return None,
+        };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.granted += u64::from(count);
+        Some(count)
+    }
+
+    /// Returns `true` if the sender may send a message.
+    pub(super) fn has_receive(&self) -> bool {
+        self.granted > 0
+    }
+
+    /// A message has used a receive.
+    pub(super) fn use_one(&mut self) {
+        self.granted = self.granted.saturating_sub(1);
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -31,7 +141,6 @@ mod tests {
     use rustix::fs::MemfdFlags;
 
     use super::*;
-    use crate::error::Error;
 
     fn open(slot: &Slot) -> SharedReceives {
         let memfd = slot
