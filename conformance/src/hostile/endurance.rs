@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::attack::Attack;
 use super::client::{Client, ClientProcess, SESSION};
-use super::victim::Victim;
+use super::server::Server;
 use super::{Seen, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
@@ -64,7 +64,7 @@ struct Tally {
 struct Run<'a> {
     settings: &'a Settings,
     seed: u64,
-    victim: &'a Victim<'a>,
+    server: &'a Server<'a>,
     client: &'a Client,
     begin: Instant,
     attacks: usize,
@@ -83,8 +83,8 @@ pub(super) fn endure(
     interrupted: &dyn Fn() -> bool,
 ) -> Report {
     let mut report = Report::default();
-    let victim = match Victim::start(settings.role, &settings.implementation) {
-        Ok(victim) => victim,
+    let server = match Server::start(settings.role, &settings.implementation) {
+        Ok(server) => server,
         Err(wrong) => {
             let outcome = Outcome::Failed(wrong.to_string());
             let case = Case::new(&suite(settings.role), "start", outcome);
@@ -93,7 +93,7 @@ pub(super) fn endure(
         }
     };
     let client = Client::default();
-    let mut process = match ClientProcess::start((settings.client)(&victim.client_endpoint())) {
+    let mut process = match ClientProcess::start((settings.client)(&server.client_endpoint())) {
         Ok(process) => process,
         Err(error) => {
             let outcome = Outcome::Failed(format!("the client does not start: {error}"));
@@ -102,11 +102,11 @@ pub(super) fn endure(
             return report;
         }
     };
-    let session_lock = victim.session_lock().clone();
+    let session_lock = server.session_lock().clone();
     let mut run = Run {
         settings,
         seed: settings.seed.unwrap_or_else(|| fastrand::u64(..)),
-        victim: &victim,
+        server: &server,
         client: &client,
         begin: Instant::now(),
         attacks: 0,
@@ -137,7 +137,7 @@ impl Run<'_> {
                 BETWEEN_CHECKPOINTS
             }
         };
-        while !interrupted() && self.victim.ended().is_none() && !self.is_over(limit) {
+        while !interrupted() && self.server.ended().is_none() && !self.is_over(limit) {
             if bag.is_empty() {
                 bag = self.settings.attacks.iter().collect();
                 bag.retain(|attack: &&Attack| !counted || !self.long.contains(attack.name));
@@ -164,7 +164,7 @@ impl Run<'_> {
                 };
             }
         }
-        if self.victim.ended().is_none() {
+        if self.server.ended().is_none() {
             self.measure("at the end");
         }
     }
@@ -181,12 +181,12 @@ impl Run<'_> {
     }
 
     fn play(&mut self, attack: &Attack) {
-        let (lines, completed) = (self.victim.lines(), self.client.completed());
+        let (lines, completed) = (self.server.lines(), self.client.completed());
         let failures = self.client.failed().len();
         let begin = Instant::now();
         let mut seen = Seen::default();
         // An attack that cannot go on has been stopped by the role.
-        let _ = play(self.victim, &attack.play, &mut seen);
+        let _ = play(self.server, &attack.play, &mut seen);
         let Seen { held_up, wrong } = seen;
         let took = begin.elapsed();
         if took > LONG {
@@ -202,7 +202,7 @@ impl Run<'_> {
         let result = self.judge(attack, held_up, served.as_ref(), failures);
         let result = result.and_then(|()| wrong.map_or(Ok(()), Err));
         let (lines, sessions) = (
-            self.victim.lines().saturating_sub(lines),
+            self.server.lines().saturating_sub(lines),
             self.client.completed() - completed,
         );
         let most = attack.cost.lines
@@ -232,7 +232,7 @@ impl Run<'_> {
         served: Result<&Duration, &Violation>,
         failures: usize,
     ) -> Result<(), Violation> {
-        if let Some(name) = self.victim.ended() {
+        if let Some(name) = self.server.ended() {
             return Err(Violation::expected(
                 "all programs to go on",
                 format!("the end of the {name}"),
@@ -262,11 +262,11 @@ impl Run<'_> {
 
     /// Measures the resources while no session goes on, and compares them with the first measurement.
     fn measure(&mut self, name: &str) {
-        let session_lock = self.victim.session_lock().clone();
+        let session_lock = self.server.session_lock().clone();
         let _closed = session_lock.enter();
         let deadline = Instant::now() + SETTLE;
         let (outcome, note) = loop {
-            let now = match self.victim.resources() {
+            let now = match self.server.resources() {
                 Ok(now) => now,
                 Err(wrong) => break (Outcome::Failed(wrong.to_string()), None),
             };
@@ -279,7 +279,7 @@ impl Run<'_> {
                 // What the last session took is given back within a moment.
                 None => {
                     std::thread::sleep(Duration::from_secs(1));
-                    self.first = self.victim.resources().ok();
+                    self.first = self.server.resources().ok();
                     break (Outcome::Passed, note);
                 }
                 Some(first) if now.is_flat_since(first) => break (Outcome::Passed, note),
@@ -308,7 +308,7 @@ impl Run<'_> {
 
     fn finish(self, interrupted: bool) -> Report {
         let suite = suite(self.settings.role);
-        let log = || Some(self.victim.log());
+        let log = || Some(self.server.log());
         let mut cases: Vec<Case> = self
             .tallies
             .into_iter()

@@ -14,9 +14,9 @@ mod client;
 mod endurance;
 mod network;
 mod probe;
+mod server;
 mod service;
 mod service_attacks;
-mod victim;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -34,7 +34,7 @@ use by_hand::{Packets, RawRing};
 use channel::{Channel, Comch, ControlEndpoint};
 use network::{Exported, NetworkAttack};
 use probe::{OwnedControlEndpoint, Probe};
-use victim::Victim;
+use server::Server;
 
 pub use attack::{Attack, Cost};
 pub use catalogue::attacks;
@@ -76,7 +76,7 @@ pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> b
         return endurance::endure(settings, limit, done, interrupted);
     }
     let mut report = Report::default();
-    let mut victim = None;
+    let mut server = None;
     for attack in &settings.attacks {
         let case = if interrupted() {
             Case::new(
@@ -85,7 +85,7 @@ pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> b
                 Outcome::NotRun("interrupted".to_owned()),
             )
         } else {
-            try_one(settings, attack, &mut victim)
+            try_one(settings, attack, &mut server)
         };
         done(attack.name);
         report.cases.push(case);
@@ -97,14 +97,14 @@ fn suite(role: Role) -> String {
     format!("hostile.{role}")
 }
 
-fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Victim<'a>>) -> Case {
+fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Server<'a>>) -> Case {
     if settings.role == Role::Initiator {
         return service::try_one(settings, attack);
     }
     let begin = Instant::now();
-    let running = match victim.take() {
+    let running = match server.take() {
         Some(running) => Ok(running),
-        None => Victim::start(settings.role, &settings.implementation).and_then(|started| {
+        None => Server::start(settings.role, &settings.implementation).and_then(|started| {
             // What its first session takes, it keeps.
             started.serve_another()?;
             Ok(started)
@@ -117,7 +117,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Vict
             let (result, note) = measure(&running, attack);
             let output = result.is_err().then(|| running.log());
             if result.is_ok() {
-                *victim = Some(running);
+                *server = Some(running);
             }
             let outcome = result.map_or_else(
                 |wrong| Outcome::Failed(wrong.to_string()),
@@ -136,17 +136,17 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Vict
 }
 
 /// Plays an attack and compares what it cost with what it may cost.
-fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
-    let (before, lines) = match victim.resources() {
-        Ok(before) => (before, victim.lines()),
+fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
+    let (before, lines) = match server.resources() {
+        Ok(before) => (before, server.lines()),
         Err(wrong) => return (Err(wrong), None),
     };
     // An attack that cannot go on has been stopped by the role: what it costs is what counts.
     let mut seen = Seen::default();
-    let stopped = play(victim, &attack.play, &mut seen).err();
+    let stopped = play(server, &attack.play, &mut seen).err();
     let Seen { held_up, wrong } = seen;
-    let lines = victim.lines() - lines;
-    let result = judge(victim, attack.cost, before, lines).and_then(|cost| {
+    let lines = server.lines() - lines;
+    let result = judge(server, attack.cost, before, lines).and_then(|cost| {
         wrong.map_or(Ok(()), Err)?;
         Violation::unless(
             held_up <= attack.cost.held_up,
@@ -175,13 +175,13 @@ fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Violation>, Opti
 }
 
 fn judge(
-    victim: &Victim<'_>,
+    server: &Server<'_>,
     cost: Cost,
     before: Resources,
     lines: usize,
 ) -> Result<(Duration, Resources), Violation> {
-    let service = victim.serve_another();
-    if let Some(name) = victim.ended() {
+    let service = server.serve_another();
+    if let Some(name) = server.ended() {
         return Err(Violation::expected(
             "all programs to go on",
             format!("the end of the {name}"),
@@ -203,10 +203,10 @@ fn judge(
             && after.descriptors <= before.descriptors + cost.descriptors
     };
     let deadline = Instant::now() + SETTLE;
-    let mut after = victim.resources()?;
+    let mut after = server.resources()?;
     while !fits(after) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
-        after = victim.resources()?;
+        after = server.resources()?;
     }
     Violation::unless(
         fits(after),
@@ -228,34 +228,34 @@ struct Seen {
     wrong: Option<Violation>,
 }
 
-fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
+fn play(server: &Server<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
     let held_up = &mut seen.held_up;
     match play {
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
-        Play::Control(control) => play_control(victim.endpoint(), control),
+        Play::Control(control) => play_control(server.endpoint(), control),
         Play::Silent(silent) => {
-            *held_up = play_silent(victim, silent);
+            *held_up = play_silent(server, silent);
             Ok(())
         }
-        Play::Frames(frames) => play_frames(victim.endpoint(), frames),
-        Play::Agent(calls) => play_agent(victim, calls),
+        Play::Frames(frames) => play_frames(server.endpoint(), frames),
+        Play::Agent(calls) => play_agent(server, calls),
         Play::Session(session) => {
-            let (held, longest) = play_session(victim, session);
+            let (held, longest) = play_session(server, session);
             *held_up = longest;
             held.map(drop)
         }
-        Play::Network(NetworkAttack::Exported(attack)) => play_exported(victim, *attack, seen),
+        Play::Network(NetworkAttack::Exported(attack)) => play_exported(server, *attack, seen),
         Play::Network(attack) => {
             // The role listens once it has exported something.
             let session = Session {
                 claims: false,
                 ..Session::with(Step::Connect, Manner::Sound)
             };
-            let hold = play_session(victim, &session).0?;
+            let hold = play_session(server, &session).0?;
             let endpoint = match hold.details.first() {
                 Some(details) => network::Endpoint::of(details),
-                None => victim.listens()?.map(|address| network::Endpoint {
+                None => server.listens()?.map(|address| network::Endpoint {
                     address,
                     process: [0; 16],
                     key: [0; 16],
@@ -263,7 +263,7 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             };
             let endpoint =
                 endpoint.ok_or_else(|| io::Error::other("the role does not use the network"));
-            let probe = Probe::start(victim.endpoint());
+            let probe = Probe::start(server.endpoint());
             let played = endpoint
                 .map_err(Violation::from)
                 .and_then(|endpoint| network::play(attack, &endpoint));
@@ -278,8 +278,8 @@ fn play(victim: &Victim<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
 }
 
 /// Takes part in a session, and attacks memory that the service exports to its first target for it.
-fn play_exported(victim: &Victim<'_>, attack: Exported, seen: &mut Seen) -> io::Result<()> {
-    let trap = victim.line()?.hold(Moment {
+fn play_exported(server: &Server<'_>, attack: Exported, seen: &mut Seen) -> io::Result<()> {
+    let trap = server.line()?.hold(Moment {
         channel: 0,
         message: MessageType::InitStorageRequest,
         after: 0,
@@ -295,14 +295,14 @@ fn play_exported(victim: &Victim<'_>, attack: Exported, seen: &mut Seen) -> io::
             held.pass();
             Some(descriptor)
         });
-        let played = play_session(victim, &session);
+        let played = play_session(server, &session);
         (caught.join().unwrap_or_default(), played)
     });
     seen.held_up = longest;
     let held = held?;
     let export = descriptor.and_then(|descriptor| network::Export::of(&descriptor));
     let export = export.ok_or_else(|| io::Error::other("the service exports no memory"))?;
-    let probe = Probe::start(victim.endpoint());
+    let probe = Probe::start(server.endpoint());
     seen.wrong = network::play_exported(attack, &export, || drop(held)).err();
     seen.held_up = probe.stop().max(longest);
     Ok(())
@@ -366,10 +366,10 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
 }
 
 /// Has silent connections, and returns the longest time until another client was served beside them.
-fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
+fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
-    let endpoint = OwnedControlEndpoint::from(victim.endpoint());
+    let endpoint = OwnedControlEndpoint::from(server.endpoint());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut open = Vec::new();
@@ -388,10 +388,10 @@ fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
         while begin.elapsed() < silent.hold {
             // All of them are there.
             std::thread::sleep(silent.pace * 2 * silent.connections as u32);
-            let turn = victim.session_lock().enter();
+            let turn = server.session_lock().enter();
             let attempt = Instant::now();
             // A client that is not served has waited for too long.
-            let _ = victim.serve_another();
+            let _ = server.serve_another();
             drop(turn);
             longest = longest.max(attempt.elapsed());
         }
@@ -454,20 +454,20 @@ fn send_frame(socket: &Packets, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
     }
 }
 
-fn play_agent(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()> {
+fn play_agent(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
     // The role's agent is there while it exports something.
     let session = Session::with(Step::Connect, Manner::Sound);
-    let hold = play_session(victim, &session).0?;
+    let hold = play_session(server, &session).0?;
     let address = match hold.agents.first() {
         Some(address) => *address,
         // A service's agent is found by its name: the other one is that of the target, and both are attacked.
-        None => return play_agents_by_name(victim, calls),
+        None => return play_agents_by_name(server, calls),
     };
-    call(victim, &address, calls)
+    call(server, &address, calls)
 }
 
-fn play_agents_by_name(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()> {
-    for entry in std::fs::read_dir(victim.runtime())? {
+fn play_agents_by_name(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
+    for entry in std::fs::read_dir(server.runtime())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let key = name
@@ -478,16 +478,16 @@ fn play_agents_by_name(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()
         };
         let mut address = [0; 32];
         address[16..].copy_from_slice(&key.to_be_bytes());
-        call(victim, &address, calls)?;
+        call(server, &address, calls)?;
     }
     Ok(())
 }
 
-fn call(victim: &Victim<'_>, address: &agent::Address, calls: &AgentCalls) -> io::Result<()> {
+fn call(server: &Server<'_>, address: &agent::Address, calls: &AgentCalls) -> io::Result<()> {
     let bytes = calls.bytes.make();
     let mut open = Vec::new();
     for _ in 0..calls.connections {
-        let Ok(socket) = agent::connect(victim.runtime(), address) else {
+        let Ok(socket) = agent::connect(server.runtime(), address) else {
             // Its queue is full for the moment.
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -517,9 +517,9 @@ struct Held {
 }
 
 /// Plays a session, while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
-fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Duration) {
-    let turn = victim.session_lock().enter();
-    let begun = Channel::open(victim.endpoint()).and_then(|mut channel| {
+fn play_session(server: &Server<'_>, session: &Session) -> (io::Result<Held>, Duration) {
+    let turn = server.session_lock().enter();
+    let begun = Channel::open(server.endpoint()).and_then(|mut channel| {
         channel.ask(Payload::QueryStorageRequest, ANSWER)?;
         Ok(channel)
     });
@@ -528,17 +528,17 @@ fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Du
         Ok(channel) => channel,
         Err(error) => return (Err(error), Duration::ZERO),
     };
-    let probe = Probe::start(victim.endpoint());
-    let held = go_on(victim, session, channel);
+    let probe = Probe::start(server.endpoint());
+    let held = go_on(server, session, channel);
     (held, probe.stop())
 }
 
-fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {
-    let agent = Agent::start(victim.runtime(), session.manner)?;
+fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {
+    let agent = Agent::start(server.runtime(), session.manner)?;
     let init = InitStorage {
         transaction_count: session.transactions,
         core_count: session.cores,
-        mmap_export_blob: agent.memory(victim.is_service()).into(),
+        mmap_export_blob: agent.memory(server.is_service()).into(),
     };
     let prepared = expect(
         channel.ask(Payload::InitStorageRequest(init), ANSWER)?,
@@ -553,8 +553,8 @@ fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Re
     };
     prepared?;
     let mut rings = Vec::new();
-    if session.until >= Step::Connect && !victim.is_service() {
-        rings = connect(victim, &mut held, session.claims)?;
+    if session.until >= Step::Connect && !server.is_service() {
+        rings = connect(server, &mut held, session.claims)?;
     }
     if session.until >= Step::Start {
         let channel = &mut held.channel;
@@ -598,7 +598,7 @@ fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Re
 }
 
 /// Makes both connections of the first worker, and claims the role's rings if `claims`.
-fn connect(victim: &Victim<'_>, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
+fn connect(server: &Server<'_>, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
     let mut rings = Vec::new();
     for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
         let details = RdmaConnectionDetails {
@@ -619,7 +619,7 @@ fn connect(victim: &Victim<'_>, held: &mut Held, claims: bool) -> io::Result<Vec
         if !claims {
             continue;
         }
-        let (socket, ring) = agent::claim(victim.runtime(), &theirs)?;
+        let (socket, ring) = agent::claim(server.runtime(), &theirs)?;
         held.claims.push(socket);
         rings.push(RawRing::new(ring)?);
     }

@@ -31,7 +31,7 @@ const START: Duration = Duration::from_secs(20);
 const SERVICE: Duration = Duration::from_secs(30);
 
 /// The role under attack.
-pub(super) struct Victim<'a> {
+pub(super) struct Server<'a> {
     role: Role,
     implementation: &'a Implementation,
     sandbox: Sandbox,
@@ -45,7 +45,7 @@ pub(super) struct Victim<'a> {
     session_lock: SessionLock,
 }
 
-impl<'a> Victim<'a> {
+impl<'a> Server<'a> {
     /// Starts it, in the runtime directory of this process.
     pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Violation> {
         let sandbox = Sandbox::shared()?;
@@ -53,7 +53,7 @@ impl<'a> Victim<'a> {
         let key = sandbox.file("key", KEY)?;
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         let ports = (0..count).map(|_| sandbox.port());
-        let mut victim = Self {
+        let mut server = Self {
             role,
             implementation,
             device: Device::open(HOST_DEVICE)?,
@@ -64,8 +64,8 @@ impl<'a> Victim<'a> {
             session_lock: SessionLock::default(),
             sandbox,
         };
-        victim.start_all()?;
-        Ok(victim)
+        server.start_all()?;
+        Ok(server)
     }
 
     /// Has a role use the network, too: its peers here still reach it in this machine.
