@@ -54,8 +54,8 @@ fn signal_stops_a_service_that_waits_for_its_initiator() {
     assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
-/// A run that would take minutes; `victim` gets the signal during it.
-fn under_load(victim: &str, signal: Signal) {
+/// A run that would take minutes; `role` gets the signal during it.
+fn under_load(role: &str, signal: Signal) {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &[]);
@@ -73,7 +73,7 @@ fn under_load(victim: &str, signal: Signal) {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");
-    match victim {
+    match role {
         "target" => target.signal(signal),
         "service" => service.signal(signal),
         _ => initiator.signal(signal),

@@ -19,6 +19,6 @@ pub use deployment::Resources;
 pub(crate) use deployment::{Redundancy, of_log};
 pub use ledger::Counts;
 pub use load::{Intruder, Load, Malformed, Task};
-pub use plan::{Expectation, Fault, Injection, LoadKind, Phase, Plan, Round, Victim};
+pub use plan::{Expectation, Fault, FaultyRole, Injection, LoadKind, Phase, Plan, Round};
 pub use run::{Commands, Failed, Hammer, Row, Settings, Totals};
 pub use verifier::Verifier;

@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
     fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
         let Case { layout, .. } = cases[0].case;
         let parts: Vec<Part> = Part::of(layout)
-            .filter(|part| cases.iter().any(|tried| tried.case.victim == *part))
+            .filter(|part| cases.iter().any(|tried| tried.case.faulty == *part))
             .collect();
         let mut table = Builder::new();
         let labels = parts.iter().map(|part| part.label(layout));
@@ -225,7 +225,7 @@ impl<'a> Table<'a> {
             }
             let cells = parts
                 .iter()
-                .map(|part| Count::of(row().filter(|tried| tried.case.victim == *part)).cell());
+                .map(|part| Count::of(row().filter(|tried| tried.case.faulty == *part)).cell());
             table.push_record([phase.to_string()].into_iter().chain(cells).chain([
                 total.lost_or_wrong.to_string(),
                 format!("{:.1}", total.noticed),

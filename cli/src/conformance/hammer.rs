@@ -58,7 +58,7 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Only faults whose description (as in the table: fault, victim, phase) contains this text; may be repeated
+    /// Only faults whose description (as in the table: fault, role, phase) contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 
@@ -226,12 +226,12 @@ pub(super) fn random_seed() -> Result<u64> {
 
 // Table of results.
 
-/// Prints faults, victims, results, and how to repeat the run.
+/// Prints faults, roles, results, and how to repeat the run.
 fn print(totals: &Totals, again: &str) {
     let mut table = Builder::new();
     table.push_record([
         "layout",
-        "victim",
+        "role",
         "fault",
         "phase",
         "injected",
@@ -278,7 +278,7 @@ fn print(totals: &Totals, again: &str) {
 fn record(layout: &str, row: &Row) -> Vec<String> {
     let texts = [
         layout.to_owned(),
-        row.injection.victim.name().to_owned(),
+        row.injection.faulty.name().to_owned(),
         row.injection.fault.name().to_owned(),
         row.injection.phase.name().to_owned(),
     ];

@@ -46,7 +46,7 @@ impl Deployment<'_> {
         } else if self.case.mode == Mode::Serving {
             self.serve_on(&mut aftermath, started)?;
         } else {
-            let others = |deployment: &Self, role: &Running| role.part != deployment.case.victim;
+            let others = |deployment: &Self, role: &Running| role.part != deployment.case.faulty;
             // The frame is one target's; the service may not have sent the request to the others yet.
             let first = [
                 Phase::Waiting,
@@ -91,11 +91,11 @@ impl Deployment<'_> {
         }
     }
 
-    /// Continues a stopped victim, which then detects that its peers have disconnected.
+    /// Continues the stopped role, which then detects that its peers have disconnected.
     fn wake_victim(&mut self) {
         let Self { running, case, .. } = self;
         if case.fault == Fault::Stop
-            && let Some(role) = running.iter().find(|role| role.part == case.victim)
+            && let Some(role) = running.iter().find(|role| role.part == case.faulty)
         {
             role.signal(Signal::CONT);
         }
@@ -110,11 +110,11 @@ impl Deployment<'_> {
             let ended = role.into_ended();
             let was_there = !seen.contains(&ended.part);
             seen.push(ended.part);
-            let is_victim = was_there && ended.part == case.victim;
-            problems.extend(ended.complaint(is_victim && case.fault == Fault::Kill));
+            let is_faulty = was_there && ended.part == case.faulty;
+            problems.extend(ended.complaint(is_faulty && case.fault == Fault::Kill));
             if case.mode != Mode::Serving
                 && was_there
-                && !is_victim
+                && !is_faulty
                 && ended.exit.succeeded()
                 && !case.may_end_well(ended.part)
             {
@@ -127,25 +127,25 @@ impl Deployment<'_> {
         }
     }
 
-    /// Checks that the other roles serve the next session, with a replacement of the victim.
+    /// Checks that the other roles serve the next session, with a replacement of the faulty role.
     fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), String> {
         let case = self.case;
         let is_initiator = |_: &Self, role: &Running| role.part == Part::Initiator;
         let targets = 0..self.ports.len();
-        if case.victim != Part::Initiator {
+        if case.faulty != Part::Initiator {
             self.all_end(is_initiator, &mut aftermath.problems);
         }
         let deadline = Instant::now() + self.settings.notice;
         for index in targets {
-            let begun = case.phase != Phase::Waiting || case.victim == Part::Service;
-            if case.victim != Part::Target(index) && begun {
+            let begun = case.phase != Phase::Waiting || case.faulty == Part::Service;
+            if case.faulty != Part::Target(index) && begun {
                 self.role(Part::Target(index))?.says(ENDED, 1, deadline)?;
             }
         }
         let mut channel = self.sandbox.channel().to_owned();
         let mut has_content = case.phase.is_written();
         let mut ready = 2;
-        match (case.victim, case.fault) {
+        match (case.faulty, case.fault) {
             (Part::Initiator, _) => {}
             // The replacement has an empty storage.
             (Part::Target(_), Fault::Stop) => has_content = false,
@@ -199,7 +199,7 @@ impl Deployment<'_> {
         })
     }
 
-    /// Continues the victim during the next session, which must not be affected.
+    /// Continues the faulty role during the next session, which must not be affected.
     fn wake_in_a_session(
         &mut self,
         channel: &str,
@@ -213,18 +213,18 @@ impl Deployment<'_> {
                 .then_some(())
         })?;
         self.wake_victim();
-        let victim = self.case.victim;
+        let faulty = self.case.faulty;
         let first = self
             .running
             .iter_mut()
-            .find(|role| role.part == victim)
-            .ok_or("there is no victim")?;
+            .find(|role| role.part == faulty)
+            .ok_or("there is no faulty role")?;
         if !first.ends(Instant::now() + self.settings.notice) {
             problems.push(format!("{} has woken up and does not end", first.label()));
         }
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
-            return Err("the next session ended when the victim woke up".to_owned());
+            return Err("the next session ended when the faulty role woke up".to_owned());
         }
         initiator.signal(Signal::INT);
         if !initiator.ends(soon()) {
@@ -249,14 +249,14 @@ impl Deployment<'_> {
 
     /// Checks that the session continues without the target, and with it after its rejoin.
     fn lose_and_regain(&mut self) -> Result<(), String> {
-        let Part::Target(index) = self.case.victim else {
+        let Part::Target(index) = self.case.faulty else {
             return Err("only targets are done without".to_owned());
         };
         let deadline = Instant::now() + self.settings.notice;
         self.role(Part::Service)?.says(LOST, 1, deadline)?;
         self.wake_victim();
-        let victim = self.role(self.case.victim)?;
-        if !victim.ends(deadline) {
+        let faulty = self.role(self.case.faulty)?;
+        if !faulty.ends(deadline) {
             return Err("the lost target does not end".to_owned());
         }
         self.start_target(index, self.ports[index], 0)?;

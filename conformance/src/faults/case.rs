@@ -1,4 +1,4 @@
-//! A fault: its kind, its victim and its phase.
+//! A fault: its kind, role and phase.
 
 use std::fmt;
 
@@ -159,7 +159,8 @@ pub struct Case {
     /// Expected reaction of the other roles.
     pub mode: Mode,
     /// Role that the fault is injected into.
-    pub victim: Part,
+    #[serde(rename = "role")]
+    pub faulty: Part,
     /// Phase in which it is injected.
     pub phase: Phase,
     /// Kind of the fault.
@@ -172,12 +173,12 @@ impl Case {
         let mut cases = Vec::new();
         for layout in Layout::ALL {
             for mode in [Mode::Once, Mode::Serving, Mode::Degraded] {
-                for victim in Part::of(layout) {
+                for faulty in Part::of(layout) {
                     for phase in Phase::ALL {
                         cases.extend(Fault::ALL.map(|fault| Self {
                             layout,
                             mode,
-                            victim,
+                            faulty,
                             phase,
                             fault,
                         }));
@@ -194,7 +195,7 @@ impl Case {
         let all = Self::all();
         let mut chosen = Vec::new();
         let is_beside =
-            |a: &Self, b: &Self| (a.suite(), a.victim, a.phase) == (b.suite(), b.victim, b.phase);
+            |a: &Self, b: &Self| (a.suite(), a.faulty, a.phase) == (b.suite(), b.faulty, b.phase);
         for (number, beside) in all.chunk_by(is_beside).enumerate() {
             let turn = number / Phase::ALL.len() + number;
             chosen.push(beside[turn % beside.len()]);
@@ -203,8 +204,8 @@ impl Case {
     }
 
     fn exists(&self) -> bool {
-        let is_target = matches!(self.victim, Part::Target(_));
-        let is_there = self.phase != Phase::Waiting || self.victim != Part::Initiator;
+        let is_target = matches!(self.faulty, Part::Target(_));
+        let is_there = self.phase != Phase::Waiting || self.faulty != Part::Initiator;
         is_there
             && match self.mode {
                 Mode::Once => true,
@@ -225,41 +226,41 @@ impl Case {
         }
     }
 
-    /// Index of the target whose connection the frame is held on: the victim, or the first.
+    /// Index of the target whose connection the frame is held on: the faulty role, or the first.
     pub(super) fn channel(&self) -> u32 {
-        match self.victim {
+        match self.faulty {
             Part::Target(index) => u32::try_from(index).unwrap_or(0),
             Part::Initiator | Part::Service => 0,
         }
     }
 }
 
-/// Name within its group: victim, phase, fault.
+/// Name within its group: role, phase, fault.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let victim = self.victim.label(self.layout);
-        write!(f, "{victim}, {}, {}", self.phase, self.fault)
+        let faulty = self.faulty.label(self.layout);
+        write!(f, "{faulty}, {}, {}", self.phase, self.fault)
     }
 }
 
 // Roles that may exit with success although a fault was injected into another role.
 
 impl Case {
-    /// Returns `true` if `part`, which is not the victim, may exit with success: its session may have ended before, or continues.
+    /// Returns `true` if `part`, which is not the faulty role, may exit with success: its session may have ended before, or continues.
     pub(super) fn may_end_well(&self, part: Part) -> bool {
         // The initiator stops the storage before it exits.
-        let ends_in_order = self.victim == Part::Initiator && self.fault.is_request();
+        let ends_in_order = self.faulty == Part::Initiator && self.fault.is_request();
         ends_in_order || self.is_survived() || self.is_over_for(part)
     }
 
-    /// Returns `true` if `part` must exit with success: the session continues without the victim.
+    /// Returns `true` if `part` must exit with success: the session continues without the faulty role.
     pub(super) fn is_survived(&self) -> bool {
         self.mode == Mode::Degraded && self.phase == Phase::Io
     }
 
-    /// Returns `true` if the session may already be complete for `part`, or may be completed for it without the victim.
+    /// Returns `true` if the session may already be complete for `part`, or may be completed for it without the faulty role.
     ///
-    /// A held frame is delivered after the fault. A victim that is asked to exit may still process the frame that it
+    /// A held frame is delivered after the fault. A faulty role that is asked to exit may still process the frame that it
     /// receives, but no later one.
     fn is_over_for(&self, part: Part) -> bool {
         let Phase::Frame(message, _) = self.phase else {
@@ -278,15 +279,15 @@ impl Case {
             return true;
         }
         let is_asked = self.fault.is_request();
-        match (message, part, self.victim) {
-            // With the victim's response, the service has all of them. The disconnection of the victim is a separate
+        match (message, part, self.faulty) {
+            // With the response of the faulty role, the service has all of them. The disconnection of the faulty role is a separate
             // event: the service may have sent shutdown requests to all targets before it, and the others do not
-            // depend on the victim.
+            // depend on the faulty role.
             (MessageType::StopStorageResponse, Part::Target(_), Part::Target(_)) => true,
             (MessageType::StopStorageRequest, Part::Target(_), Part::Target(_)) => is_asked,
-            (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, victim) => {
+            (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, faulty) => {
                 let is_answered = message == MessageType::ShutdownResponse;
-                match (part, victim) {
+                match (part, faulty) {
                     // They get the request before or after the fault, and do not detect it.
                     (Part::Target(_), _) => true,
                     (Part::Service, Part::Initiator) => true,
@@ -343,42 +344,42 @@ mod expectation_tests {
     use super::*;
     use crate::matrix::Layout;
 
-    fn case(victim: Part, message: MessageType, fault: Fault) -> Case {
+    fn case(faulty: Part, message: MessageType, fault: Fault) -> Case {
         Case {
             layout: Layout::Gga,
             mode: Mode::Once,
-            victim,
+            faulty,
             phase: Phase::Frame(message, 0),
             fault,
         }
     }
 
-    /// Roles other than the victim that may exit with success.
-    fn may_end_well(victim: Part, message: MessageType, fault: Fault) -> Vec<Part> {
-        let case = case(victim, message, fault);
-        let others = Part::of(case.layout).filter(|part| *part != victim);
+    /// Other roles that may exit with success.
+    fn may_end_well(faulty: Part, message: MessageType, fault: Fault) -> Vec<Part> {
+        let case = case(faulty, message, fault);
+        let others = Part::of(case.layout).filter(|part| *part != faulty);
         others.filter(|part| case.may_end_well(*part)).collect()
     }
 
     const TARGETS: [Part; 3] = [Part::Target(0), Part::Target(1), Part::Target(2)];
     const OTHER_TARGETS: [Part; 2] = [Part::Target(0), Part::Target(1)];
-    const VICTIM: Part = Part::Target(2);
+    const FAULTY: Part = Part::Target(2);
 
     #[test]
     fn no_role_exits_with_success_after_a_fault_before_the_storage_is_stopped() {
         let stop = |phase: &Phase| *phase == Phase::Frame(MessageType::StopStorageRequest, 0);
         let before = Phase::ALL.into_iter().take_while(|phase| !stop(phase));
         for phase in before {
-            for (fault, victim) in Fault::ALL
+            for (fault, faulty) in Fault::ALL
                 .into_iter()
-                .flat_map(|fault| Part::of(Layout::Gga).map(move |victim| (fault, victim)))
-                .filter(|(fault, victim)| *victim != Part::Initiator || !fault.is_request())
+                .flat_map(|fault| Part::of(Layout::Gga).map(move |faulty| (fault, faulty)))
+                .filter(|(fault, faulty)| *faulty != Part::Initiator || !fault.is_request())
             {
                 let case = Case {
                     phase,
-                    ..case(victim, MessageType::StopStorageRequest, fault)
+                    ..case(faulty, MessageType::StopStorageRequest, fault)
                 };
-                for part in Part::of(case.layout).filter(|part| *part != victim) {
+                for part in Part::of(case.layout).filter(|part| *part != faulty) {
                     assert!(!case.may_end_well(part), "{case}: {part:?}");
                 }
             }
@@ -389,10 +390,10 @@ mod expectation_tests {
     fn other_targets_shut_down_after_the_victims_stop_response() {
         let response = MessageType::StopStorageResponse;
         for fault in Fault::ALL {
-            // The service does not receive the victim's shutdown response.
-            assert_eq!(may_end_well(VICTIM, response, fault), OTHER_TARGETS);
+            // The service does not receive the shutdown response of the faulty role.
+            assert_eq!(may_end_well(FAULTY, response, fault), OTHER_TARGETS);
         }
-        // The service is the victim, or has no initiator that requests the shutdown.
+        // The service is the faulty role, or has no initiator that requests the shutdown.
         for fault in Fault::ALL {
             assert_eq!(may_end_well(Part::Service, response, fault), []);
         }
@@ -404,11 +405,11 @@ mod expectation_tests {
     fn terminated_target_may_answer_the_stop_request_first() {
         let request = MessageType::StopStorageRequest;
         for fault in [Fault::Terminate, Fault::Interrupt] {
-            assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
+            assert_eq!(may_end_well(FAULTY, request, fault), OTHER_TARGETS);
             assert_eq!(may_end_well(Part::Service, request, fault), []);
         }
         for fault in [Fault::Kill, Fault::Stop] {
-            assert_eq!(may_end_well(VICTIM, request, fault), []);
+            assert_eq!(may_end_well(FAULTY, request, fault), []);
             assert_eq!(may_end_well(Part::Service, request, fault), []);
             assert_eq!(may_end_well(Part::Initiator, request, fault), []);
         }
@@ -418,12 +419,12 @@ mod expectation_tests {
     fn roles_that_wait_for_the_victims_shutdown_response_fail() {
         let (request, response) = (MessageType::ShutdownRequest, MessageType::ShutdownResponse);
         for fault in [Fault::Kill, Fault::Stop] {
-            assert_eq!(may_end_well(VICTIM, request, fault), OTHER_TARGETS);
+            assert_eq!(may_end_well(FAULTY, request, fault), OTHER_TARGETS);
             assert_eq!(may_end_well(Part::Service, request, fault), TARGETS);
             assert_eq!(may_end_well(Part::Service, response, fault), TARGETS);
         }
         for fault in Fault::ALL {
-            assert_eq!(may_end_well(VICTIM, response, fault).len(), 4);
+            assert_eq!(may_end_well(FAULTY, response, fault).len(), 4);
             let case = case(Part::Initiator, request, fault);
             assert!(case.may_end_well(Part::Service) && case.may_end_well(Part::Target(0)));
         }
@@ -440,7 +441,7 @@ mod expectation_tests {
     fn degraded_service_may_lose_a_target_during_io() {
         let case = Case {
             mode: Mode::Degraded,
-            ..case(VICTIM, MessageType::StartStorageResponse, Fault::Kill)
+            ..case(FAULTY, MessageType::StartStorageResponse, Fault::Kill)
         };
         assert!(case.may_end_well(Part::Service) && case.may_end_well(Part::Initiator));
         let before = Case {

@@ -192,16 +192,16 @@ impl<'a> Deployment<'a> {
         Ok(true)
     }
 
-    /// Injects the fault, and then passes a held frame on: after the exit of a killed victim, without waiting for other events.
+    /// Injects the fault, and then passes a held frame on: after the exit of a killed role, without waiting for other events.
     pub(super) fn strike(&mut self, held: Option<Held>) -> Result<(), String> {
         let Case {
-            victim,
+            faulty,
             fault,
             mode,
             ..
         } = self.case;
         self.is_struck = true;
-        let role = self.role(victim)?;
+        let role = self.role(faulty)?;
         role.signal(fault.signal());
         match fault {
             Fault::Kill if !role.ends(soon()) => return Err("SIGKILL does not end it".to_owned()),
@@ -211,7 +211,7 @@ impl<'a> Deployment<'a> {
             }
             _ => {}
         }
-        if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, victim, fault) {
+        if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, faulty, fault) {
             // The stopped target keeps its port and its file. The service may connect to the replacement as soon as
             // the frame is passed on.
             let port = self.port()?;
@@ -413,9 +413,9 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    /// Adds the flag for further sessions, unless the role is the victim.
+    /// Adds the flag for further sessions, unless the role is the faulty one.
     fn add_sessions(&self, command: &mut Command, part: Part) {
-        let is_hit = part == self.case.victim && !self.is_struck;
+        let is_hit = part == self.case.faulty && !self.is_struck;
         if self.case.mode == Mode::Serving && !is_hit {
             command.args(["--sessions", "forever"]);
         }

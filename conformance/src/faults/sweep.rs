@@ -85,15 +85,15 @@ pub fn run(settings: &Settings, case: Case, number: usize, interrupted: Interrup
 
 fn meaning(case: Case) -> String {
     let Case {
-        victim,
+        faulty,
         phase,
         fault,
         layout,
         ..
     } = case;
-    let victim = victim.label(layout);
+    let faulty = faulty.label(layout);
     format!(
-        "the {victim} gets {fault} at {phase}: all others notice, nothing is lost, and the next session is as it should be"
+        "the {faulty} gets {fault} at {phase}: all others notice, nothing is lost, and the next session is as it should be"
     )
 }
 

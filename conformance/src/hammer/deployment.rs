@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use super::plan::{LoadKind, Victim};
+use super::plan::{FaultyRole, LoadKind};
 use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
@@ -211,11 +211,11 @@ impl<'a> Deployment<'a> {
     }
 
     /// Sends a signal to a service or a target, unless it has exited.
-    pub(super) fn signal(&self, victim: Victim, target: usize, signal: Signal) {
-        let process = match victim {
-            Victim::Service => self.service.as_ref(),
-            Victim::Target => self.targets[target].process.as_ref(),
-            Victim::Load | Victim::FrontEnd => None,
+    pub(super) fn signal(&self, faulty: FaultyRole, target: usize, signal: Signal) {
+        let process = match faulty {
+            FaultyRole::Service => self.service.as_ref(),
+            FaultyRole::Target => self.targets[target].process.as_ref(),
+            FaultyRole::Load | FaultyRole::FrontEnd => None,
         };
         if let Some(process) = process {
             process.signal(signal);
@@ -223,12 +223,16 @@ impl<'a> Deployment<'a> {
     }
 
     /// Waits for the exit of a service or a target that was sent SIGTERM.
-    pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Violation> {
+    pub(super) fn expect_end(
+        &mut self,
+        faulty: FaultyRole,
+        target: usize,
+    ) -> Result<(), Violation> {
         let limit = self.settings.limit;
-        let process = match victim {
-            Victim::Service => self.service.take(),
-            Victim::Target => self.targets[target].process.take(),
-            Victim::Load | Victim::FrontEnd => None,
+        let process = match faulty {
+            FaultyRole::Service => self.service.take(),
+            FaultyRole::Target => self.targets[target].process.take(),
+            FaultyRole::Load | FaultyRole::FrontEnd => None,
         };
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }

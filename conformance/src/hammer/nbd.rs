@@ -18,7 +18,7 @@ use fastrand::Rng;
 
 use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, TICK, end_of};
 use super::ledger::{Counts, Ledger, Pattern};
-use super::plan::{Fault, Phase, Plan, Round, Victim};
+use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
 use super::run::{Hammer, ResourceWatch, Totals};
 use super::verifier::{Entry, Reading, Version};
 use crate::matrix::Layout;
@@ -685,7 +685,7 @@ impl Run<'_, '_> {
         self.strike(round)?;
         std::thread::sleep(round.linger);
         // Targets first: a starting service waits briefly for all of them, and then continues without one that is offline.
-        if round.injection.victim == Victim::Service {
+        if round.injection.faulty == FaultyRole::Service {
             self.deployment.start_service_again()?;
         }
         if self.front_end.is_none() {
@@ -711,37 +711,37 @@ impl Run<'_, '_> {
     }
 
     fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Violation> {
-        self.deployment.signal(Victim::Target, target, signal);
-        self.deployment.expect_end(Victim::Target, target)
+        self.deployment.signal(FaultyRole::Target, target, signal);
+        self.deployment.expect_end(FaultyRole::Target, target)
     }
 
     fn strike(&mut self, round: &Round) -> Result<(), Violation> {
-        let (victim, target) = (round.injection.victim, round.target);
-        match (round.injection.fault, victim) {
-            (Fault::Kill, Victim::FrontEnd) => self.stop_front_end(Signal::KILL),
-            (Fault::Terminate, Victim::FrontEnd) => self.stop_front_end(Signal::TERM),
+        let (faulty, target) = (round.injection.faulty, round.target);
+        match (round.injection.fault, faulty) {
+            (Fault::Kill, FaultyRole::FrontEnd) => self.stop_front_end(Signal::KILL),
+            (Fault::Terminate, FaultyRole::FrontEnd) => self.stop_front_end(Signal::TERM),
             (Fault::Kill, _) => {
-                self.deployment.signal(victim, target, Signal::KILL);
-                self.deployment.expect_end(victim, target)
+                self.deployment.signal(faulty, target, Signal::KILL);
+                self.deployment.expect_end(faulty, target)
             }
             (Fault::Terminate, _) => {
-                self.deployment.signal(victim, target, Signal::TERM);
-                self.deployment.expect_end(victim, target)
+                self.deployment.signal(faulty, target, Signal::TERM);
+                self.deployment.expect_end(faulty, target)
             }
             (Fault::Delay, _) => {
-                self.signal(victim, target, Signal::STOP);
+                self.signal(faulty, target, Signal::STOP);
                 std::thread::sleep(round.pause);
-                self.signal(victim, target, Signal::CONT);
+                self.signal(faulty, target, Signal::CONT);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn signal(&self, victim: Victim, target: usize, signal: Signal) {
-        match (victim, &self.front_end) {
-            (Victim::FrontEnd, Some(process)) => process.signal(signal),
-            _ => self.deployment.signal(victim, target, signal),
+    fn signal(&self, faulty: FaultyRole, target: usize, signal: Signal) {
+        match (faulty, &self.front_end) {
+            (FaultyRole::FrontEnd, Some(process)) => process.signal(signal),
+            _ => self.deployment.signal(faulty, target, signal),
         }
     }
 }

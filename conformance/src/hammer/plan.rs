@@ -1,4 +1,4 @@
-//! The plan: faults, victims and times, derived from a seed.
+//! The plan: faults, roles and times, derived from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::network::Condition;
 /// Role that a fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Victim {
+pub enum FaultyRole {
     /// The initiator, which is the load.
     Load,
     /// The service.
@@ -54,9 +54,9 @@ pub enum Fault {
     Close,
     /// The control connection between service and target is reset.
     Reset,
-    /// Random bytes are sent to the victim on this connection.
+    /// Random bytes are sent to the role on this connection.
     GarbageFrame,
-    /// A second client connects to the victim and sends malformed requests.
+    /// A second client connects to the role and sends malformed requests.
     Intruder,
     /// The load sends malformed messages on its control channel.
     GarbageControl,
@@ -96,7 +96,8 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Injection {
     /// Role that the fault is injected into.
-    pub victim: Victim,
+    #[serde(rename = "role")]
+    pub faulty: FaultyRole,
     /// Kind of the fault.
     pub fault: Fault,
     /// Phase in which it is injected.
@@ -142,9 +143,9 @@ impl fmt::Display for Round {
             number, injection, ..
         } = self;
         write!(f, "round {number}: {injection}")?;
-        match injection.victim {
-            Victim::Target => write!(f, " {}", self.target)?,
-            Victim::Load | Victim::Service | Victim::FrontEnd => {}
+        match injection.faulty {
+            FaultyRole::Target => write!(f, " {}", self.target)?,
+            FaultyRole::Load | FaultyRole::Service | FaultyRole::FrontEnd => {}
         }
         write!(f, ", after {:?}", self.delay)
     }
@@ -153,15 +154,15 @@ impl fmt::Display for Round {
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            victim,
+            faulty,
             fault,
             phase,
         } = self;
-        write!(f, "{}, {}, {}", fault.name(), victim.name(), phase.name())
+        write!(f, "{}, {}, {}", fault.name(), faulty.name(), phase.name())
     }
 }
 
-impl Victim {
+impl FaultyRole {
     /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -179,9 +180,9 @@ impl Fault {
         matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
     }
 
-    /// All kinds, with their names in tables and their victims during I/O.
-    const ALL: [(Self, &str, &[Victim]); 19] = {
-        use Victim::{Load, Service, Target};
+    /// All kinds, with their names in tables and the roles that get them during I/O.
+    const ALL: [(Self, &str, &[FaultyRole]); 19] = {
+        use FaultyRole::{Load, Service, Target};
         [
             (Self::Kill, "kill", &[Load, Service, Target]),
             (Self::Stop, "stop, continue", &[Service, Target]),
@@ -252,29 +253,29 @@ impl Injection {
         // In the other phases, the faults whose handling differs there.
         let of_others = [Kill, Terminate, Delay];
         let mut all = Vec::new();
-        let mut add = |victim, faults: &[Fault], phase| {
+        let mut add = |faulty, faults: &[Fault], phase| {
             all.extend(faults.iter().map(|&fault| Self {
-                victim,
+                faulty,
                 fault,
                 phase,
             }));
         };
-        for victim in [Victim::Load, Victim::Service, Victim::Target] {
-            let its = Fault::ALL.iter().filter(|(.., of)| of.contains(&victim));
+        for faulty in [FaultyRole::Load, FaultyRole::Service, FaultyRole::Target] {
+            let its = Fault::ALL.iter().filter(|(.., of)| of.contains(&faulty));
             let its: Vec<Fault> = its.map(|(fault, ..)| *fault).collect();
-            add(victim, &its, Io);
+            add(faulty, &its, Io);
         }
         for phase in [SetUp, End] {
-            add(Victim::Load, &[Kill], phase);
-            add(Victim::Service, &of_others, phase);
-            add(Victim::Target, &of_others, phase);
-            add(Victim::Target, &[Close, Reset], phase);
+            add(FaultyRole::Load, &[Kill], phase);
+            add(FaultyRole::Service, &of_others, phase);
+            add(FaultyRole::Target, &of_others, phase);
+            add(FaultyRole::Target, &[Close, Reset], phase);
         }
         if layout == Layout::Gga {
             for phase in [Degraded, Rebuilding] {
-                add(Victim::Load, &[Kill, GarbageIo], phase);
-                add(Victim::Service, &of_others, phase);
-                add(Victim::Target, &[Kill, Stop, Delay, Reset], phase);
+                add(FaultyRole::Load, &[Kill, GarbageIo], phase);
+                add(FaultyRole::Service, &of_others, phase);
+                add(FaultyRole::Target, &[Kill, Stop, Delay, Reset], phase);
             }
         }
         all
@@ -285,25 +286,25 @@ impl Injection {
         use Fault::{Delay, Kill, None, Terminate};
         use Phase::{Degraded, Io, Rebuilding};
         let mut all = Vec::new();
-        let mut add = |victim, faults: &[Fault], phase| {
+        let mut add = |faulty, faults: &[Fault], phase| {
             all.extend(faults.iter().map(|&fault| Self {
-                victim,
+                faulty,
                 fault,
                 phase,
             }));
         };
-        add(Victim::Load, &[None], Io);
-        add(Victim::FrontEnd, &[Kill, Terminate, Delay], Io);
-        add(Victim::Service, &[Kill, Delay], Io);
+        add(FaultyRole::Load, &[None], Io);
+        add(FaultyRole::FrontEnd, &[Kill, Terminate, Delay], Io);
+        add(FaultyRole::Service, &[Kill, Delay], Io);
         match layout {
             // The service fails I/Os while its only target is offline.
-            Layout::ZeroCopy => add(Victim::Target, &[Delay], Io),
+            Layout::ZeroCopy => add(FaultyRole::Target, &[Delay], Io),
             Layout::Gga => {
-                add(Victim::Target, &[Kill, Terminate, Delay], Io);
+                add(FaultyRole::Target, &[Kill, Terminate, Delay], Io);
                 for phase in [Degraded, Rebuilding] {
-                    add(Victim::Load, &[None], phase);
-                    add(Victim::FrontEnd, &[Kill], phase);
-                    add(Victim::Service, &[Kill, Delay], phase);
+                    add(FaultyRole::Load, &[None], phase);
+                    add(FaultyRole::FrontEnd, &[Kill], phase);
+                    add(FaultyRole::Service, &[Kill, Delay], phase);
                 }
             }
         }
@@ -317,12 +318,12 @@ impl Injection {
         let mut all = Self::all(layout);
         all.retain(|injection| {
             let is_of_port =
-                injection.fault == Fault::Intruder && injection.victim == Victim::Target;
+                injection.fault == Fault::Intruder && injection.faulty == FaultyRole::Target;
             !injection.fault.is_of_connection() && !is_of_port
         });
         let mut add = |faults: &[Fault], phase| {
             all.extend(faults.iter().map(|&fault| Self {
-                victim: Victim::Target,
+                faulty: FaultyRole::Target,
                 fault,
                 phase,
             }));
@@ -351,15 +352,15 @@ impl Injection {
     pub fn expectation(self, layout: Layout) -> Expectation {
         use Fault::{Delay, GarbageIo, Interrupt, Intruder, None, Terminate};
         use Fault::{LossyLink, ShortCut, SlowLink};
-        match (self.fault, self.victim, self.phase) {
+        match (self.fault, self.faulty, self.phase) {
             (None | Delay | Intruder | GarbageIo, _, _) => Expectation::Survives,
             (ShortCut | SlowLink | LossyLink, _, _) => Expectation::Survives,
             // The load is asked to exit, and ends its session cleanly.
-            (Terminate, Victim::Load, _) => Expectation::Survives,
-            (_, Victim::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
+            (Terminate, FaultyRole::Load, _) => Expectation::Survives,
+            (_, FaultyRole::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
             // Two targets are offline.
-            (_, Victim::Target, _) => Expectation::MayFail,
-            (Terminate | Interrupt, Victim::Service, _) => Expectation::MayFail,
+            (_, FaultyRole::Target, _) => Expectation::MayFail,
+            (Terminate | Interrupt, FaultyRole::Service, _) => Expectation::MayFail,
             _ if layout == Layout::ZeroCopy => Expectation::MayFail,
             _ => Expectation::MayBreak,
         }

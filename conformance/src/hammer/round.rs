@@ -9,7 +9,7 @@ use super::deployment::{Deployment, Redundancy, TICK, end_of};
 use super::ledger::Counts;
 use super::load;
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
-use super::plan::{Expectation, Fault, Phase, Round, Victim};
+use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
 use super::run::{Commands, Settings};
 use super::verifier::{Findings, Verifier};
 use crate::faults::relay::{End, Side};
@@ -49,7 +49,7 @@ struct RoundRun<'a, 'b, 'c> {
     round: &'a Round,
     /// `true` if the load's session cannot continue.
     must_break: bool,
-    /// `true` once the victim has been continued or replaced.
+    /// `true` once the faulty role has been continued or replaced.
     is_over: bool,
 }
 
@@ -138,11 +138,12 @@ impl RoundRun<'_, '_, '_> {
     fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
         // With three chunks, two are of the same write.
         self.sessions.cut_off |= self.deployment.layout == Layout::ZeroCopy;
-        self.deployment.signal(Victim::Target, target, Signal::KILL);
-        self.deployment.expect_end(Victim::Target, target)
+        self.deployment
+            .signal(FaultyRole::Target, target, Signal::KILL);
+        self.deployment.expect_end(FaultyRole::Target, target)
     }
 
-    /// Index of the victim target, which must be running.
+    /// Index of the faulty target, which must be running.
     fn target(&self) -> usize {
         let Round {
             target,
@@ -158,12 +159,12 @@ impl RoundRun<'_, '_, '_> {
     }
 
     fn strike(&mut self, load: &Running) -> Result<(), Violation> {
-        let (victim, target) = (self.round.injection.victim, self.target());
+        let (faulty, target) = (self.round.injection.faulty, self.target());
         // Victims whose failure must end the session, at once or after a timeout.
-        let is_needed = match victim {
-            Victim::Load | Victim::FrontEnd => false,
-            Victim::Service => true,
-            Victim::Target => self.deployment.layout == Layout::ZeroCopy,
+        let is_needed = match faulty {
+            FaultyRole::Load | FaultyRole::FrontEnd => false,
+            FaultyRole::Service => true,
+            FaultyRole::Target => self.deployment.layout == Layout::ZeroCopy,
         };
         self.must_break = is_needed
             && self.round.injection.phase == Phase::Io
@@ -181,7 +182,7 @@ impl RoundRun<'_, '_, '_> {
                     | Fault::CutToService
             );
         let layout = self.deployment.layout;
-        if (layout, victim) == (Layout::Gga, Victim::Target)
+        if (layout, faulty) == (Layout::Gga, FaultyRole::Target)
             && self.round.injection.expectation(layout) == Expectation::MayFail
         {
             self.sessions.cut_off = true;
@@ -199,10 +200,10 @@ impl RoundRun<'_, '_, '_> {
             }
             Fault::SlowLink | Fault::LossyLink => std::thread::sleep(self.round.pause * 4),
             Fault::None | Fault::GarbageControl | Fault::GarbageIo => {}
-            Fault::Kill if victim == Victim::Target => self.kill_target(target)?,
+            Fault::Kill if faulty == FaultyRole::Target => self.kill_target(target)?,
             Fault::Kill => {
                 self.signal(load, Signal::KILL);
-                self.deployment.expect_end(victim, target)?;
+                self.deployment.expect_end(faulty, target)?;
             }
             Fault::Stop | Fault::StopAndKill => self.signal(load, Signal::STOP),
             Fault::Delay => {
@@ -216,19 +217,19 @@ impl RoundRun<'_, '_, '_> {
                     _ => Signal::INT,
                 };
                 self.signal(load, signal);
-                self.deployment.expect_end(victim, target)?;
+                self.deployment.expect_end(faulty, target)?;
             }
             Fault::Close => line.cut(channel, End::Close),
             Fault::Reset => line.cut(channel, End::Reset),
             Fault::GarbageFrame => {
-                let from = match victim {
-                    Victim::Target => Side::Client,
-                    Victim::Load | Victim::Service | Victim::FrontEnd => Side::Server,
+                let from = match faulty {
+                    FaultyRole::Target => Side::Client,
+                    FaultyRole::Load | FaultyRole::Service | FaultyRole::FrontEnd => Side::Server,
                 };
                 let bytes = malformed_control(&mut Rng::with_seed(self.round.noise));
                 line.send(channel, from, bytes);
             }
-            Fault::Intruder if victim == Victim::Target => {
+            Fault::Intruder if faulty == FaultyRole::Target => {
                 load::disturb_target(self.deployment.targets[target].port, self.round.noise);
             }
             Fault::Intruder => self.sessions.intrude(self.deployment, self.round.noise)?,
@@ -237,11 +238,11 @@ impl RoundRun<'_, '_, '_> {
     }
 
     fn signal(&self, load: &Running, signal: Signal) {
-        let victim = self.round.injection.victim;
-        match victim {
-            Victim::Load => load.process.signal(signal),
-            Victim::Service | Victim::Target | Victim::FrontEnd => {
-                self.deployment.signal(victim, self.target(), signal);
+        let faulty = self.round.injection.faulty;
+        match faulty {
+            FaultyRole::Load => load.process.signal(signal),
+            FaultyRole::Service | FaultyRole::Target | FaultyRole::FrontEnd => {
+                self.deployment.signal(faulty, self.target(), signal);
             }
         }
     }
@@ -258,8 +259,8 @@ impl RoundRun<'_, '_, '_> {
         std::thread::sleep(self.round.linger);
         self.recover()?;
         let is_asked = self.round.injection.phase == Phase::End
-            || (self.round.injection.fault, self.round.injection.victim)
-                == (Fault::Terminate, Victim::Load);
+            || (self.round.injection.fault, self.round.injection.faulty)
+                == (Fault::Terminate, FaultyRole::Load);
         if !is_asked {
             let whole = |state| state == Redundancy::Whole;
             if load.process.has_ended() {
@@ -286,7 +287,7 @@ impl RoundRun<'_, '_, '_> {
     fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Violation> {
         let limit = self.deployment.settings.limit;
         let injection = self.round.injection;
-        if injection.victim == Victim::Load && injection.fault == Fault::StopAndKill {
+        if injection.faulty == FaultyRole::Load && injection.fault == Fault::StopAndKill {
             self.expect_to_be_given_up(spoken)?;
             load.process.signal(Signal::KILL);
         }
@@ -335,20 +336,20 @@ impl RoundRun<'_, '_, '_> {
         }
     }
 
-    /// Continues or kills a stopped victim, and restarts roles that have exited.
+    /// Continues or kills the stopped role, and restarts roles that have exited.
     fn recover(&mut self) -> Result<(), Violation> {
-        let (victim, target) = (self.round.injection.victim, self.target());
+        let (faulty, target) = (self.round.injection.faulty, self.target());
         let is_over = std::mem::replace(&mut self.is_over, true);
         match self.round.injection.fault {
             _ if is_over => {}
             fault if fault.conditions().is_some() => {
                 self.deployment.set_link(target, [Condition::GOOD; 2])?;
             }
-            Fault::Stop => self.deployment.signal(victim, target, Signal::CONT),
-            Fault::StopAndKill if victim == Victim::Target => self.kill_target(target)?,
+            Fault::Stop => self.deployment.signal(faulty, target, Signal::CONT),
+            Fault::StopAndKill if faulty == FaultyRole::Target => self.kill_target(target)?,
             Fault::StopAndKill => {
-                self.deployment.signal(victim, target, Signal::KILL);
-                self.deployment.expect_end(victim, target)?;
+                self.deployment.signal(faulty, target, Signal::KILL);
+                self.deployment.expect_end(faulty, target)?;
             }
             _ => {}
         }

@@ -256,7 +256,7 @@ impl ResourceWatch {
 pub struct Row {
     /// Layout of the deployment.
     pub layout: Layout,
-    /// Kind, victim and phase of the fault.
+    /// Kind, role and phase of the fault.
     #[serde(flatten)]
     pub injection: Injection,
     /// Number of injections.

@@ -36,9 +36,9 @@ fn faults_below_a_front_end_leave_two_targets_of_gga() {
     assert!(
         blows
             .iter()
-            .any(|injection| injection.victim == Victim::FrontEnd)
+            .any(|injection| injection.faulty == FaultyRole::FrontEnd)
     );
-    let of_target = |injection: &&Injection| injection.victim == Victim::Target;
+    let of_target = |injection: &&Injection| injection.faulty == FaultyRole::Target;
     let mut phases = blows
         .iter()
         .filter(of_target)
@@ -58,7 +58,7 @@ fn kinds_of_faults_can_be_selected() {
 #[test]
 fn gga_must_survive_the_loss_of_one_target() {
     let injection = Injection {
-        victim: Victim::Target,
+        faulty: FaultyRole::Target,
         fault: Fault::Kill,
         phase: Phase::Io,
     };
@@ -90,7 +90,7 @@ fn link_faults_are_planned_for_several_machines_only() {
             "there is no relay between the machines"
         );
         let cut = Injection {
-            victim: Victim::Target,
+            faulty: FaultyRole::Target,
             fault: Fault::Cut,
             phase: Phase::Io,
         };
