@@ -40,8 +40,10 @@ impl ClientEndpoint {
         while stdin.read(&mut [0])? > 0 {
             let mut begun = false;
             let session = match self {
-                Self::Target(port) => role::target::visit(*port, ROUNDS, SESSION, &mut begun),
-                Self::Service(name) => role::service::visit(name, ROUNDS, SESSION, &mut begun),
+                Self::Target(port) => role::target::run_session(*port, ROUNDS, SESSION, &mut begun),
+                Self::Service(name) => {
+                    role::service::run_session(name, ROUNDS, SESSION, &mut begun)
+                }
             };
             match session {
                 Ok(()) => writeln!(stdout, "completed")?,

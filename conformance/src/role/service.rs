@@ -69,7 +69,7 @@ fn presented(scripts: &[Script]) -> StorageDetails {
 
 const TRANSACTIONS: u32 = 4;
 /// Number of blocks that are written and read.
-const VISITED_BLOCKS: u64 = 8;
+const SESSION_BLOCKS: u64 = 8;
 
 /// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query was
 /// answered: from then on the session is this client's.
@@ -77,7 +77,7 @@ const VISITED_BLOCKS: u64 = 8;
 /// # Errors
 ///
 /// The service refuses the session, which has not begun then, or does not answer correctly.
-pub(crate) fn visit(
+pub(crate) fn run_session(
     channel: &str,
     rounds: usize,
     timeout: Duration,
@@ -132,7 +132,7 @@ pub(crate) fn visit(
     for round in 0..rounds as u64 {
         let content = vec![fastrand::u8(1..); size];
         memory.write(0, &content)?;
-        let place = round % VISITED_BLOCKS * size as u64;
+        let place = round % SESSION_BLOCKS * size as u64;
         succeeds(&mut io, IoMessageType::Write, place, size, timeout)?;
         memory.fill(0, size, 0)?;
         succeeds(&mut io, IoMessageType::Read, place, size, timeout)?;

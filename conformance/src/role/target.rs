@@ -5,7 +5,7 @@
 //! * [`frames`]: split, merged and malformed frames, and requests that must be refused.
 //! * [`io`]: reads and writes that must succeed or fail, flushes; [`content`]: the initial and the expected contents.
 //!
-//! [`visit`] is a client for other checks.
+//! [`run_session`] is a client for other checks.
 
 mod content;
 mod frames;
@@ -117,7 +117,7 @@ const AREA: usize = 16 * SIZE;
 /// # Errors
 ///
 /// The target refuses the session, which has not begun then, or does not answer correctly.
-pub(crate) fn visit(
+pub(crate) fn run_session(
     port: u16,
     rounds: usize,
     timeout: Duration,
