@@ -118,7 +118,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
             name.into_string().expect("a name")
         })
         .collect();
-    fs::remove_dir_all(directory).expect("nobody uses it");
+    fs::remove_dir_all(directory).expect("removed");
     (totals, left)
 }
 
@@ -142,7 +142,7 @@ fn target_that_ignores_writes_is_detected() {
     let totals = found_out(script, &arguments);
     assert_eq!(totals["blocks"]["wrong"], 1, "{totals:#}");
     let what = totals["failed"]["what"].as_str().expect("a text");
-    assert!(what.contains("nobody wrote"), "{what}");
+    assert!(what.contains("never written"), "{what}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn ignored_writes_are_detected_below_an_nbd_server() {
     let arguments = ["--load", "nbd", "--layout", "zero-copy", "--only", "none"];
     let (tally, _) = fails(script, &arguments);
     let what = tally["failed"]["what"].as_str().expect("a text");
-    assert!(what.contains("nobody wrote"), "{what}");
+    assert!(what.contains("never written"), "{what}");
 }
 
 #[test]

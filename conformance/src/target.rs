@@ -246,7 +246,7 @@ impl Session {
 
     /// Returns the recorded I/Os since the last call, in the order of their arrival.
     pub(crate) fn take_ios(&mut self) -> Vec<Repr> {
-        self.faults.take_seen()
+        self.faults.take_received()
     }
 
     /// Returns `true` if I/Os are served.

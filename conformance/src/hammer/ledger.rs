@@ -161,7 +161,7 @@ impl Ledger {
             Entry::Written(write) => self.written(*write),
             Entry::WriteFailed(write) => self.write_failed(*write),
             Entry::Read(reading) => self.read(*reading),
-            Entry::Found { reading, seen } => self.found(*reading, seen),
+            Entry::Found { reading, content } => self.found(*reading, content),
             Entry::ReadFailed { reading, excused } => self.read_failed(*reading, *excused),
             Entry::Refused => {
                 self.counts.refused += 1;
@@ -274,20 +274,20 @@ impl Ledger {
         violation.map_or(Ok(()), Err)
     }
 
-    fn found(&mut self, reading: Reading, seen: &Seen) -> Result<(), Violation> {
+    fn found(&mut self, reading: Reading, content: &Content) -> Result<(), Violation> {
         let io = reading.io;
-        let block = self.block(reading.block, &format_args!("has read {seen}, I/O {io}"))?;
+        let block = self.block(reading.block, &format_args!("has read {content}, I/O {io}"))?;
         let Some(at) = block.reads.iter().position(|(other, _, _)| *other == io) else {
-            let violation = block.violation(Kind::Protocol, reading.block, 0, seen);
+            let violation = block.violation(Kind::Protocol, reading.block, 0, content);
             self.counts.wrong += 1;
             return Err(violation);
         };
         let (_, began, least) = block.reads.swap_remove(at);
-        match block.judge(began, least, seen) {
+        match block.judge(began, least, content) {
             Verdict::Right => self.counts.read_back += 1,
             Verdict::Torn => self.counts.torn += 1,
             Verdict::Broken(kind) => {
-                let violation = block.violation(kind, reading.block, least, seen);
+                let violation = block.violation(kind, reading.block, least, content);
                 match kind {
                     Kind::Lost => self.counts.lost += 1,
                     Kind::Violation | Kind::Protocol => self.counts.wrong += 1,
@@ -308,21 +308,22 @@ enum Verdict {
 
 impl Block {
     /// Checks the contents returned by a read that began in epoch `began` with the floor `least`.
-    fn judge(&mut self, began: u64, least: u64, seen: &Seen) -> Verdict {
-        match seen {
-            Seen::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
-            Seen::Version(version) if self.versions.contains_key(version) => {
+    fn judge(&mut self, began: u64, least: u64, content: &Content) -> Verdict {
+        match content {
+            Content::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
+            Content::Version(version) if self.versions.contains_key(version) => {
                 self.settle(*version, began);
                 Verdict::Right
             }
-            Seen::Torn(versions)
+            Content::Torn(versions)
                 if self.may_be_torn && versions.iter().all(|version| self.may_hold(*version)) =>
             {
                 Verdict::Torn
             }
-            Seen::Version(_) | Seen::Torn(_) | Seen::OtherBlock { .. } | Seen::Garbage { .. } => {
-                Verdict::Broken(Kind::Violation)
-            }
+            Content::Version(_)
+            | Content::Torn(_)
+            | Content::OtherBlock { .. }
+            | Content::Garbage { .. } => Verdict::Broken(Kind::Violation),
         }
     }
 
@@ -384,7 +385,7 @@ const NOISE: usize = 32;
 /// Contents of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seen {
+pub enum Content {
     /// This version of the block.
     Version(u64),
     /// Lines of these versions of the block, in ascending order.
@@ -403,7 +404,7 @@ pub enum Seen {
     },
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => write!(f, "version {version:#x}"),
@@ -411,7 +412,9 @@ impl fmt::Display for Seen {
             Self::OtherBlock { block, version } => {
                 write!(f, "block {block} in version {version:#x}")
             }
-            Self::Garbage { offset } => write!(f, "what nobody wrote, at byte {offset}"),
+            Self::Garbage { offset } => {
+                write!(f, "bytes that were never written, at offset {offset}")
+            }
         }
     }
 }
@@ -433,16 +436,16 @@ impl Pattern {
     }
 
     /// Identifies contents that were read from `block`.
-    pub fn look(self, block: u64, bytes: &[u8]) -> Seen {
+    pub fn look(self, block: u64, bytes: &[u8]) -> Content {
         let mut versions = Vec::new();
         for (number, line) in bytes.chunks(LINE).enumerate() {
             let (of, version) = (word(line, NOISE), word(line, NOISE + 8));
             if self.line(of, version, number)[..line.len()] != *line {
                 let offset = (number * LINE) as u64;
-                return Seen::Garbage { offset };
+                return Content::Garbage { offset };
             }
             if of != block {
-                return Seen::OtherBlock { block: of, version };
+                return Content::OtherBlock { block: of, version };
             }
             if versions.last() != Some(&version) {
                 versions.push(version);
@@ -451,8 +454,8 @@ impl Pattern {
         versions.sort_unstable();
         versions.dedup();
         match versions[..] {
-            [version] => Seen::Version(version),
-            _ => Seen::Torn(versions),
+            [version] => Content::Version(version),
+            _ => Content::Torn(versions),
         }
     }
 
@@ -497,25 +500,28 @@ mod content_tests {
 
     #[test]
     fn content_identifies_its_version() {
-        assert_eq!(PATTERN.look(3, &block(3, 9)), Seen::Version(9));
+        assert_eq!(PATTERN.look(3, &block(3, 9)), Content::Version(9));
     }
 
     #[test]
     fn wrong_torn_and_garbage_blocks_are_distinguished() {
-        let other = Seen::OtherBlock {
+        let other = Content::OtherBlock {
             block: 4,
             version: 9,
         };
         assert_eq!(PATTERN.look(3, &block(4, 9)), other);
         let torn = [&block(3, 9)[..128], &block(3, 8)[128..]].concat();
-        assert_eq!(PATTERN.look(3, &torn), Seen::Torn(vec![8, 9]));
+        assert_eq!(PATTERN.look(3, &torn), Content::Torn(vec![8, 9]));
         // Swapped halves of a block contain no valid line.
         let whole = block(3, 9);
         let swapped = [&whole[256..], &whole[..256]].concat();
-        assert_eq!(PATTERN.look(3, &swapped), Seen::Garbage { offset: 0 });
-        assert_eq!(PATTERN.look(3, &[0; 512]), Seen::Garbage { offset: 0 });
+        assert_eq!(PATTERN.look(3, &swapped), Content::Garbage { offset: 0 });
+        assert_eq!(PATTERN.look(3, &[0; 512]), Content::Garbage { offset: 0 });
         let foreign = Pattern { seed: 8 };
-        assert_eq!(foreign.look(3, &block(3, 9)), Seen::Garbage { offset: 0 });
+        assert_eq!(
+            foreign.look(3, &block(3, 9)),
+            Content::Garbage { offset: 0 }
+        );
     }
 
     #[test]
@@ -526,7 +532,7 @@ mod content_tests {
             let offset = (at / LINE * LINE) as u64;
             assert_eq!(
                 PATTERN.look(3, &bytes),
-                Seen::Garbage { offset },
+                Content::Garbage { offset },
                 "byte {at}"
             );
         }

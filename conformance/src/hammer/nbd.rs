@@ -406,9 +406,9 @@ impl Client {
                 Command::Read => {
                     let at = index as usize * BLOCK;
                     let bytes = &self.buffer[at..at + BLOCK];
-                    let seen = self.shared.pattern.look(block, bytes);
+                    let content = self.shared.pattern.look(block, bytes);
                     let reading = Reading { block, io: cookie };
-                    self.shared.enter(&Entry::Found { reading, seen })?;
+                    self.shared.enter(&Entry::Found { reading, content })?;
                 }
                 Command::Write => {
                     let version = pending.versions[index as usize];

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getppid;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Counts, Ledger, Seen, Violation};
+use super::ledger::{Content, Counts, Ledger, Violation};
 
 /// Prefix of the lines on standard error that report a session.
 const SESSION: &str = "verifier: session ";
@@ -144,7 +144,7 @@ pub enum Entry {
         /// Number and block of the read.
         reading: Reading,
         /// Contents of the block.
-        seen: Seen,
+        content: Content,
     },
     /// A read has failed.
     ReadFailed {

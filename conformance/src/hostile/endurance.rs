@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::attack::Attack;
 use super::client::{Client, ClientProcess, SESSION};
 use super::server::Server;
-use super::{Seen, Settings, play, suite};
+use super::{Observation, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::role::Violation;
@@ -184,10 +184,10 @@ impl Run<'_> {
         let (lines, completed) = (self.server.lines(), self.client.completed());
         let failures = self.client.failed().len();
         let begin = Instant::now();
-        let mut seen = Seen::default();
+        let mut observation = Observation::default();
         // An attack that cannot go on has been stopped by the role.
-        let _ = play(self.server, &attack.play, &mut seen);
-        let Seen { held_up, wrong } = seen;
+        let _ = play(self.server, &attack.play, &mut observation);
+        let Observation { held_up, wrong } = observation;
         let took = begin.elapsed();
         if took > LONG {
             self.long.insert(attack.name);

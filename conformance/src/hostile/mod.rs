@@ -142,9 +142,9 @@ fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Opti
         Err(wrong) => return (Err(wrong), None),
     };
     // An attack that cannot go on has been stopped by the role: what it costs is what counts.
-    let mut seen = Seen::default();
-    let stopped = play(server, &attack.play, &mut seen).err();
-    let Seen { held_up, wrong } = seen;
+    let mut observation = Observation::default();
+    let stopped = play(server, &attack.play, &mut observation).err();
+    let Observation { held_up, wrong } = observation;
     let lines = server.lines() - lines;
     let result = judge(server, attack.cost, before, lines).and_then(|cost| {
         wrong.map_or(Ok(()), Err)?;
@@ -221,15 +221,15 @@ fn judge(
 
 /// Observations of an attacker.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observation {
     /// The longest time that another client waited for a reaction.
     held_up: Duration,
     /// Something that it must not see.
     wrong: Option<Violation>,
 }
 
-fn play(server: &Server<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
-    let held_up = &mut seen.held_up;
+fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::Result<()> {
+    let held_up = &mut observation.held_up;
     match play {
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
@@ -245,7 +245,9 @@ fn play(server: &Server<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             *held_up = longest;
             held.map(drop)
         }
-        Play::Network(NetworkAttack::Exported(attack)) => play_exported(server, *attack, seen),
+        Play::Network(NetworkAttack::Exported(attack)) => {
+            play_exported(server, *attack, observation)
+        }
         Play::Network(attack) => {
             // The role listens once it has exported something.
             let session = Session {
@@ -270,7 +272,7 @@ fn play(server: &Server<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
             *held_up = probe.stop();
             match played {
                 Ok(longest) => *held_up = longest.max(*held_up),
-                Err(wrong) => seen.wrong = Some(wrong),
+                Err(wrong) => observation.wrong = Some(wrong),
             }
             Ok(())
         }
@@ -278,7 +280,11 @@ fn play(server: &Server<'_>, play: &Play, seen: &mut Seen) -> io::Result<()> {
 }
 
 /// Takes part in a session, and attacks memory that the service exports to its first target for it.
-fn play_exported(server: &Server<'_>, attack: Exported, seen: &mut Seen) -> io::Result<()> {
+fn play_exported(
+    server: &Server<'_>,
+    attack: Exported,
+    observation: &mut Observation,
+) -> io::Result<()> {
     let trap = server.line()?.hold(Moment {
         channel: 0,
         message: MessageType::InitStorageRequest,
@@ -298,13 +304,13 @@ fn play_exported(server: &Server<'_>, attack: Exported, seen: &mut Seen) -> io::
         let played = play_session(server, &session);
         (caught.join().unwrap_or_default(), played)
     });
-    seen.held_up = longest;
+    observation.held_up = longest;
     let held = held?;
     let export = descriptor.and_then(|descriptor| network::Export::of(&descriptor));
     let export = export.ok_or_else(|| io::Error::other("the service exports no memory"))?;
     let probe = Probe::start(server.endpoint());
-    seen.wrong = network::play_exported(attack, &export, || drop(held)).err();
-    seen.held_up = probe.stop().max(longest);
+    observation.wrong = network::play_exported(attack, &export, || drop(held)).err();
+    observation.held_up = probe.stop().max(longest);
     Ok(())
 }
 

@@ -117,7 +117,7 @@ pub(super) struct Faults {
     ios: u64,
     written: HashSet<u64>,
     /// I/Os so far, if they are recorded.
-    seen: Option<Vec<Repr>>,
+    received: Option<Vec<Repr>>,
 }
 
 impl Faults {
@@ -127,24 +127,27 @@ impl Faults {
             block_size: u64::from(block_size).max(1),
             ios: 0,
             written: HashSet::new(),
-            seen: None,
+            received: None,
         }
     }
 
     /// Starts to record I/Os.
     pub(super) fn watch(&mut self) {
-        self.seen = Some(Vec::new());
+        self.received = Some(Vec::new());
     }
 
     /// Returns the recorded I/Os since the last call.
-    pub(super) fn take_seen(&mut self) -> Vec<Repr> {
-        self.seen.as_mut().map(std::mem::take).unwrap_or_default()
+    pub(super) fn take_received(&mut self) -> Vec<Repr> {
+        self.received
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Records an I/O that has arrived.
-    pub(super) fn saw(&mut self, io: &Repr) {
-        if let Some(seen) = &mut self.seen {
-            seen.push(*io);
+    pub(super) fn record(&mut self, io: &Repr) {
+        if let Some(received) = &mut self.received {
+            received.push(*io);
         }
     }
 

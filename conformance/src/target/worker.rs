@@ -275,7 +275,7 @@ impl Worker {
 
 fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
     let io = read_message(messages, &transaction.message)?.values;
-    faults.saw(&io);
+    faults.record(&io);
     if io.message_type == IoMessageType::Flush {
         // Nothing to do: the storage is in memory.
         return respond(messages, transaction, 0);

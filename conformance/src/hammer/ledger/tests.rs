@@ -41,15 +41,15 @@ impl Book {
         self
     }
 
-    fn end(&mut self, io: u64, seen: Seen) -> Result<(), Kind> {
+    fn end(&mut self, io: u64, content: Content) -> Result<(), Kind> {
         let reading = Reading { block: 1, io };
         self.0
-            .enter(&Entry::Found { reading, seen })
+            .enter(&Entry::Found { reading, content })
             .map_err(|violation| violation.kind)
     }
 
     fn find(&mut self, version: u64) -> Result<(), Kind> {
-        self.begin(99).end(99, Seen::Version(version))
+        self.begin(99).end(99, Content::Version(version))
     }
 }
 
@@ -71,9 +71,9 @@ fn unwritten_version_is_a_violation() {
     let mut book = Book::new();
     book.write(1).written(1);
     assert_eq!(book.find(7), Err(Kind::Violation));
-    let garbage = Seen::Garbage { offset: 64 };
+    let garbage = Content::Garbage { offset: 64 };
     assert_eq!(book.begin(1).end(1, garbage), Err(Kind::Violation));
-    let other = Seen::OtherBlock {
+    let other = Content::OtherBlock {
         block: 2,
         version: 1,
     };
@@ -112,25 +112,25 @@ fn failed_write_is_in_doubt() {
 fn read_concurrent_with_a_write_returns_either_version() {
     let mut book = Book::new();
     book.write(1).written(1).begin(1).begin(2).write(2);
-    assert_eq!(book.end(1, Seen::Version(2)), Ok(()));
+    assert_eq!(book.end(1, Content::Version(2)), Ok(()));
     // Once read, the version is the current one for reads that start now, but not for earlier ones.
     assert_eq!(book.find(1), Err(Kind::Lost));
-    assert_eq!(book.end(2, Seen::Version(1)), Ok(()));
+    assert_eq!(book.end(2, Content::Version(1)), Ok(()));
     book.begin(3).written(2);
-    assert_eq!(book.end(3, Seen::Version(1)), Err(Kind::Lost));
+    assert_eq!(book.end(3, Content::Version(1)), Err(Kind::Lost));
 }
 
 #[test]
 fn concurrent_read_does_not_settle_a_write() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).begin(1).failed(2);
-    assert_eq!(book.end(1, Seen::Version(1)), Ok(()));
+    assert_eq!(book.end(1, Content::Version(1)), Ok(()));
     assert_eq!(book.find(2), Ok(()));
 }
 
 #[test]
 fn torn_blocks_are_allowed_after_a_kill_until_rewritten() {
-    let torn = || Seen::Torn(vec![1, 2]);
+    let torn = || Content::Torn(vec![1, 2]);
     let mut book = Book::new();
     book.write(1).written(1).write(2);
     book.session(false);
@@ -138,21 +138,21 @@ fn torn_blocks_are_allowed_after_a_kill_until_rewritten() {
     book.session(true);
     assert_eq!(book.begin(1).end(1, torn()), Ok(()));
     assert_eq!(book.0.counts.torn, 1);
-    let never = Seen::Torn(vec![1, 3]);
+    let never = Content::Torn(vec![1, 3]);
     assert_eq!(book.begin(1).end(1, never), Err(Kind::Violation));
     book.write(3).written(3);
-    let after = Seen::Torn(vec![1, 3]);
+    let after = Content::Torn(vec![1, 3]);
     assert_eq!(book.begin(1).end(1, after), Err(Kind::Violation));
     // No process was killed since.
     book.write(4);
-    let under_way = || Seen::Torn(vec![3, 4]);
+    let under_way = || Content::Torn(vec![3, 4]);
     assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Violation));
     // Acknowledged writes may not be torn, nor may those that started later.
     book.written(4).session(true);
     book.write(5);
-    let afterwards = Seen::Torn(vec![4, 5]);
+    let afterwards = Content::Torn(vec![4, 5]);
     assert_eq!(book.begin(1).end(1, afterwards), Err(Kind::Violation));
-    let acknowledged = Seen::Torn(vec![2, 3]);
+    let acknowledged = Content::Torn(vec![2, 3]);
     assert_eq!(book.begin(1).end(1, acknowledged), Err(Kind::Violation));
 }
 
@@ -184,8 +184,8 @@ fn violation_names_block_and_versions() {
         .write(3)
         .begin(5);
     let reading = Reading { block: 1, io: 5 };
-    let seen = Seen::Version(1);
-    let entry = Entry::Found { reading, seen };
+    let content = Content::Version(1);
+    let entry = Entry::Found { reading, content };
     let violation = book.0.enter(&entry).expect_err("it is lost");
     assert_eq!(
         violation.to_string(),
@@ -211,7 +211,7 @@ fn versions_that_no_read_can_return_are_dropped() {
         book.write(version).written(version);
     }
     assert_eq!(book.0.blocks[1].versions.len(), 11);
-    assert_eq!(book.end(1, Seen::Version(1009)), Ok(()));
+    assert_eq!(book.end(1, Content::Version(1009)), Ok(()));
     assert_eq!(book.0.blocks[1].versions.len(), 1);
 }
 

@@ -300,8 +300,8 @@ impl Traffic {
             let reading = Reading { block, io };
             let entry = if is_good {
                 memory.read(base + index * self.block_size, &mut self.buffer)?;
-                let seen = self.pattern.look(block, &self.buffer);
-                Entry::Found { reading, seen }
+                let content = self.pattern.look(block, &self.buffer);
+                Entry::Found { reading, content }
             } else {
                 self.unreadable.insert(block);
                 Entry::ReadFailed { reading, excused }

@@ -107,7 +107,7 @@ pub(super) struct DataPath {
     /// Contents. May be shorter than the storage if no data is transferred.
     pub(super) storage: Vec<u8>,
     /// All requests in the order of their arrival.
-    pub(super) seen: Vec<Io>,
+    pub(super) received: Vec<Io>,
 }
 
 impl DataPath {
@@ -131,7 +131,7 @@ impl DataPath {
             messages,
             timeout,
             storage,
-            seen: Vec::new(),
+            received: Vec::new(),
         }
     }
 
@@ -165,7 +165,7 @@ impl DataPath {
             };
             self.judge(&io)?;
             self.in_flight.push(io);
-            self.seen.push(io);
+            self.received.push(io);
             return Ok(Some(io));
         }
         Ok(None)
@@ -522,7 +522,7 @@ fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
         data.transfer(&io)?;
-        if data.seen.len() == BLOCKS as usize {
+        if data.received.len() == BLOCKS as usize {
             data.send_bytes(io.worker, &other(&io))?;
         }
         data.answer(&io, 0)
@@ -535,7 +535,7 @@ fn twice(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
         data.serve(&io)?;
-        if data.seen.len() == BLOCKS as usize / 2 {
+        if data.received.len() == BLOCKS as usize / 2 {
             data.answer(&io, 0)?;
         }
         Ok(())
@@ -554,7 +554,7 @@ fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Viol
     let plan = Plan::new("read_throughput_test").flags(&["--io-timeout", "1"]);
     let mut service = Service::begin(fixture, plan)?;
     service.play_on(|data, io| {
-        if is(data.seen.len() - 1) {
+        if is(data.received.len() - 1) {
             Ok(())
         } else {
             data.serve(&io)

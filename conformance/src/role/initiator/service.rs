@@ -156,13 +156,13 @@ impl Service {
         let data = self.data()?;
         while !enough(data) {
             if let Some(io) = data.next()? {
-                if data.seen.len() <= count {
+                if data.received.len() <= count {
                     data.serve(&io)?;
                 }
             } else if Instant::now() > deadline {
                 return Err(Violation::expected(
                     "further requests",
-                    format!("{} in all", data.seen.len()),
+                    format!("{} in all", data.received.len()),
                 ));
             }
         }
@@ -239,8 +239,8 @@ impl Service {
     }
 
     /// Requests on the data path so far.
-    pub(super) fn seen(&self) -> &[Io] {
-        self.data.as_ref().map_or(&[], |data| &data.seen)
+    pub(super) fn received(&self) -> &[Io] {
+        self.data.as_ref().map_or(&[], |data| &data.received)
     }
 }
 

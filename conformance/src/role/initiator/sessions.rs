@@ -616,7 +616,7 @@ fn into_the_run(fixture: &Fixture<'_>, plan: Plan) -> Result<Service, Violation>
     let mut service = Service::begin(fixture, plan)?;
     let request = service.until(Step::Start)?;
     service.answer(&request)?;
-    service.serve_until(|data| data.seen.len() == 9, 5)?;
+    service.serve_until(|data| data.received.len() == 9, 5)?;
     Ok(service)
 }
 
@@ -659,10 +659,10 @@ fn interrupt(fixture: &Fixture<'_>, signal: Signal) -> Result<(), Violation> {
     waiting.iter().try_for_each(|io| data.serve(io))?;
     service.finish()?;
     service.expect_end()?;
-    let seen = service.seen().len();
+    let received = service.received().len();
     Violation::unless(
-        seen < operations as usize,
+        received < operations as usize,
         "the run to be cut short",
-        format!("{seen} requests"),
+        format!("{received} requests"),
     )
 }

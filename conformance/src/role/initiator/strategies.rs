@@ -81,8 +81,8 @@ pub(super) const CHECKS: &[Check] = &[
 fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Violation> {
     let mut service = Service::begin(fixture, plan)?;
     service.succeed()?;
-    let writes = service.seen().iter().filter(|io| io.is_write()).count();
-    let came = (service.seen().len() - writes, writes);
+    let writes = service.received().iter().filter(|io| io.is_write()).count();
+    let came = (service.received().len() - writes, writes);
     Violation::unless(
         (counts.0 as usize, counts.1 as usize) == came,
         format!("{} reads and {} writes", counts.0, counts.1),
@@ -99,7 +99,7 @@ fn play(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Vio
 }
 
 fn each_once(service: &Service, is: impl Fn(&Io) -> bool, count: u32) -> Result<(), Violation> {
-    let chosen = service.seen().iter().filter(|io| is(io));
+    let chosen = service.received().iter().filter(|io| is(io));
     let mut offsets: Vec<u64> = chosen.map(|io| io.request.storage_offset).collect();
     offsets.sort_unstable();
     let expected: Vec<u64> = (0..count)
@@ -146,7 +146,7 @@ fn several_blocks_per_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let is_wrong = |io: &&Io| {
         io.request.size != size || !io.request.storage_offset.is_multiple_of(u64::from(size))
     };
-    match service.seen().iter().find(is_wrong) {
+    match service.received().iter().find(is_wrong) {
         None => Ok(()),
         Some(io) => Err(Violation::expected(
             format!("{size} bytes at a multiple of that"),
@@ -183,7 +183,7 @@ fn two_workers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     each_once(&service, |_| true, BLOCKS)?;
     let middle = u64::from(half * BLOCK);
     let is_wrong = |io: &&Io| (io.request.storage_offset >= middle) != (io.worker == 1);
-    match service.seen().iter().find(is_wrong) {
+    match service.received().iter().find(is_wrong) {
         None => Ok(()),
         Some(io) => Err(Violation::expected(
             "the first worker in the first half of the storage, the second in the second",
@@ -200,7 +200,7 @@ fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Violation> {
         .flags(&["--local-io-region-size", &size.to_string()]);
     let service = session(fixture, plan, (BLOCKS, BLOCKS))?;
     let fits = |io: &Io| io.request.requester_offset + u64::from(io.request.size) <= size.into();
-    match service.seen().iter().find(|io| !fits(io)) {
+    match service.received().iter().find(|io| !fits(io)) {
         None => Ok(()),
         Some(io) => Err(Violation::expected(
             format!("a place in {size} bytes of the initiator's memory"),
@@ -212,7 +212,7 @@ fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Violation> {
 fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let plan = Plan::new("read_write_data_validity_test");
     let service = session(fixture, plan, (BLOCKS, BLOCKS))?;
-    match service.seen().iter().find(|io| io.has_rubbish) {
+    match service.received().iter().find(|io| io.has_rubbish) {
         None => Ok(()),
         Some(io) => Err(Violation::expected(
             "zeros in the reserved bytes",
@@ -365,7 +365,10 @@ fn beyond_4_gib(fixture: &Fixture<'_>) -> Result<(), Violation> {
     service.finish_with(|data, io| data.answer(&io, 0))?;
     service.expect_success()?;
     let places_of = |worker| {
-        let own = service.seen().iter().filter(move |io| io.worker == worker);
+        let own = service
+            .received()
+            .iter()
+            .filter(move |io| io.worker == worker);
         own.map(|io| io.request.storage_offset)
     };
     let shared = places_of(0).find(|place| places_of(1).any(|other| other == *place));
