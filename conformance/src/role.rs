@@ -239,7 +239,7 @@ fn play(subject: &Subject, check: &Check) -> Case {
             &suite(subject),
             check.name,
             result.map_or_else(
-                |wrong| Outcome::Failed(wrong.to_string()),
+                |violation| Outcome::Failed(violation.to_string()),
                 |()| Outcome::Passed,
             ),
         )
@@ -250,7 +250,7 @@ fn play(subject: &Subject, check: &Check) -> Case {
 fn play_once(subject: &Subject, check: &Check) -> (Result<(), Violation>, String, Option<i32>) {
     let fixture = match Fixture::new(subject) {
         Ok(fixture) => fixture,
-        Err(wrong) => return (Err(wrong), String::new(), None),
+        Err(violation) => return (Err(violation), String::new(), None),
     };
     let result = (check.play)(&fixture);
     let watch = fixture.watch();

@@ -484,7 +484,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Replaces an error by the violation that the verifier has reported, if any: a load also fails when the verifier disconnects.
-    pub(super) fn explain(&mut self, wrong: Violation) -> Violation {
+    pub(super) fn explain(&mut self, violation: Violation) -> Violation {
         let seen = self.verifier.find_line(0, MOMENT, |line| {
             Findings::parse(line).filter(|findings| findings.violation.is_some())
         });
@@ -493,7 +493,7 @@ impl<'a> Sessions<'a> {
                 self.counts += findings.counts;
                 Violation::new(findings.violation.unwrap_or_default())
             }
-            _ => wrong,
+            _ => violation,
         }
     }
 

@@ -134,11 +134,11 @@ impl Hammer {
         let mut now = format!("{}: begin", name(layout));
         let mut deployment = match Deployment::new(layout, &self.settings) {
             Ok(deployment) => deployment,
-            Err(wrong) => {
+            Err(violation) => {
                 totals.failed = Some(Failed {
                     layout,
                     round: now,
-                    what: wrong.to_string(),
+                    what: violation.to_string(),
                     directory: std::path::PathBuf::new(),
                 });
                 return;
@@ -152,13 +152,13 @@ impl Hammer {
             LoadKind::Initiator => self.play(&mut deployment, plan, totals, going_on, &mut show),
             LoadKind::Nbd => nbd::play(self, &mut deployment, plan, totals, going_on, &mut show),
         };
-        if let Err(wrong) = result {
+        if let Err(violation) = result {
             // Terminates the remaining processes before their files are inspected.
             let Deployment { sandbox, .. } = deployment;
             totals.failed = Some(Failed {
                 layout,
                 round: now,
-                what: wrong.to_string(),
+                what: violation.to_string(),
                 directory: sandbox.keep(),
             });
         }
@@ -187,7 +187,7 @@ impl Hammer {
                 row.injected += 1;
             }
             let played = round::play(deployment, &mut sessions, &round)
-                .map_err(|wrong| sessions.explain(wrong));
+                .map_err(|violation| sessions.explain(violation));
             totals.blocks = before + sessions.counts;
             let played = played?;
             if let Some(row) = totals.row(layout, round.injection) {

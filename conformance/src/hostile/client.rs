@@ -47,8 +47,12 @@ impl ClientEndpoint {
             };
             match session {
                 Ok(()) => writeln!(stdout, "completed")?,
-                Err(wrong) if begun => {
-                    writeln!(stdout, "failed {}", wrong.to_string().replace('\n', "; "))?;
+                Err(violation) if begun => {
+                    writeln!(
+                        stdout,
+                        "failed {}",
+                        violation.to_string().replace('\n', "; ")
+                    )?;
                 }
                 Err(_) => writeln!(stdout, "refused")?,
             }

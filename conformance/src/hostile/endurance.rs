@@ -85,8 +85,8 @@ pub(super) fn endure(
     let mut report = Report::default();
     let server = match Server::start(settings.role, &settings.implementation) {
         Ok(server) => server,
-        Err(wrong) => {
-            let outcome = Outcome::Failed(wrong.to_string());
+        Err(violation) => {
+            let outcome = Outcome::Failed(violation.to_string());
             let case = Case::new(&suite(settings.role), "start", outcome);
             report.cases.push(case);
             return report;
@@ -187,7 +187,7 @@ impl Run<'_> {
         let mut observation = Observation::default();
         // An attack that cannot go on has been stopped by the role.
         let _ = play(self.server, &attack.play, &mut observation);
-        let Observation { held_up, wrong } = observation;
+        let Observation { held_up, violation } = observation;
         let took = begin.elapsed();
         if took > LONG {
             self.long.insert(attack.name);
@@ -200,7 +200,7 @@ impl Run<'_> {
         };
         let served = self.client.wait_for(wanted, attack.cost.service + SESSION);
         let result = self.judge(attack, held_up, served.as_ref(), failures);
-        let result = result.and_then(|()| wrong.map_or(Ok(()), Err));
+        let result = result.and_then(|()| violation.map_or(Ok(()), Err));
         let (lines, sessions) = (
             self.server.lines().saturating_sub(lines),
             self.client.completed() - completed,
@@ -220,8 +220,8 @@ impl Run<'_> {
         tally.took += took;
         tally.service = tally.service.max(served.unwrap_or_default());
         tally.held_up = tally.held_up.max(held_up);
-        if let Err(wrong) = result {
-            tally.failed.get_or_insert(wrong.to_string());
+        if let Err(violation) = result {
+            tally.failed.get_or_insert(violation.to_string());
         }
     }
 
@@ -268,7 +268,7 @@ impl Run<'_> {
         let (outcome, note) = loop {
             let now = match self.server.resources() {
                 Ok(now) => now,
-                Err(wrong) => break (Outcome::Failed(wrong.to_string()), None),
+                Err(violation) => break (Outcome::Failed(violation.to_string()), None),
             };
             let settled = Instant::now() > deadline;
             let note = Some(format!(
@@ -284,11 +284,11 @@ impl Run<'_> {
                 }
                 Some(first) if now.is_flat_since(first) => break (Outcome::Passed, note),
                 Some(first) if settled => {
-                    let wrong = Violation::expected(
+                    let violation = Violation::expected(
                         format!("no more than at first, {first:?}"),
                         format!("{now:?}"),
                     );
-                    break (Outcome::Failed(wrong.to_string()), note);
+                    break (Outcome::Failed(violation.to_string()), note);
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(50)),
             }

@@ -112,7 +112,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
     };
     let suite = suite(settings.role);
     let (outcome, note, output) = match running {
-        Err(wrong) => (Outcome::NotRun(wrong.to_string()), None, None),
+        Err(violation) => (Outcome::NotRun(violation.to_string()), None, None),
         Ok(running) => {
             let (result, note) = measure(&running, attack);
             let output = result.is_err().then(|| running.log());
@@ -120,7 +120,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
                 *server = Some(running);
             }
             let outcome = result.map_or_else(
-                |wrong| Outcome::Failed(wrong.to_string()),
+                |violation| Outcome::Failed(violation.to_string()),
                 |()| Outcome::Passed,
             );
             (outcome, note, output)
@@ -139,15 +139,15 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
 fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
     let (before, lines) = match server.resources() {
         Ok(before) => (before, server.lines()),
-        Err(wrong) => return (Err(wrong), None),
+        Err(violation) => return (Err(violation), None),
     };
     // An attack that cannot go on has been stopped by the role: what it costs is what counts.
     let mut observation = Observation::default();
     let stopped = play(server, &attack.play, &mut observation).err();
-    let Observation { held_up, wrong } = observation;
+    let Observation { held_up, violation } = observation;
     let lines = server.lines() - lines;
     let result = judge(server, attack.cost, before, lines).and_then(|cost| {
-        wrong.map_or(Ok(()), Err)?;
+        violation.map_or(Ok(()), Err)?;
         Violation::unless(
             held_up <= attack.cost.held_up,
             format!(
@@ -170,7 +170,7 @@ fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Opti
             );
             (Ok(()), Some(note))
         }
-        Err(wrong) => (Err(wrong), Some(format!("{lines} lines{stopped}"))),
+        Err(violation) => (Err(violation), Some(format!("{lines} lines{stopped}"))),
     }
 }
 
@@ -225,7 +225,7 @@ struct Observation {
     /// The longest time that another client waited for a reaction.
     held_up: Duration,
     /// Something that it must not see.
-    wrong: Option<Violation>,
+    violation: Option<Violation>,
 }
 
 fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::Result<()> {
@@ -272,7 +272,7 @@ fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::
             *held_up = probe.stop();
             match played {
                 Ok(longest) => *held_up = longest.max(*held_up),
-                Err(wrong) => observation.wrong = Some(wrong),
+                Err(violation) => observation.violation = Some(violation),
             }
             Ok(())
         }
@@ -309,7 +309,7 @@ fn play_exported(
     let export = descriptor.and_then(|descriptor| network::Export::of(&descriptor));
     let export = export.ok_or_else(|| io::Error::other("the service exports no memory"))?;
     let probe = Probe::start(server.endpoint());
-    observation.wrong = network::play_exported(attack, &export, || drop(held)).err();
+    observation.violation = network::play_exported(attack, &export, || drop(held)).err();
     observation.held_up = probe.stop().max(longest);
     Ok(())
 }

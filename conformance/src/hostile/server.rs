@@ -194,9 +194,9 @@ impl<'a> Server<'a> {
         loop {
             match self.query() {
                 Ok(()) => return Ok(begin.elapsed()),
-                Err(wrong) if begin.elapsed() > SERVICE || self.ended().is_some() => {
+                Err(violation) if begin.elapsed() > SERVICE || self.ended().is_some() => {
                     return Err(Violation::new(format!(
-                        "another client is not served within {:.1} s: {wrong}",
+                        "another client is not served within {:.1} s: {violation}",
                         begin.elapsed().as_secs_f64()
                     )));
                 }

@@ -48,7 +48,7 @@ pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
     let suite = suite(Role::Initiator);
     let (outcome, note, output) = match measure(settings, attack) {
         Ok((note, _)) => (Outcome::Passed, Some(note), None),
-        Err((wrong, output)) => (Outcome::Failed(wrong.to_string()), None, output),
+        Err((violation, output)) => (Outcome::Failed(violation.to_string()), None, output),
     };
     Case {
         meaning: attack.meaning.to_owned(),
@@ -62,7 +62,7 @@ pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
 type Failed = (Violation, Option<String>);
 
 fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), Failed> {
-    let early = |wrong: Violation| (wrong, None);
+    let early = |violation: Violation| (violation, None);
     let Play::Service(play) = &attack.play else {
         return Err(early(Violation::new("no attack of a service")));
     };
@@ -105,7 +105,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
             ),
             ended,
         )),
-        Err(wrong) => Err((wrong, Some(format!("{output}{stopped}")))),
+        Err(violation) => Err((violation, Some(format!("{output}{stopped}")))),
     }
 }
 

@@ -106,7 +106,7 @@ impl Run {
                 .collect();
             let (mut violation, mut addresses) = (None, None);
             match Deployment::start(layout, &self.settings) {
-                Err(wrong) => violation = Some((0, wrong)),
+                Err(found) => violation = Some((0, found)),
                 Ok(deployment) => {
                     let mut load = Load {
                         deployment,
@@ -132,8 +132,8 @@ impl Run {
                         let begin = Instant::now();
                         match load.inject(row.fault, target) {
                             Ok(losses) => row.losses += losses,
-                            Err(wrong) => {
-                                violation = Some((at, wrong));
+                            Err(found) => {
+                                violation = Some((at, found));
                                 break;
                             }
                         }
@@ -142,7 +142,7 @@ impl Run {
                     }
                     if violation.is_none() && !interrupted() {
                         addresses = Some(load.deployment.check_addresses());
-                        violation = load.end().err().map(|wrong| (rows.len() - 1, wrong));
+                        violation = load.end().err().map(|found| (rows.len() - 1, found));
                     }
                     let Load { deployment, .. } = load;
                     if violation.is_some() {
@@ -171,7 +171,7 @@ fn suite(layout: Layout) -> &'static str {
 fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> Case {
     let (outcome, note) = match checked {
         None => (Outcome::NotRun("the run ended before".to_owned()), None),
-        Some(Err(wrong)) => (Outcome::Failed(wrong.to_string()), None),
+        Some(Err(violation)) => (Outcome::Failed(violation.to_string()), None),
         Some(Ok(seen)) => (Outcome::Passed, Some(format!("{seen} kinds of frames"))),
     };
     Case {
@@ -185,7 +185,7 @@ fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> 
 
 fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Violation)>) -> Case {
     let outcome = match violation.take_if(|(of, _)| *of == at) {
-        Some((_, wrong)) => Outcome::Failed(wrong.to_string()),
+        Some((_, violation)) => Outcome::Failed(violation.to_string()),
         None if row.injected > 0 => Outcome::Passed,
         None => Outcome::NotRun("the run ended before".to_owned()),
     };

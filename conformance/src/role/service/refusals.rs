@@ -361,7 +361,7 @@ fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Violation> {
         }
         peers
             .expect_failure()
-            .map_err(|wrong| Violation::new(format!("{what}: {wrong}")))?;
+            .map_err(|violation| Violation::new(format!("{what}: {violation}")))?;
     }
     Ok(())
 }
