@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::{
-    BLOCK_SIZE, Sandbox, content, document, expect_failure, soon, text, wait_for_log,
+    BLOCK_SIZE, Sandbox, content, default_deadline, document, expect_failure, text, wait_for_log,
 };
 use ::deployment::process::{Process, Signal};
 
@@ -32,7 +32,7 @@ fn validate(sandbox: &Sandbox, port: u16, strategy: &str, plain: &Path) {
 
 fn killed(mut target: Process) {
     target.signal(Signal::KILL);
-    assert!(target.wait(soon()).is_some(), "killed");
+    assert!(target.wait(default_deadline()).is_some(), "killed");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn acknowledged_writes_survive_kill_9_and_clean_stops() {
 
 /// Stops an idle target, which must exit with success.
 fn document_of_nothing(mut target: Process) {
-    let status = target.wait(soon()).expect("it ends");
+    let status = target.wait(default_deadline()).expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", target.stderr());
 }
 

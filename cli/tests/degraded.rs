@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::gga::{TARGETS, compressible};
 use crate::support::set::{Set, redundancy};
 use crate::support::{
-    BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, text, wait_for_log,
+    BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_failure, text, wait_for_log,
 };
 use ::deployment::process::{Process, Signal};
 use conformance::faults::relay::{FaultyLine, Side};
@@ -85,7 +85,9 @@ impl Load {
     /// Kills a target, and waits for its exit.
     fn kill(&mut self, number: usize) {
         self.targets[number].signal(Signal::KILL);
-        let killed = self.targets[number].wait(soon()).expect("it ends");
+        let killed = self.targets[number]
+            .wait(default_deadline())
+            .expect("it ends");
         assert_eq!(killed.code(), None);
     }
 
@@ -184,7 +186,7 @@ fn operations(initiator: &Process) -> Option<u64> {
 
 /// Waits until a run that was paused continues.
 fn goes_on(initiator: &Process) {
-    let (before, deadline) = (operations(initiator), soon());
+    let (before, deadline) = (operations(initiator), default_deadline());
     while operations(initiator) <= before {
         assert!(Instant::now() < deadline, "it does not go on");
         std::thread::sleep(Duration::from_millis(50));
@@ -209,7 +211,7 @@ fn survives(load: Load, lost: usize) -> Value {
         }
         // If it was only stopped, it resumes after its session has continued without it.
         target.signal(Signal::CONT);
-        let status = target.wait(soon()).expect("it ends");
+        let status = target.wait(default_deadline()).expect("it ends");
         assert!(!status.success(), "{name}");
         if status.code().is_some() {
             // Killed processes leave sockets, which the next process that starts removes.
@@ -276,7 +278,7 @@ fn target_with_a_failed_medium_is_detached() {
     assert_eq!(statistics["failed_count"], 0);
     assert_eq!(statistics["redundancy"]["state"], "degraded");
     let [data_1, mut data_2, data_p] = load.targets;
-    let status = data_2.wait(soon()).expect("it ends");
+    let status = data_2.wait(default_deadline()).expect("it ends");
     assert!(!status.success());
     assert!(
         data_2.stderr().contains("found 4096"),
@@ -320,7 +322,9 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
         serde_json::json!([1, 1, 1])
     );
     for target in load.targets {
-        target.finish(soon(), || false).expect("a good end");
+        target
+            .finish(default_deadline(), || false)
+            .expect("a good end");
     }
 }
 
@@ -372,7 +376,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     for (target, from) in [(1, Side::Server), (2, Side::Client)] {
         line.send(target as u32, from, message.encode_to_vec());
         load.targets[target]
-            .wait(soon())
+            .wait(default_deadline())
             .expect("its only session is over");
         load.start_with_its_blocks(target);
         load.wait_for_service(target, "is up to date");
@@ -492,7 +496,9 @@ fn second_loss_fails_the_io_only() {
     let said = expect_failure(load.initiator);
     assert!(said.contains("IO_FAILED") || said.contains("I/O"), "{said}");
     let mut service = load.service;
-    service.wait(soon()).expect("it ends with its initiator");
+    service
+        .wait(default_deadline())
+        .expect("it ends with its initiator");
     std::thread::sleep(Duration::from_millis(50));
     let said = service.stderr();
     assert!(
@@ -500,5 +506,6 @@ fn second_loss_fails_the_io_only() {
         "{said}"
     );
     let [_, _, mut last] = load.targets;
-    last.wait(soon()).expect("it ends with its service");
+    last.wait(default_deadline())
+        .expect("it ends with its service");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, Set, interrupted, killed, redundancy, under_way};
-use crate::support::{TIMEOUT, document, expect_failure, soon, wait_for_log};
+use crate::support::{TIMEOUT, default_deadline, document, expect_failure, wait_for_log};
 use serde_json::json;
 
 const READ: &str = "read_only_data_validity_test";
@@ -185,7 +185,9 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     wait_for_log(&service, &format!("{name} is up to date"), 1);
     under_way(&mut writer);
     set.reads_with_any_two(&service, writer);
-    service.finish(soon(), || false).expect("a good end");
+    service
+        .finish(default_deadline(), || false)
+        .expect("a good end");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, Set, interrupted, redundancy};
-use crate::support::{document, expect_failure, soon, wait_for_log};
+use crate::support::{default_deadline, document, expect_failure, wait_for_log};
 use ::deployment::process::Process;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn is_unreadable(initiator: Process) {
 /// Reads the first `blocks` blocks in consecutive sessions, until a service has logged this text. Returns that
 /// service's statistics of the redundancy.
 fn read_until(set: &Set, content: &Path, blocks: usize, arguments: &[&str], logged: &str) -> Value {
-    let deadline = soon();
+    let deadline = default_deadline();
     loop {
         let service = set.service(arguments);
         document(set.read_in_order(content, blocks));
@@ -44,7 +44,7 @@ fn read_until(set: &Set, content: &Path, blocks: usize, arguments: &[&str], logg
 
 /// Waits until a target has stored these chunks.
 fn has_stored(set: &Set, number: usize, expected: &[u8]) {
-    let deadline = soon();
+    let deadline = default_deadline();
     while set.stored(number) != expected {
         let name = TARGETS[number];
         assert!(Instant::now() < deadline, "{name} is still damaged");

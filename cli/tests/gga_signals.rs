@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::support::Sandbox;
 use crate::support::gga::{TARGETS, compressible};
-use crate::support::{BLOCK_SIZE, TIMEOUT, soon};
+use crate::support::{BLOCK_SIZE, TIMEOUT, default_deadline};
 use ::deployment::process::{Process, Signal};
 
 /// A deployment with two workers during a run that would take hours.
@@ -57,7 +57,7 @@ impl Load {
 /// Exit code of a role; `None` if it was killed by a signal.
 fn code(mut process: Process) -> Option<i32> {
     let status = process
-        .wait(soon())
+        .wait(default_deadline())
         .unwrap_or_else(|| panic!("a role has not ended: {}", process.stderr()));
     status.code()
 }
@@ -92,7 +92,7 @@ fn killed_target_ends_the_deployment() {
         load.targets[killed].signal(Signal::KILL);
         assert_eq!(code(load.initiator), Some(1), "without {name}");
         let mut service = load.service;
-        let status = service.wait(soon()).expect("the service ends");
+        let status = service.wait(default_deadline()).expect("the service ends");
         assert_eq!(status.code(), Some(1), "without {name}");
         let said = service.stderr();
         assert!(said.contains(name), "{name}: {said}");

@@ -54,7 +54,7 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
     document(service);
     for (target, _) in targets {
         target
-            .finish(crate::support::soon(), || false)
+            .finish(crate::support::default_deadline(), || false)
             .expect("the script is played to its end");
     }
     let dumps = TARGETS.map(|name| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{Set, interrupted, redundancy};
-use crate::support::{BLOCK_SIZE, Sandbox, document, soon, wait_for_log};
+use crate::support::{BLOCK_SIZE, Sandbox, default_deadline, document, wait_for_log};
 use deployment::process::Process;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn values(page: &str) -> BTreeMap<String, f64> {
 
 /// Polls until a value is as expected; fails after a timeout.
 pub fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) -> f64 {
-    let deadline = soon();
+    let deadline = default_deadline();
     loop {
         let all = values(&page(address));
         if let Some(&value) = all.get(key)

@@ -11,7 +11,7 @@ use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
     Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
-use crate::support::{Sandbox, TIMEOUT, expect_failure, failure, soon, text};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, expect_failure, failure, text};
 use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -50,7 +50,7 @@ fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
 /// Stops a process cleanly.
 fn stop(mut process: Process) {
     process.signal(Signal::TERM);
-    let status = process.wait(soon()).expect("it ends");
+    let status = process.wait(default_deadline()).expect("it ends");
     assert!(status.success(), "{status}: {}", process.stderr());
 }
 
@@ -203,7 +203,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let (mut server, mut socket) = serve(&sandbox, &[]);
     // Offline from now on: blocks that are written below are stored on the two others only.
     data_p.signal(Signal::TERM);
-    data_p.wait(soon()).expect("it ends");
+    data_p.wait(default_deadline()).expect("it ends");
     for _ in 0..2 {
         let mut stream = Client::transmitting(&socket, false).stream;
         write_until_disconnected(&mut stream, &mut versions, || {
@@ -214,7 +214,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
             std::thread::sleep(Duration::from_millis(100));
             data_2.signal(Signal::CONT);
         });
-        server.wait(soon()).expect("it was killed");
+        server.wait(default_deadline()).expect("it was killed");
         (server, socket) = serve(&sandbox, &[]);
         let mut client = Client::transmitting(&socket, false);
         for (number, versions) in versions.iter_mut().enumerate() {

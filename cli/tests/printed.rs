@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::documents::{commands, documents, root};
-use crate::support::{Sandbox, TIMEOUT, soon, text};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, text};
 use ::deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
@@ -243,7 +243,7 @@ impl Page {
                 // The service has one client at a time.
                 let mut server = self.running.pop().expect("started");
                 server.signal(Signal::TERM);
-                let status = server.wait(soon()).expect("it ends");
+                let status = server.wait(default_deadline()).expect("it ends");
                 assert!(status.success(), "{command}: {}", server.lines().join("\n"));
             }
             Some("initiator") if command.contains("2000000000") => {
@@ -257,7 +257,7 @@ impl Page {
                 })
                 .expect("the initiator starts");
                 load.signal(Signal::INT);
-                let status = load.wait(soon()).expect("it ends");
+                let status = load.wait(default_deadline()).expect("it ends");
                 let said = load.lines().join("\n");
                 assert_eq!(status.code(), Some(1), "interrupted: {said}");
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
-use crate::support::{Sandbox, TIMEOUT, document, listening_port, soon, text};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, document, listening_port, text};
 use ::deployment::process::{Process, Signal};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn recorded() -> &'static [u8] {
         document(service);
         document(target);
         recorder
-            .finish(soon(), || false)
+            .finish(default_deadline(), || false)
             .expect("the recorder ends with the session");
         std::fs::read(&file).expect("the transcript")
     })
@@ -313,7 +313,7 @@ fn refusals_and_garbage_are_recorded_and_replayed_unchanged() {
     }
     drop(client);
     recorder
-        .finish(soon(), || false)
+        .finish(default_deadline(), || false)
         .expect("the recorder ends with the session");
     drop(target);
 
@@ -368,7 +368,7 @@ fn interrupted_recorder_ends_the_session_and_completes_the_file() {
     served.read_exact(&mut [0; 2]).expect("passed on");
     recorder.signal(Signal::INT);
     recorder
-        .finish(soon(), || false)
+        .finish(default_deadline(), || false)
         .expect("Ctrl-C is how a recording ends");
     for mut side in [client, served] {
         assert_eq!(side.read(&mut [0]).expect("an orderly end"), 0);
@@ -415,7 +415,7 @@ fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
         )
     };
     let report = |mut process: Process| -> Value {
-        process.wait(soon());
+        process.wait(default_deadline());
         let exit = process.into_exit();
         let code = exit.status.and_then(|status| status.code());
         assert_eq!(code, Some(1), "{exit:?}");

@@ -97,7 +97,7 @@ fn refused_client_is_served_after_the_first_disconnects() {
         &["--run-limit-operation-count", "64"],
     ));
     for mut process in [service, target] {
-        let status = process.wait(crate::support::soon());
+        let status = process.wait(crate::support::default_deadline());
         assert!(status.is_some(), "it has not ended: {}", process.stderr());
     }
 }

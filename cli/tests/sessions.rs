@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use crate::support::gga::compressible;
 use crate::support::resources::Resources;
 use crate::support::{
-    BLOCK_SIZE, Sandbox, TIMEOUT, content, document, expect_failure, soon, text, wait_for_log,
+    BLOCK_SIZE, Sandbox, TIMEOUT, content, default_deadline, document, expect_failure, text,
+    wait_for_log,
 };
 use ::deployment::process::{Process, Signal};
 
@@ -45,12 +46,12 @@ fn busy(sandbox: &Sandbox) -> Process {
 /// Kills a process.
 fn kill(mut process: Process) {
     process.signal(Signal::KILL);
-    assert!(process.wait(soon()).is_some(), "killed");
+    assert!(process.wait(default_deadline()).is_some(), "killed");
 }
 
 /// Waits for a process to exit with this code; returns its standard error.
 fn ended(mut process: Process, code: i32) -> String {
-    let status = process.wait(soon());
+    let status = process.wait(default_deadline());
     let (_, stderr) = process.into_output();
     let status = status.unwrap_or_else(|| panic!("it has not ended: {stderr}"));
     assert_eq!(status.code(), Some(code), "{stderr}");

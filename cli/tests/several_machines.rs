@@ -19,7 +19,9 @@ use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::certificates::Certificates;
 use support::set::{self, killed, under_way};
-use support::{TIMEOUT, document, long_timeouts, soon, start_target, text, wait_for_log, waiting};
+use support::{
+    TIMEOUT, default_deadline, document, long_timeouts, start_target, text, wait_for_log, waiting,
+};
 
 type Test = fn() -> Result<(), Failed>;
 
@@ -213,7 +215,7 @@ fn zero_copy(
     let report = document(near.initiator(&VALIDATION));
     expect(&report["operation_count"], 640)?;
     for role in [service, target] {
-        role.finish(soon(), || false)
+        role.finish(default_deadline(), || false)
             .map_err(|failure| Failed::from(format!("{failure:?}")))?;
     }
     Ok(())
@@ -251,7 +253,7 @@ fn gga(hosts: [&str; 3], near: &Machine<'_>, far: [&Machine<'_>; 3]) -> Result<(
     let report = document(near.initiator(&VALIDATION));
     expect(&report["operation_count"], 640)?;
     for role in targets.into_iter().chain([service]) {
-        role.finish(soon(), || false)
+        role.finish(default_deadline(), || false)
             .map_err(|failure| Failed::from(format!("{failure:?}")))?;
     }
     Ok(())
@@ -283,11 +285,13 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
         &["--control-timeout", "10"],
     );
     let mut initiator = near.initiator(&VALIDATION);
-    let code = initiator.wait(soon()).and_then(|status| status.code());
+    let code = initiator
+        .wait(default_deadline())
+        .and_then(|status| status.code());
     if code != Some(1) {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
-    service.wait(soon());
+    service.wait(default_deadline());
     // Its last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(100));
     Ok(format!("{}{}", service.stderr(), initiator.stderr()))
@@ -306,7 +310,9 @@ fn refused_with(
     let storage = format!("127.0.0.1:{port}");
     let service = near.service("zero-copy", &["--storage-server", &storage], &forever);
     let mut initiator = near.initiator(&VALIDATION);
-    let code = initiator.wait(soon()).and_then(|status| status.code());
+    let code = initiator
+        .wait(default_deadline())
+        .and_then(|status| status.code());
     if code != Some(1) {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
@@ -570,11 +576,13 @@ fn resolver_failure_is_retried() -> Result<(), Failed> {
         (service, near.initiator(&VALIDATION))
     };
     let (mut service, mut initiator) = session();
-    let code = initiator.wait(soon()).and_then(|status| status.code());
+    let code = initiator
+        .wait(default_deadline())
+        .and_then(|status| status.code());
     if code != Some(1) {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
-    service.wait(soon());
+    service.wait(default_deadline());
     wait_for_log(&target, "cannot resolve \"far.example\"", 1);
     network.name(1, &[("far.example", "10.91.1.2")])?;
     let (service, initiator) = session();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::{Sandbox, soon};
+use crate::support::{Sandbox, default_deadline};
 use ::deployment::process::{Process, Signal};
 
 fn ended(mut process: Process, role: &str) -> Option<i32> {
     let status = process
-        .wait(soon())
+        .wait(default_deadline())
         .unwrap_or_else(|| panic!("the {role} has not ended: {}", process.stderr()));
     assert!(
         status.code().is_some(),
@@ -109,7 +109,9 @@ fn statistics(signal: Signal, format: &[&'static str]) -> String {
             .expect("the run is under way");
     }
     initiator.signal(signal);
-    let status = initiator.wait(soon()).expect("the initiator ends");
+    let status = initiator
+        .wait(default_deadline())
+        .expect("the initiator ends");
     let (stdout, stderr) = initiator.into_output();
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("interrupted by the user"), "{stderr}");

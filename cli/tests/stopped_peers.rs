@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::gga::compressible;
-use crate::support::{BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, wait_for_log};
+use crate::support::{
+    BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_failure, wait_for_log,
+};
 use ::deployment::process::{Process, Signal};
 
 /// Flags of a service with short timeouts.
@@ -51,7 +53,7 @@ fn busy(sandbox: &Sandbox, arguments: &[&str]) -> Process {
 /// Resumes and kills the stopped process of an abandoned session.
 fn woken_and_killed(mut process: Process) {
     process.signal(Signal::KILL);
-    assert!(process.wait(soon()).is_some());
+    assert!(process.wait(default_deadline()).is_some());
 }
 
 fn good(sandbox: &Sandbox) {
@@ -62,7 +64,7 @@ fn good(sandbox: &Sandbox) {
 }
 
 fn ended(mut process: Process, code: i32) -> String {
-    let status = process.wait(soon());
+    let status = process.wait(default_deadline());
     let (_, stderr) = process.into_output();
     let status = status.unwrap_or_else(|| panic!("it has not ended: {stderr}"));
     assert_eq!(status.code(), Some(code), "{stderr}");
@@ -86,7 +88,7 @@ fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
 
 /// Waits until two processes share no memory: softdoca unmaps a ring at the next poll of its progress engine.
 fn unshared(one: &Process, other: &Process) {
-    let deadline = soon();
+    let deadline = default_deadline();
     while shared(one, other) != BTreeSet::new() {
         assert!(Instant::now() < deadline, "{:?}", shared(one, other));
         std::thread::sleep(Duration::from_millis(5));

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
-use crate::support::{Sandbox, TIMEOUT, listening_port, soon, text, waiting};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, listening_port, text, waiting};
 use ::deployment::process::Process;
 
 /// Widths of terminals in columns.
@@ -460,7 +460,7 @@ fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
     let child: i32 = children.trim().parse().expect("one child");
     let child = rustix::process::Pid::from_raw(child).expect("a process");
     rustix::process::kill_process(child, rustix::process::Signal::INT).expect("it runs");
-    let status = recorded.wait(soon());
+    let status = recorded.wait(default_deadline());
     recorded.drain(TIMEOUT);
     let recording = recorded.lines().join("\n");
     let status = status.unwrap_or_else(|| panic!("{} has not ended: {recording}", recorded.role()));
@@ -476,7 +476,7 @@ fn said_endpoint(role: &Process) -> String {
 
 /// Waits for the role to succeed; returns its output.
 fn ended(mut process: Process) -> String {
-    let status = process.wait(soon()).expect("the role ends");
+    let status = process.wait(default_deadline()).expect("the role ends");
     process.drain(TIMEOUT);
     let recording = process.lines().join("\n");
     assert!(status.success(), "{status}: {recording}");

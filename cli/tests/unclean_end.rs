@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::support::gga::TARGETS;
 use crate::support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
-use crate::support::{BLOCK_SIZE, TIMEOUT, document, expect_failure, soon, wait_for_log};
+use crate::support::{
+    BLOCK_SIZE, TIMEOUT, default_deadline, document, expect_failure, wait_for_log,
+};
 use ::deployment::process::{Process, Signal};
 
 const HALF: usize = BLOCK_SIZE / 2;
@@ -220,7 +222,7 @@ fn next_session_excludes_the_lost_target() {
     }
     set.start(1);
     // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
-    let deadline = soon();
+    let deadline = default_deadline();
     let reader = loop {
         let mut reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
         let begun = reader.wait_for("shown progress", TIMEOUT, |line| {

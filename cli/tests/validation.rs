@@ -23,7 +23,7 @@ fn validate_against(sandbox: &Sandbox, fault: &str) -> (Process, Process) {
         ],
     );
     // The service exits after its session with any status: this test checks the initiator.
-    std::thread::spawn(move || service.finish(crate::support::soon(), || false));
+    std::thread::spawn(move || service.finish(crate::support::default_deadline(), || false));
     (target, initiator)
 }
 
@@ -40,7 +40,7 @@ fn scripted_target_without_faults_passes() {
     let (target, initiator) = validate_against(&sandbox, "none");
     assert_eq!(document(initiator)["operation_count"], BLOCKS * 5 / 2);
     target
-        .finish(crate::support::soon(), || false)
+        .finish(crate::support::default_deadline(), || false)
         .expect("the script is played to its end");
 }
 
@@ -63,7 +63,7 @@ fn scripted_target_records_writes() {
     document(initiator);
     document(service);
     target
-        .finish(crate::support::soon(), || false)
+        .finish(crate::support::default_deadline(), || false)
         .expect("the script is played to its end");
     let dump = std::fs::read(sandbox.path("empty.dump")).expect("the dump");
     assert!(dump == content(BLOCKS));

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use crate::support::{Sandbox, TIMEOUT, content, expect_failure, soon, text};
+use crate::support::{Sandbox, TIMEOUT, content, default_deadline, expect_failure, text};
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
 use deployment::process::{Process, Signal};
 
@@ -172,7 +172,7 @@ fn back_end(sandbox: &Sandbox, flags: &[&str]) -> Process {
 
 fn ended(mut process: Process) {
     process.signal(Signal::TERM);
-    let status = process.wait(soon()).expect("it ends");
+    let status = process.wait(default_deadline()).expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", process.stderr());
 }
 
@@ -240,7 +240,7 @@ fn writes_outlive_the_service() {
         client.transfer(at % 2, true, at * 65536, 65536);
     }
     first.signal(Signal::KILL);
-    assert!(first.wait(soon()).is_some(), "killed");
+    assert!(first.wait(default_deadline()).is_some(), "killed");
     let second = service(&sandbox, port);
     for queue in 0..2 {
         assert_eq!(client.wait(queue, 32), [0; 32]);

@@ -216,14 +216,14 @@ pub fn listening_port(line: &str) -> Option<u16> {
         .ok()
 }
 
-pub fn soon() -> Instant {
+pub fn default_deadline() -> Instant {
     Instant::now() + TIMEOUT
 }
 
 /// Waits for the role to exit with success; returns its JSON document.
 pub fn document(process: Process) -> Value {
     let stdout = process
-        .finish(soon(), || false)
+        .finish(default_deadline(), || false)
         .expect("the role ends well");
     serde_json::from_str(&stdout).expect("a JSON document")
 }
@@ -235,7 +235,7 @@ pub fn expect_failure(process: Process) -> String {
 
 /// Waits for the role to exit with this code; returns its standard error.
 pub fn failure(mut process: Process, code: i32) -> String {
-    let status = process.wait(soon()).expect("the role ends");
+    let status = process.wait(default_deadline()).expect("the role ends");
     // Its last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(status.code(), Some(code), "{}", process.stderr());
@@ -244,7 +244,7 @@ pub fn failure(mut process: Process, code: i32) -> String {
 
 /// Waits until the role has printed this text on standard error this many times.
 pub fn wait_for_log(process: &Process, what: &str, times: usize) {
-    let deadline = soon();
+    let deadline = default_deadline();
     while process.stderr().matches(what).count() < times {
         assert!(
             Instant::now() < deadline,

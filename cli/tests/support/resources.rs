@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ::deployment::process::Process;
 
-use super::soon;
+use super::default_deadline;
 
 /// Memory, descriptors and threads of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Resources {
     pub fn wait_until_flat(self, process: &Process, slack: u64, who: &str) {
         const OF_LAST_CONNECTIONS: usize = 2 * 8;
         let before = self;
-        let deadline = soon();
+        let deadline = default_deadline();
         loop {
             let now = Self::of(process);
             if now.memory <= before.memory + slack

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::gga::{TARGETS, compressible, noise};
 use super::stored_block::Sizes;
-use super::{BLOCK_SIZE, Sandbox, TIMEOUT, document, expect_failure, soon, text, wait_for_log};
+use super::{
+    BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_failure, text, wait_for_log,
+};
 
 /// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
@@ -252,7 +254,7 @@ fn arguments(sandbox: &Sandbox, half: usize, number: usize) -> Vec<&'static str>
 /// Kills a process.
 pub fn killed(mut process: Process) {
     process.signal(Signal::KILL);
-    assert!(process.wait(soon()).is_some(), "killed");
+    assert!(process.wait(default_deadline()).is_some(), "killed");
 }
 
 /// Interrupts a run that has had no error.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use wire::control::MessageType;
 
 use super::case::{Fault, Mode, Part, Phase};
-use super::deployment::{BLOCKS, Deployment, Running, WAITING, Work, soon};
+use super::deployment::{BLOCKS, Deployment, Running, WAITING, Work, default_deadline};
 use deployment::process::Signal;
 
 /// Log text at the end of a session, clean or unclean.
@@ -86,7 +86,7 @@ impl Deployment<'_> {
                 let seconds = notice.as_secs();
                 problems.push(format!("{} still ran after {seconds} s", role.label()));
                 role.signal(Signal::KILL);
-                role.ends(soon());
+                role.ends(default_deadline());
             }
         }
     }
@@ -165,7 +165,7 @@ impl Deployment<'_> {
         aftermath.noticed = started.elapsed();
         if case.fault == Fault::Stop {
             self.wake_in_a_session(&channel, &mut aftermath.problems)?;
-            self.wait_until_ready(ready + 1, soon())?;
+            self.wait_until_ready(ready + 1, default_deadline())?;
             has_content = true;
         }
         let work = if has_content {
@@ -207,7 +207,7 @@ impl Deployment<'_> {
     ) -> Result<(), String> {
         self.start_initiator(Work::Endless, channel)?;
         let initiator = self.role(Part::Initiator)?;
-        initiator.says_what("all blocks were written", soon(), |text| {
+        initiator.says_what("all blocks were written", default_deadline(), |text| {
             text.lines()
                 .any(|line| operations(line) >= 4 * BLOCKS)
                 .then_some(())
@@ -227,7 +227,7 @@ impl Deployment<'_> {
             return Err("the next session ended when the faulty role woke up".to_owned());
         }
         initiator.signal(Signal::INT);
-        if !initiator.ends(soon()) {
+        if !initiator.ends(default_deadline()) {
             return Err("the next session's initiator does not end".to_owned());
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Deployment<'_> {
     pub(super) fn good_session(&mut self, work: Work, channel: &str) -> Result<(), String> {
         self.start_initiator(work, channel)?;
         let initiator = self.role(Part::Initiator)?;
-        if !initiator.ends(soon()) {
+        if !initiator.ends(default_deadline()) {
             return Err("the next session does not end".to_owned());
         }
         if initiator.is_well() {
@@ -260,7 +260,8 @@ impl Deployment<'_> {
             return Err("the lost target does not end".to_owned());
         }
         self.start_target(index, self.ports[index], 0)?;
-        self.role(Part::Service)?.says(WHOLE, 1, soon())?;
+        self.role(Part::Service)?
+            .says(WHOLE, 1, default_deadline())?;
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err("the session has ended with the target".to_owned());

@@ -78,7 +78,9 @@ impl<'a> Deployment<'a> {
         deployment.line =
             FaultyLine::start(&deployment.ports).map_err(|error| format!("a relay: {error}"))?;
         deployment.start_service(deployment.sandbox.channel().to_owned())?;
-        deployment.role(Part::Service)?.says(WAITING, 1, soon())?;
+        deployment
+            .role(Part::Service)?
+            .says(WAITING, 1, default_deadline())?;
         Ok(deployment)
     }
 
@@ -154,14 +156,16 @@ impl<'a> Deployment<'a> {
         };
         let interrupted = self.interrupted;
         let initiator = &*self.role(Part::Initiator)?;
-        let held = trap.wait(soon(), || interrupted() || initiator.has_ended());
+        let held = trap.wait(default_deadline(), || {
+            interrupted() || initiator.has_ended()
+        });
         held.map(Some)
             .ok_or_else(|| format!("the session did not come to {}", self.case.phase))
     }
 
     /// Waits until every block has been written by an initiator that keeps writing and reading.
     fn wait_until_written(&mut self) -> Result<(), String> {
-        let deadline = soon();
+        let deadline = default_deadline();
         while !self.is_written()? {
             if self.role(Part::Initiator)?.has_ended() {
                 return Err("the initiator ended before it had written all blocks".to_owned());
@@ -204,9 +208,13 @@ impl<'a> Deployment<'a> {
         let role = self.role(faulty)?;
         role.signal(fault.signal());
         match fault {
-            Fault::Kill if !role.ends(soon()) => return Err("SIGKILL does not end it".to_owned()),
+            Fault::Kill if !role.ends(default_deadline()) => {
+                return Err("SIGKILL does not end it".to_owned());
+            }
             // It had completed its work, and has just exited.
-            Fault::Stop if !role.process.wait_until_stopped(soon()) && !role.has_ended() => {
+            Fault::Stop
+                if !role.process.wait_until_stopped(default_deadline()) && !role.has_ended() =>
+            {
                 return Err("SIGSTOP does not stop it".to_owned());
             }
             _ => {}
@@ -224,7 +232,7 @@ impl<'a> Deployment<'a> {
 }
 
 /// Deadline for events that should occur at once.
-pub(super) fn soon() -> Instant {
+pub(super) fn default_deadline() -> Instant {
     Instant::now() + READY
 }
 
@@ -500,7 +508,7 @@ impl Deployment<'_> {
         self.is_calm = true;
         problems.extend(self.play_again().err().map(|why| format!("restart: {why}")));
         for mut role in std::mem::take(&mut self.running) {
-            role.ends(soon());
+            role.ends(default_deadline());
             let ended = role.into_ended();
             match ended.complaint(false) {
                 Some(complaint) => problems.push(format!("restart: {complaint}")),
@@ -520,7 +528,8 @@ impl Deployment<'_> {
         }
         let channel = self.sandbox.channel().to_owned();
         self.start_service(channel.clone())?;
-        self.role(Part::Service)?.says(WAITING, 1, soon())?;
+        self.role(Part::Service)?
+            .says(WAITING, 1, default_deadline())?;
         let work = if self.case.phase.is_written() {
             Work::Read
         } else {

@@ -6,7 +6,7 @@ fn shell(script: &str) -> Process {
     Process::spawn("target", command).expect("a shell")
 }
 
-fn soon() -> Instant {
+fn default_deadline() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
@@ -18,7 +18,9 @@ fn output_and_lines_are_captured() {
     });
     assert_eq!(port.expect("the line"), "17");
     assert_eq!(
-        process.finish(soon(), || false).expect("success"),
+        process
+            .finish(default_deadline(), || false)
+            .expect("success"),
         "result\n"
     );
 }
@@ -35,7 +37,7 @@ fn lines_are_found_from_a_position_and_logged() {
     let long = Duration::from_secs(10);
     assert_eq!(process.find_line(1, long, one), Some(()));
     assert_eq!(process.line_count(), 3);
-    process.wait_for_end(soon());
+    process.wait_for_end(default_deadline());
     assert!(process.is_over());
     assert_eq!(process.find_line(3, long, one), None);
     let log = std::fs::read_to_string(&path).expect("a log");
@@ -45,7 +47,7 @@ fn lines_are_found_from_a_position_and_logged() {
 #[test]
 fn failure_contains_the_output_of_the_role() {
     let failure = shell("echo the reason >&2; exit 3")
-        .finish(soon(), || false)
+        .finish(default_deadline(), || false)
         .expect_err("fails");
     let text = failure.to_string();
     assert!(
@@ -66,7 +68,9 @@ fn failure_contains_the_output_of_the_role() {
 fn all_output_is_captured_after_exit() {
     let mut process = shell("echo result; echo reason >&2; exit 3");
     assert_eq!(
-        process.wait(soon()).and_then(|status| status.code()),
+        process
+            .wait(default_deadline())
+            .and_then(|status| status.code()),
         Some(3)
     );
     let output = process.into_output();
@@ -76,7 +80,7 @@ fn all_output_is_captured_after_exit() {
 #[test]
 fn cpu_time_is_available_until_the_exit_status_is_taken() {
     let process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
-    process.wait_for_end(soon());
+    process.wait_for_end(default_deadline());
     assert!(process.cpu_time() > Some(Duration::ZERO));
     assert!(process.has_ended());
     assert!(process.cpu_time() > Some(Duration::ZERO), "not reaped yet");

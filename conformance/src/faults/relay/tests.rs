@@ -47,7 +47,7 @@ impl Connected {
     }
 }
 
-fn soon() -> Instant {
+fn default_deadline() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
@@ -72,7 +72,9 @@ fn frame_is_held_until_released_and_earlier_ones_pass() {
     let sent = [query(1), query(2), start.clone()].concat();
     it.client.write_all(&sent).expect("sent");
     it.server_reads(&query(1));
-    let held = trap.wait(soon(), || false).expect("the second one");
+    let held = trap
+        .wait(default_deadline(), || false)
+        .expect("the second one");
     assert_eq!(held.message().message_id, 2);
     let short = Duration::from_millis(100);
     it.server.set_read_timeout(Some(short)).expect("a socket");
@@ -96,7 +98,7 @@ fn held_frame_can_be_replaced() {
     let mut it = Connected::new();
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(1)).expect("sent");
-    let held = trap.wait(soon(), || false).expect("a frame");
+    let held = trap.wait(default_deadline(), || false).expect("a frame");
     held.replace(&b"garbage"[..]);
     it.client.write_all(&query(2)).expect("sent");
     it.server_reads(&[b"garbage".to_vec(), query(2)].concat());
@@ -108,7 +110,9 @@ fn connection_can_be_cut_inside_a_frame() {
         let mut it = Connected::new();
         let trap = it.hold(MessageType::QueryStorageRequest, 0);
         it.client.write_all(&query(1)).expect("sent");
-        trap.wait(soon(), || false).expect("a frame").cut(kept, end);
+        trap.wait(default_deadline(), || false)
+            .expect("a frame")
+            .cut(kept, end);
         it.server_reads(&query(1)[..kept]);
         for stream in [&mut it.server, &mut it.client] {
             let read = stream.read(&mut [0]);
@@ -137,7 +141,7 @@ fn cuts_sends_and_delays_take_effect_at_once() {
     // A held frame does not delay a cut.
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(2)).expect("sent");
-    let held = trap.wait(soon(), || false).expect("a frame");
+    let held = trap.wait(default_deadline(), || false).expect("a frame");
     it.line.cut(0, End::Close);
     assert_eq!(it.client.read(&mut [0]).expect("an orderly end"), 0);
     assert!(
@@ -155,10 +159,10 @@ fn dropped_relay_releases_held_frames() {
     let mut it = Connected::new();
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(1)).expect("sent");
-    let held = trap.wait(soon(), || false).expect("a frame");
+    let held = trap.wait(default_deadline(), || false).expect("a frame");
     let never = it.hold(MessageType::StopStorageRequest, 0);
     drop(it.line);
-    assert!(never.wait(soon(), || false).is_none());
+    assert!(never.wait(default_deadline(), || false).is_none());
     drop(held);
     let mut rest = Vec::new();
     // The connection may be closed or reset.

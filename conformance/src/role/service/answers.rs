@@ -89,7 +89,7 @@ const SHORT: [&str; 2] = ["--control-timeout", "1"];
 /// Flags for a timeout that allows for the earlier steps on a loaded machine.
 const STEADY: [&str; 2] = ["--control-timeout", "3"];
 /// Time in which a service with a timeout of one second must report it, on a loaded machine.
-const SOON: Duration = Duration::from_millis(3500);
+const LATEST: Duration = Duration::from_millis(3500);
 
 /// An error code that services do not generate themselves.
 const CODE: u32 = ErrorCode::NOT_PERMITTED.0;
@@ -225,8 +225,8 @@ fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Violation> {
     Peers::expect_error(&answer)?;
     let took = begin.elapsed();
     Violation::unless(
-        (Duration::from_millis(800)..SOON).contains(&took),
-        format!("an error after 1 s, at most {SOON:?}"),
+        (Duration::from_millis(800)..LATEST).contains(&took),
+        format!("an error after 1 s, at most {LATEST:?}"),
         format!("one after {took:?}"),
     )?;
     peers.expect_failure()
