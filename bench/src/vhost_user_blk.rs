@@ -177,8 +177,8 @@ impl Client<'_> {
     /// Waits for at least one completion.
     fn reap(&mut self) -> Result<usize, Error> {
         let mut done = [const { MaybeUninit::<Completion>::uninit() }; BATCH];
-        let mut patience = TIMEOUT;
-        let count = self.queue.do_io(&mut done, 1, Some(&mut patience), None);
+        let mut timeout = TIMEOUT;
+        let count = self.queue.do_io(&mut done, 1, Some(&mut timeout), None);
         let count = count.map_err(failed)?;
         for completion in &done[..count] {
             // SAFETY: the call has initialised as many as it has returned.

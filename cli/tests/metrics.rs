@@ -104,8 +104,8 @@ fn zero_copy_metrics_match_the_initiators_ios() {
     counts_agree(&roles, initiator, 500);
 
     // A client that sends a malformed message is refused and counted.
-    let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("connected");
-    stranger.write_all(&[0xff; 64]).expect("sent");
+    let mut malformed_client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    malformed_client.write_all(&[0xff; 64]).expect("sent");
     let refused = "doca_storage_refused_connections_total";
     value_is(roles[0], refused, |value| value == 1.0);
 

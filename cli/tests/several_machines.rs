@@ -769,8 +769,8 @@ const NOTICED: Duration = Duration::from_secs(3);
 /// Additional time on a loaded machine.
 const LOAD: Duration = Duration::from_secs(20);
 
-/// An endless run on two machines; `hurt` injects a fault, and the initiator must fail.
-fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> Result<(), Failed> {
+/// An endless run on two machines; `inject` injects a fault, and the initiator must fail.
+fn interrupted(inject: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
     let (target, port) = far.target(&["--block-count", BLOCKS]);
@@ -791,7 +791,7 @@ fn interrupted(hurt: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> R
         .expect("the session begins");
     // Before I/Os are running, the timeout of control answers applies, which is longer.
     std::thread::sleep(Duration::from_secs(2));
-    hurt(&network, &target)?;
+    inject(&network, &target)?;
     let begin = Instant::now();
     let code = initiator
         .wait(Instant::now() + NOTICED + LOAD)

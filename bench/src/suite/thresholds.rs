@@ -794,14 +794,14 @@ mod twin_tests {
             },
             ..measured("kernels", &[])
         };
-        let told = |operation, role: &str, kernels: Vec<Measurement>| {
+        let detail_of = |operation, role: &str, kernels: Vec<Measurement>| {
             let mut all = kernels;
             all.push(deployment("rust", operation, 4e5));
             all.push(deployment(&format!("rust + cpp {role}"), operation, 5e5));
             of(all)[0].detail.clone()
         };
         // The counterpart's 2 us would be 2.5 us with verification.
-        let detail = told(Operation::Read, "service", vec![kernels()]);
+        let detail = detail_of(Operation::Read, "service", vec![kernels()]);
         assert!(
             detail.ends_with(
                 "; 1.00 of a twin that checks blocks too, which takes 500 ns each at least"
@@ -809,9 +809,9 @@ mod twin_tests {
             "{detail}"
         );
         for other in [
-            told(Operation::Read, "service", vec![]),
-            told(Operation::Read, "target", vec![kernels()]),
-            told(Operation::Write, "service", vec![kernels()]),
+            detail_of(Operation::Read, "service", vec![]),
+            detail_of(Operation::Read, "target", vec![kernels()]),
+            detail_of(Operation::Write, "service", vec![kernels()]),
         ] {
             assert!(other.ends_with("k I/Os a second"), "{other}");
         }

@@ -1,4 +1,4 @@
-//! The roles of a deployment over machines with cables that can be hurt.
+//! The roles of a deployment over machines with cables that inject faults.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};

@@ -18,7 +18,7 @@ struct Pair {
     /// `true` if memory or an event of the passive side is exported, too.
     resource: bool,
     /// `true` if the passive side exits when Enter confirms that the other has finished.
-    told: bool,
+    waits_for_enter: bool,
     /// Expected text in the output of each side.
     passive_says: &'static str,
     active_says: &'static str,
@@ -45,7 +45,7 @@ const PAIRS: [Pair; 6] = [
         text: Some((Flag::Active, "-s")),
         ready: RECEIVING,
         resource: false,
-        told: false,
+        waits_for_enter: false,
         passive_says: "from sender: \"what goes over the wire\"",
         active_says: "send task was done",
     },
@@ -55,7 +55,7 @@ const PAIRS: [Pair; 6] = [
         text: Some((Flag::Active, "-s")),
         ready: RECEIVING,
         resource: false,
-        told: false,
+        waits_for_enter: false,
         // 0xABCD
         passive_says: "\"what goes over the wire\" with immediate: 43981",
         active_says: "send with immediate task was done",
@@ -66,7 +66,7 @@ const PAIRS: [Pair; 6] = [
         text: Some((Flag::Passive, "-r")),
         ready: CONNECTED,
         resource: true,
-        told: true,
+        waits_for_enter: true,
         passive_says: "has been stopped",
         active_says: "from responder: \"what goes over the wire\"",
     },
@@ -76,7 +76,7 @@ const PAIRS: [Pair; 6] = [
         text: Some((Flag::Active, "-w")),
         ready: CONNECTED,
         resource: true,
-        told: true,
+        waits_for_enter: true,
         passive_says: "has written: \"what goes over the wire\"",
         active_says: "to responder \"what goes over the wire\"",
     },
@@ -86,7 +86,7 @@ const PAIRS: [Pair; 6] = [
         text: Some((Flag::Active, "-w")),
         ready: RECEIVING,
         resource: true,
-        told: false,
+        waits_for_enter: false,
         passive_says: "has written: \"what goes over the wire\" with immediate data: 43981",
         active_says: "to responder \"what goes over the wire\" with immediate value 43981",
     },
@@ -96,7 +96,7 @@ const PAIRS: [Pair; 6] = [
         text: None,
         ready: CONNECTED,
         resource: true,
-        told: false,
+        waits_for_enter: false,
         passive_says: "to be notified for completion",
         // The requester's value 0xD0CA plus one.
         active_says: "sync event value 0xD0CB",
@@ -183,7 +183,7 @@ impl Pair {
             "descriptors"
         };
         self.scenario(way)
-            .party(self.told(passive))
+            .party(self.confirming(passive))
             .party(active.reply(connect))
     }
 
@@ -220,7 +220,7 @@ impl Pair {
             let expects = Event::says(self.active.0, "Negotiation receive task submission");
             passive = passive.reply(Reply::to("press enter").when(expects));
         }
-        self.told(passive)
+        self.confirming(passive)
     }
 
     /// Without files, senders ask whether the other side is ready.
@@ -231,8 +231,8 @@ impl Pair {
         active.reply(Reply::to("press enter").when(Event::says(self.passive.0, self.ready)))
     }
 
-    fn told(&self, passive: Party) -> Party {
-        if !self.told {
+    fn confirming(&self, passive: Party) -> Party {
+        if !self.waits_for_enter {
             return passive;
         }
         passive.reply(Reply::to("press enter").when(Event::says(self.active.0, DONE)))
