@@ -770,7 +770,9 @@ const NOTICED: Duration = Duration::from_secs(3);
 const LOAD: Duration = Duration::from_secs(20);
 
 /// An endless run on two machines; `inject` injects a fault, and the initiator must fail.
-fn interrupted(inject: impl FnOnce(&Network, &Process) -> Result<(), Failed>) -> Result<(), Failed> {
+fn interrupted(
+    inject: impl FnOnce(&Network, &Process) -> Result<(), Failed>,
+) -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
     let (target, port) = far.target(&["--block-count", BLOCKS]);

@@ -91,7 +91,11 @@ impl RoundRun<'_, '_, '_> {
         }
         let is_settled = self.deployment.line.settle(self.deployment.settings.limit);
         self.sessions.read_back_again();
-        Violation::unless(is_settled, "a connection to inject the fault into", "nothing in time")
+        Violation::unless(
+            is_settled,
+            "a connection to inject the fault into",
+            "nothing in time",
+        )
     }
 
     /// Waits until the phase begins.

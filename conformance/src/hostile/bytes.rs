@@ -41,7 +41,7 @@ pub(super) enum Bytes {
     Start,
     Stop,
     Shutdown,
-    /// An error response, which nobody has asked for.
+    /// An error response without a request.
     Error,
     /// One after the other.
     All(&'static [Bytes]),

@@ -158,7 +158,7 @@ fn control() -> Vec<Attack> {
         ),
         once(
             "control-response",
-            "Sends a response that nobody asked for",
+            "Sends a response without a request",
             B::Frame {
                 kind: 2,
                 payload: 12,
@@ -905,7 +905,7 @@ fn rings() -> Vec<Attack> {
         ),
         with(
             "io-result",
-            "Sends a result that nobody waits for",
+            "Sends a result without a request",
             vec![R::Io(0, 4096, 0, 0)],
         ),
         with("io-no-bytes", "Reads no bytes", vec![R::Io(1, 0, 0, 0)]),

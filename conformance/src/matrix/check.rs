@@ -100,7 +100,7 @@ impl Check {
         match self {
             Self::Strategy(Strategy::ReadThroughput | Strategy::WriteThroughput) => {
                 "every I/O is answered with success, all roles count the same number of I/Os, end well and leave nothing behind; \
-                 nobody looks at the bytes"
+                 the bytes are not compared"
             }
             Self::Strategy(Strategy::ReadValidation) => {
                 "as with throughput, and every block read is what the target's file (of the generator, in gga) says"

@@ -97,7 +97,7 @@ impl Library {
         let targets = match (mix.layout, mix.generator) {
             (Layout::ZeroCopy, _) => vec![plain.clone()],
             (Layout::Gga, None) => {
-                return Err(format!("nobody has a {}", Role::SbcGenerator));
+                return Err(format!("no implementation has a {}", Role::SbcGenerator));
             }
             (Layout::Gga, Some(member)) => {
                 // Locked while the generator runs, so that no other session generates the same files.

@@ -353,7 +353,7 @@ impl Listening {
                 None => {
                     return Err(Violation::expected(
                         "an initiator to connect",
-                        format!("nobody in {timeout:?}"),
+                        format!("none in {timeout:?}"),
                     ));
                 }
             }
@@ -397,7 +397,7 @@ impl TcpPeer {
                 Err(_) => {
                     return Err(Violation::expected(
                         "a service to connect",
-                        format!("nobody in {timeout:?}"),
+                        format!("none in {timeout:?}"),
                     ));
                 }
             }

@@ -584,7 +584,7 @@ mod tests {
             }
             assert!(
                 scenario.parties.iter().any(|party| party.starts.is_empty()),
-                "{}: nobody begins",
+                "{}: no party begins",
                 scenario.name
             );
         }

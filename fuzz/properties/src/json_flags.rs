@@ -152,7 +152,7 @@ fn configuration(
     let limit = FLAGS + PER_BYTE * justified;
     memory::within(limit, "reading flags", || program.configuration(all)).map_err(|error| {
         match error {
-            FlagsError::Information(text) => panic!("nobody asked for {text:?}"),
+            FlagsError::Information(text) => panic!("unexpected output: {text:?}"),
             FlagsError::Usage(text) => text,
         }
     })

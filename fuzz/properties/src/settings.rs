@@ -232,7 +232,7 @@ fn flags(definitions: &Definitions, path: &Path) -> bool {
     let arguments = [c"program", c"--json", path.as_c_str()];
     let run = match argp::parse(definitions, &arguments, false) {
         Ok(Outcome::Run(run)) => run,
-        Ok(other) => panic!("nobody asked for {other:?}"),
+        Ok(other) => panic!("unexpected output: {other:?}"),
         Err(refusal) => {
             assert!(refusal.text.contains("--json"), "{refusal:?}");
             return false;

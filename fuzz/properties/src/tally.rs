@@ -35,7 +35,7 @@ fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
 
 /// Verdict on one input of a decoder, until it is known.
 #[derive(Debug)]
-#[must_use = "an input that nobody judges is counted as nothing"]
+#[must_use = "an input without a verdict is not counted"]
 pub struct Judging(&'static str);
 
 impl Judging {

@@ -130,8 +130,8 @@ fn connection_can_be_cut_inside_a_frame() {
 #[test]
 fn cuts_sends_and_delays_take_effect_at_once() {
     let mut it = Connected::new();
-    it.line.send(0, Side::Client, &b"from nobody"[..]);
-    it.server_reads(b"from nobody");
+    it.line.send(0, Side::Client, &b"not held"[..]);
+    it.server_reads(b"not held");
     let delay = Duration::from_millis(200);
     it.line.delay(0, delay);
     let started = Instant::now();

@@ -373,7 +373,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
         play: |fixture| failing(fixture, "read_throughput_test", u32::MAX, Io::is_read),
     },
     Check {
-        name: "result-of-nobody",
+        name: "result-without-request",
         meaning: "a result with user data that no request has makes the initiator fail",
         play: |fixture| beside_bytes(fixture, |io| io.result_of(u32::MAX).to_vec()),
     },

@@ -68,7 +68,7 @@ fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Violation> {
     Peers::expect_error(&answer)?;
     Violation::unless(
         peers.asked.len() == before,
-        format!("a refused {what} to be forwarded to nobody"),
+        format!("a refused {what} not to be forwarded"),
         "another request at a target",
     )
 }
