@@ -14,12 +14,7 @@ use softdoca as _;
 
 pub use doca_abi::*;
 
-mod inline;
-
-#[allow(
-    dead_code,
-    reason = "the functions that `inline` defines hide those of the table"
-)]
+#[allow(dead_code, reason = "five functions of the table are defined below")]
 mod table {
     use doca_abi::*;
 
@@ -42,9 +37,81 @@ mod table {
     doca_abi::doca_functions!(declare);
 }
 
-pub use inline::{
-    doca_buf_inventory_buf_get_by_addr, doca_buf_inventory_buf_get_by_data,
-    doca_buf_inventory_buf_reuse_by_addr, doca_buf_inventory_buf_reuse_by_data, doca_version,
-};
-// Named imports hide those of a glob: the functions above take the place of the table's.
 pub use table::*;
+
+// NVIDIA's headers define these functions inline, so that its libraries do not have their symbols ([`INLINE_IN_SDK`]).
+// Definitions here take precedence over the glob import of the table.
+
+/// Takes a buf over `len` bytes at `addr` without data.
+///
+/// # Safety
+///
+/// As for [`doca_buf_inventory_buf_get_by_args`].
+#[inline]
+pub unsafe fn doca_buf_inventory_buf_get_by_addr(
+    inventory: *mut doca_buf_inventory,
+    mmap: *mut doca_mmap,
+    addr: *mut c_void,
+    len: usize,
+    buf: *mut *mut doca_buf,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { table::doca_buf_inventory_buf_get_by_args(inventory, mmap, addr, len, addr, 0, buf) }
+}
+
+/// Takes a buf whose range and data section are `data_len` bytes at `data`.
+///
+/// # Safety
+///
+/// As for [`doca_buf_inventory_buf_get_by_args`].
+#[inline]
+pub unsafe fn doca_buf_inventory_buf_get_by_data(
+    inventory: *mut doca_buf_inventory,
+    mmap: *mut doca_mmap,
+    data: *mut c_void,
+    data_len: usize,
+    buf: *mut *mut doca_buf,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        table::doca_buf_inventory_buf_get_by_args(
+            inventory, mmap, data, data_len, data, data_len, buf,
+        )
+    }
+}
+
+/// Sets a buf's range to `len` bytes at `addr`, without data.
+///
+/// # Safety
+///
+/// As for [`doca_buf_inventory_buf_reuse_by_args`].
+#[inline]
+pub unsafe fn doca_buf_inventory_buf_reuse_by_addr(
+    buf: *mut doca_buf,
+    addr: *mut c_void,
+    len: usize,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { table::doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
+}
+
+/// Sets a buf's range and data section both to `data_len` bytes at `data`.
+///
+/// # Safety
+///
+/// As for [`doca_buf_inventory_buf_reuse_by_args`].
+#[inline]
+pub unsafe fn doca_buf_inventory_buf_reuse_by_data(
+    buf: *mut doca_buf,
+    data: *mut c_void,
+    data_len: usize,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { table::doca_buf_inventory_buf_reuse_by_args(buf, data, data_len, data, data_len) }
+}
+
+/// Version that these declarations follow, a static string.
+#[inline]
+pub fn doca_version() -> *const c_char {
+    c"3.3.0".as_ptr()
+}

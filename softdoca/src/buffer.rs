@@ -600,33 +600,4 @@ impl Buf {
             Err(Error::BadState)
         }
     }
-
-    /// Appends private memory to the data of the list.
-    ///
-    /// # Errors
-    /// [`Error::TooBig`] if it does not fit, [`Error::BadState`] for a returned buf, otherwise as [`memory::copy`]. The
-    /// data is unchanged then.
-    ///
-    /// # Safety
-    /// The `len` bytes at `from` can be read.
-    #[inline]
-    pub unsafe fn append_data(&self, from: *const u8, len: usize) -> Result<()> {
-        if len > self.list_tail_len() {
-            return Err(Error::TooBig);
-        }
-        let mut done = 0;
-        for segment in self.tail_segments() {
-            if done == len {
-                break;
-            }
-            let part = segment.len.min(len - done);
-            // SAFETY: at most `len` bytes in all.
-            unsafe { segment.mmap.write_from(segment.addr, from.add(done), part) }?;
-            done += part;
-        }
-        if done != len {
-            return Err(Error::BadState);
-        }
-        self.append(len)
-    }
 }

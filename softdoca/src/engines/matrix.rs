@@ -171,11 +171,6 @@ impl Matrix {
         })
     }
 
-    /// Purpose that the matrix was created for.
-    pub fn purpose(&self) -> Purpose {
-        self.purpose
-    }
-
     /// Number of input blocks.
     pub fn inputs(&self) -> usize {
         self.inputs
@@ -395,7 +390,7 @@ mod tests {
                 }
                 inputs.extend_from_slice(&old[5..]);
                 let update = matrix.update(&changed).unwrap();
-                assert_eq!(update.purpose(), Purpose::Update);
+                assert_eq!(update.purpose, Purpose::Update);
                 assert_eq!(apply(&update, &inputs), apply(&matrix, &data));
             }
         }

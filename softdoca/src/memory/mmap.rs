@@ -300,14 +300,6 @@ impl Mmap {
         Ok(())
     }
 
-    /// Returns `true` if the device was added.
-    pub fn has_device(&self, device: &Arc<Device>) -> bool {
-        self.setup()
-            .devices
-            .iter()
-            .any(|known| Arc::ptr_eq(known, device))
-    }
-
     /// Allows use of the map by several threads while bufs of it exist: bufs are no longer counted. The engine needs
     /// nothing else for that.
     ///
