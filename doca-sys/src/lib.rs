@@ -6,9 +6,9 @@
 //!
 //! These functions follow C's rules; use the `doca` crate for a safe interface.
 
-#![allow(non_camel_case_types, reason = "the names are those of the C API")]
+#![allow(non_camel_case_types, reason = "names of the C API")]
 
-// Nothing of the crate is named: it is linked for its `doca_*` symbols.
+// Linked only for its `doca_*` symbols.
 #[cfg(not(doca_sdk))]
 use softdoca as _;
 
@@ -20,7 +20,7 @@ mod table {
 
     macro_rules! declare {
         ([] header $header:literal; $($(#[doc = $doc:literal])* fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
-            // SAFETY: the signatures are those of the C API; softdoca is checked against the same table when it is compiled.
+            // SAFETY: the signatures are the signatures of the C API; softdoca is checked against the same table when it is compiled.
             unsafe extern "C" {
                 $(
                     $(#[doc = $doc])*

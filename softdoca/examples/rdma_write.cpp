@@ -4,8 +4,8 @@
  *   rdma_write responder 03:00.0 SOCKET         owns the memory, and does not call the library meanwhile
  *   rdma_write requester 03:00.0 SOCKET TEXT    writes the text into it
  *
- * What RDMA needs to be told beforehand (descriptions of a connection and of memory) goes over a Unix socket, for which any other way
- * would do.
+ * The descriptions of the connection and of the memory, which RDMA needs beforehand, are exchanged over a Unix socket; any other
+ * channel would do.
  */
 #include "check.h"
 #include "devices.h"
@@ -59,7 +59,7 @@ public:
 		/* The responder may start later. */
 		for (int attempt = 0; connect(fd, generic, sizeof(address)) != 0; attempt++) {
 			if (attempt == 500)
-				fail("nobody listens on " + path);
+				fail("no process listens on " + path);
 			std::this_thread::sleep_for(std::chrono::milliseconds(10));
 		}
 		socket_ = fd;

@@ -59,7 +59,7 @@ pub(crate) struct Work {
     pub(crate) has_block_checksum: Cell<u8>,
     /// LZ4 streams: nonzero if no block refers to another. Unchecked.
     pub(crate) are_blocks_independent: Cell<u8>,
-    kept: RefCell<Kept>,
+    last: RefCell<LastChecksums>,
 }
 
 impl Compress {
@@ -81,13 +81,13 @@ impl Work {
             destination: BufSlot::new(destination),
             has_block_checksum: Cell::new(0),
             are_blocks_independent: Cell::new(1),
-            kept: RefCell::default(),
+            last: RefCell::default(),
         }
     }
 
     /// Checksums of the last run; zeros before the first run and after a failure.
     pub(crate) fn checksums(&self) -> Checksums {
-        self.kept.borrow_mut().checksums()
+        self.last.borrow_mut().checksums()
     }
 
     /// Format of an LZ4 task's source, from the flags that the program has set.
@@ -108,13 +108,13 @@ impl Engine {
         let (source, destination) = (work.source.get(), work.destination.get());
         let source = accelerator::check_list(source.as_deref())?;
         let output = Appender::new(accelerator::check_list(destination.as_deref())?)?;
-        let mut kept = work.kept.borrow_mut();
+        let mut last = work.last.borrow_mut();
         match work.operation {
             Operation::CompressDeflate | Operation::DecompressDeflate => {
-                self.deflate(work.operation, source, output, &mut kept)
+                self.deflate(work.operation, source, output, &mut last)
             }
             Operation::DecompressLz4Stream | Operation::DecompressLz4Block => {
-                self.lz4(work.lz4_source(), source, output, &mut kept)
+                self.lz4(work.lz4_source(), source, output, &mut last)
             }
         }
     }
@@ -124,9 +124,9 @@ impl Engine {
         operation: Operation,
         source: &Buf,
         mut output: Appender<'_>,
-        kept: &mut Kept,
+        last: &mut LastChecksums,
     ) -> Result<usize> {
-        kept.know(Checksums::default());
+        last.store(Checksums::default());
         let source = accelerator::read_source(source, &mut self.source)?;
         let room = output.room();
         let sink = |data: &[u8]| output.write(data);
@@ -137,7 +137,7 @@ impl Engine {
         };
         let len = source.len() + done.len;
         output.finish()?;
-        kept.know(Checksums {
+        last.store(Checksums {
             crc32: done.checksums.crc32(),
             second: done.checksums.adler32(),
         });
@@ -149,9 +149,9 @@ impl Engine {
         how: Lz4Source,
         source: &Buf,
         mut output: Appender<'_>,
-        kept: &mut Kept,
+        last: &mut LastChecksums,
     ) -> Result<usize> {
-        let memory = kept.begin(source.list_data_len());
+        let memory = last.begin(source.list_data_len());
         let mut checksums = memory.is_none().then(Lz4Checksums::default);
         let source = accelerator::read_source(source, memory.unwrap_or(&mut self.source))?;
         let room = output.room();
@@ -164,8 +164,8 @@ impl Engine {
         let read = source.len();
         output.finish()?;
         match &checksums {
-            Some(checksums) => kept.know(checksums.into()),
-            None => kept.owe(how, read, made),
+            Some(checksums) => last.store(checksums.into()),
+            None => last.defer(how, read, made),
         }
         Ok(read + made)
     }
@@ -241,20 +241,20 @@ impl Lz4Source {
 /// Checksums of a task's last run; zeros before the first run and after a failure.
 ///
 /// Hardware computes checksums at no cost; in software they take a third of the time of the decompression, and few
-/// programs read them, so those of LZ4 tasks are computed on demand: the task keeps its source (the private copy that
+/// programs read them, so the checksums of LZ4 tasks are computed on demand: the task keeps its source (the private copy that
 /// it decompressed), which is decompressed again when the checksums are read. The result does not depend on the
 /// destination, which may have changed.
 #[derive(Default)]
-struct Kept {
+struct LastChecksums {
     /// Starts with the source of the last run while its checksums are deferred.
     source: Vec<u8>,
     state: State,
 }
 
 enum State {
-    Known(Checksums),
+    Computed(Checksums),
     /// Not computed yet; the first `source` bytes of the kept source decompress to `made` bytes.
-    Owed {
+    Deferred {
         how: Lz4Source,
         source: usize,
         made: usize,
@@ -263,11 +263,11 @@ enum State {
 
 impl Default for State {
     fn default() -> Self {
-        Self::Known(Checksums::default())
+        Self::Computed(Checksums::default())
     }
 }
 
-impl Kept {
+impl LastChecksums {
     /// Starts a run. Returns memory for a source of `len` bytes, if it is to be kept.
     fn begin(&mut self, len: usize) -> Option<&mut Vec<u8>> {
         self.state = State::default();
@@ -275,20 +275,20 @@ impl Kept {
     }
 
     /// Stores the checksums of a successful run.
-    fn know(&mut self, checksums: Checksums) {
-        self.state = State::Known(checksums);
+    fn store(&mut self, checksums: Checksums) {
+        self.state = State::Computed(checksums);
     }
 
     /// Defers the checksums of a successful run whose source was kept.
-    fn owe(&mut self, how: Lz4Source, source: usize, made: usize) {
-        self.state = State::Owed { how, source, made };
+    fn defer(&mut self, how: Lz4Source, source: usize, made: usize) {
+        self.state = State::Deferred { how, source, made };
     }
 
     /// Returns the checksums; computes deferred ones.
     fn checksums(&mut self) -> Checksums {
         let checksums = match mem::take(&mut self.state) {
-            State::Known(checksums) => checksums,
-            State::Owed { how, source, made } => {
+            State::Computed(checksums) => checksums,
+            State::Deferred { how, source, made } => {
                 let mut checksums = Lz4Checksums::default();
                 let source = &self.source[..source];
                 let again = how.decompress(&mut Decompressor::default(), source, made, |data| {
@@ -299,7 +299,7 @@ impl Kept {
                 Checksums::from(&checksums)
             }
         };
-        self.state = State::Known(checksums);
+        self.state = State::Computed(checksums);
         checksums
     }
 }

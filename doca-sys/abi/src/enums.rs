@@ -16,7 +16,7 @@ macro_rules! enums {
             pub type $name = u32;
             $(
                 #[doc = $value_doc]
-                #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
+                #[allow(non_upper_case_globals, reason = "names of the C API")]
                 pub const $value_name: $name = $value;
             )+
         )+
@@ -89,9 +89,9 @@ macro_rules! errors {
 
             header "doca_dev.h"
             enum doca_devinfo_rep_filter as doca_devinfo_rep_filter, "Which representors to list." {
-                DOCA_DEVINFO_REP_FILTER_ALL = 0, "All.";
-                DOCA_DEVINFO_REP_FILTER_NET = 1 << 1, "Those of network functions.";
-                DOCA_DEVINFO_REP_FILTER_EMULATED = 1 << 2, "Those of emulated functions.";
+                DOCA_DEVINFO_REP_FILTER_ALL = 0, "All representors.";
+                DOCA_DEVINFO_REP_FILTER_NET = 1 << 1, "Representors of network functions.";
+                DOCA_DEVINFO_REP_FILTER_EMULATED = 1 << 2, "Representors of emulated functions.";
             }
 
             header "doca_ctx.h"

@@ -5,14 +5,14 @@
 //! which are written from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A second, handwritten declaration of a
 //! function would link silently even if it were wrong; this crate makes such declarations unnecessary.
 //!
-//! Names are those of C. Enums are integers with constants and not Rust enums, because the other side of an ABI may
+//! Items have the names of the C API. Enums are integers with constants and not Rust enums, because the other side of an ABI may
 //! send any value.
 //!
 //! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it.
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![allow(non_camel_case_types, reason = "the names are those of the C API")]
+#![allow(non_camel_case_types, reason = "names of the C API")]
 
 mod callbacks;
 mod constants;

@@ -79,7 +79,7 @@ const NOT_SUPPORTED: &[&str] = &[
     "doca_task_batch_try_submit",
 ];
 
-/// Functions that have no effect in software, and those of task batches, which programs cannot allocate.
+/// Functions that have no effect in software, and functions of task batches, which programs cannot allocate.
 const NOTHING_TO_DO: &[&str] = &[
     "doca_ctx_flush_tasks",
     "doca_task_batch_free",

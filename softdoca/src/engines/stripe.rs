@@ -195,7 +195,7 @@ impl Striper {
     /// If `source` has fewer than [`Coder::inputs`] blocks or `destination` is too small for [`Coder::outputs`].
     ///
     /// # Safety
-    /// The source extents can be read and those of the destination written, in the way of [`Kernel::products`].
+    /// The source extents can be read and the destination extents written, in the way of [`Kernel::products`].
     pub unsafe fn apply(
         &mut self,
         kernel: &Kernel,
@@ -297,7 +297,7 @@ mod tests {
                 // SAFETY: an extent of `destination`.
                 unsafe { extent.start.write_bytes(0x77, extent.len) };
             });
-            // SAFETY: the extents are those of the two vectors, which have the right lengths.
+            // SAFETY: the extents are the two vectors, which have the right lengths.
             unsafe { striper.apply(kernel, &coder, &from, &to, block) };
             assert!(
                 destination == expected,
@@ -358,7 +358,7 @@ mod tests {
         let mut recovered = vec![0; 2 * block];
         let recover = Coder::new(&matrix.recover(&[0, 2]).unwrap());
         let (from, to) = (cut(&mut available, &[]), cut(&mut recovered, &[]));
-        // SAFETY: the extents are those of the two vectors.
+        // SAFETY: the extents are the two vectors.
         unsafe { striper.apply(Kernel::best(), &recover, &from, &to, block) };
         assert!(recovered[..block] == stripe[..block]);
         assert!(recovered[block..] == stripe[2 * block..3 * block]);

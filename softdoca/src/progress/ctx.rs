@@ -94,7 +94,7 @@ pub(crate) trait Driver: Any {
         found
     }
 
-    /// The context is stopping: every task in flight must be returned by [`next_event`](Self::next_event) soon.
+    /// The context is stopping: the following calls of [`next_event`](Self::next_event) must return every task in flight.
     fn flush(&self, ctx: &Ctx);
 
     /// Called when no task is allocated any more. Returns `true` when everything else is torn down as well.

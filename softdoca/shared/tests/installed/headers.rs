@@ -60,7 +60,7 @@ fn enums_constants_and_sizes_are_those_of_the_table() {
     }
 }
 
-/// Integers in network byte order are those of the kernel where it has headers, and of the same types elsewhere.
+/// Integers in network byte order have the types of the kernel's headers where there are any, and plain integer types elsewhere.
 const TYPES: &str = r#"
 #include <doca_types.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ fn headers_of_the_system_are_included_where_they_are_installed() {
         let types = sdk.source(&format!("types.{}", language.suffix()), TYPES);
         let rdma = sdk.source(&format!("rdma.{}", language.suffix()), RDMA);
         for compiler in language.compilers() {
-            // Without the macro, the headers are those of a system without a Linux kernel.
+            // Without the macro, the headers take the branch for systems without a Linux kernel.
             for (flags, source) in [(&[][..], &types), (&["-U__linux__"], &types), (&[], &rdma)] {
                 succeed(
                     Command::new(&compiler)

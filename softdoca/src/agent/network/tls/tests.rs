@@ -355,7 +355,7 @@ fn received(stream: &Stream) -> (Vec<u8>, Error) {
 
 #[test]
 fn nothing_is_in_the_clear_and_every_changed_byte_is_noticed() {
-    let secret = b"a block that nobody but the peer may read";
+    let secret = b"a block that only the peer may read";
     let (wire, server, mut socket) = captured(&[secret]);
     assert!(wire.len() > secret.len());
     for window in secret.windows(4) {
