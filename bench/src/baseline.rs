@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::Machine;
-use super::provenance::Provenance;
+use super::provenance::{Machine, Provenance};
 use super::series::{Figures, Series, quantile};
 use super::suite::Results;
 

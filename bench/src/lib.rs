@@ -1,14 +1,13 @@
 //! Performance of deployments of real processes, compared with limits of the machine.
 //!
-//! * [`point`]: layout, operation, sizes and depths of a measurement.
+//! * [`point`]: layout, operation, sizes and depths of a measurement; those over two machines, compared with a bare TCP connection and nbdkit.
 //! * [`deployment`]: one session of real roles of any implementation: rate, latencies, CPU time of every process.
 //! * [`first_ios`]: an initiator that pauses, for the first I/Os after a pause.
 //! * [`limits`]: limits of the machine, as the yardsticks measure them.
 //! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
 //! * [`linkage`]: the DOCA library that a program loads.
 //! * [`nbd`], [`vhost_user_blk`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
-//! * [`hosts`]: a deployment on two machines, compared with a bare TCP connection and nbdkit.
-//! * [`provenance`], [`machine`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
+//! * [`provenance`]: origin of results; [`baseline`]: comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
 pub mod baseline;
@@ -16,11 +15,9 @@ pub mod deployment;
 pub mod file;
 mod fio;
 pub mod first_ios;
-pub mod hosts;
 pub mod kernels;
 pub mod limits;
 pub mod linkage;
-pub mod machine;
 pub mod nbd;
 pub mod point;
 pub mod provenance;

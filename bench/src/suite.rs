@@ -10,9 +10,8 @@ use serde::Serialize;
 use super::Error;
 use super::baseline::Comparison;
 use super::kernels::ErasureCoding;
-use super::machine::Machine;
 use super::point::{Layout, Operation, Point};
-use super::provenance::Provenance;
+use super::provenance::{Machine, Provenance};
 use super::series::{BlockKernels, Figures, Series};
 
 pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};

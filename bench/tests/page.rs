@@ -7,9 +7,8 @@ use std::process::{Command, ExitCode};
 
 use bench::baseline::Baseline;
 use bench::kernels::{ErasureCoding, Speed};
-use bench::machine::Machine;
 use bench::point::{Layout, Operation, Point};
-use bench::provenance::Provenance;
+use bench::provenance::{Machine, Provenance};
 use bench::report;
 use bench::series::{Figures, Latency, Series};
 use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, thresholds};

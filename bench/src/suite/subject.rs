@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::deployment::{Mix, after_pause, cpu_of, measure, measure_over, system_calls};
 use crate::file::Work;
 use crate::limits::Yardsticks;
-use crate::point::{Layout, Point};
+use crate::point::{self, Layout, Point};
 use crate::series::Figures;
-use crate::{Error, file, hosts, nbd, vhost_user_blk};
+use crate::{Error, file, nbd, vhost_user_blk};
 
 /// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -296,7 +296,7 @@ impl Runner {
                 nbd::measure_ours(&self.program, self.ours(), *point, time, &self.cpus)
             }
             Subject::Hosts { point } => measure_over(
-                hosts::network()?,
+                point::network()?,
                 self.ours(),
                 *point,
                 operations,
@@ -306,10 +306,10 @@ impl Runner {
                 // CPUs of a service and a target.
                 let cpus = [1, 2].map(|role| self.cpu_of(role));
                 self.yardsticks
-                    .tcp(*point, operations, cpus, &hosts::network()?)
+                    .tcp(*point, operations, cpus, &point::network()?)
             }
             Subject::NbdTcp { point } => {
-                nbd::measure_over(&hosts::network()?, *point, time, &self.cpus)
+                nbd::measure_over(&point::network()?, *point, time, &self.cpus)
             }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
             Subject::VhostUserBlk { point } => {

@@ -446,7 +446,9 @@ fn hosts(results: &Results) -> Vec<Threshold> {
             ),
         ])
     };
-    let all = crate::hosts::points().into_iter().filter_map(bars_of);
+    let all = crate::point::network_points()
+        .into_iter()
+        .filter_map(bars_of);
     all.flatten().flatten().collect()
 }
 

@@ -14,8 +14,7 @@ use ::bench::baseline::Baseline;
 use ::bench::deployment::cannot_count;
 use ::bench::limits::Yardsticks;
 use ::bench::linkage::no_twins;
-use ::bench::machine::Machine;
-use ::bench::provenance::Provenance;
+use ::bench::provenance::{Machine, Provenance};
 use ::bench::suite::{
     Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, idle, kernels, measure,
     thresholds,
@@ -289,7 +288,7 @@ impl Options {
         }
         if self.hosts.is_some() {
             // One error with the missing programs, instead of a failure of each measurement.
-            drop(::bench::hosts::network()?);
+            drop(::bench::point::network()?);
             let missing = ::bench::nbd::missing().map(|missing| format!("NOT RUN: {missing}"));
             let subjects = plan::hosts(missing.is_none());
             left_out.extend(missing);

@@ -221,7 +221,10 @@ pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
         let ours = [Subject::BareTcp { point }, Subject::Hosts { point }];
         ours.into_iter().chain(nbdkit)
     };
-    ::bench::hosts::points().into_iter().flat_map(all).collect()
+    ::bench::point::network_points()
+        .into_iter()
+        .flat_map(all)
+        .collect()
 }
 
 #[cfg(test)]

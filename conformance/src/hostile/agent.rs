@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::attack::{Descriptor, Manner};
-use super::by_hand::{Packets, descriptor, memfd};
+use super::raw::{Packets, descriptor, memfd};
 
 /// Address of the memory that the attacker claims to export; its length in bytes is below.
 pub(super) const ADDRESS: u64 = 0x4000_0000;

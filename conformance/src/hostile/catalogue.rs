@@ -6,9 +6,9 @@ use super::attack::{
     AgentCalls, Attack, Control, Cost, Descriptor, End, Frame, Frames, Manner, Play, RingWrite,
     Session, Silent, Step,
 };
-use super::by_hand::words;
 use super::bytes::Bytes;
 use super::network::{Authenticated, Exported, Input, NetworkAttack, Unauthenticated};
+use super::raw::words;
 use super::service_attacks::service_attacks;
 
 const fn ms(milliseconds: u64) -> Duration {

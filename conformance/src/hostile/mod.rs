@@ -2,18 +2,17 @@
 //!
 //! Each [`Attack`] is data: bytes on control channels, frames of Comch, requests to the role's agent, or a session with memory, an agent and rings
 //! of the attacker's. A small driver plays it, and then asks as another client whether the role still serves, and the operating system what
-//! it takes. The attacker's sockets, rings and agent are made by hand from the documented layouts: it shares no code with softdoca.
+//! it takes. The attacker's sockets, rings and agent are made from the documented layouts: it shares no code with softdoca.
 
 mod agent;
 mod attack;
-mod by_hand;
 mod bytes;
 mod catalogue;
 mod channel;
 mod client;
 mod endurance;
 mod network;
-mod probe;
+mod raw;
 mod server;
 mod service;
 mod service_attacks;
@@ -30,10 +29,9 @@ use agent::Agent;
 use attack::{
     AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
 };
-use by_hand::{Packets, RawRing};
-use channel::{Channel, Comch, ControlEndpoint};
+use channel::{Channel, Comch, ControlEndpoint, OwnedControlEndpoint, Probe};
 use network::{Exported, NetworkAttack};
-use probe::{OwnedControlEndpoint, Probe};
+use raw::{Packets, RawRing};
 use server::Server;
 
 pub use attack::{Attack, Cost};
@@ -426,7 +424,7 @@ fn play_frames(endpoint: ControlEndpoint<'_>, frames: &Frames) -> io::Result<()>
                 let descriptors: Vec<_> = frame
                     .descriptors
                     .iter()
-                    .map(|kind| by_hand::descriptor(*kind))
+                    .map(|kind| raw::descriptor(*kind))
                     .collect::<io::Result<_>>()?;
                 let borrowed: Vec<BorrowedFd<'_>> =
                     descriptors.iter().map(|it| it.as_fd()).collect();
@@ -567,9 +565,9 @@ fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Re
         if let Channel::Comch(comch) = channel {
             // A service starts when its initiator has a consumer for each core.
             for core in 1..=session.cores.min(8) {
-                let ring = by_hand::descriptor(Descriptor::Ring)?;
-                let bell = by_hand::descriptor(Descriptor::EventFd)?;
-                let frame = by_hand::words(&[5, 2 * core, 64]);
+                let ring = raw::descriptor(Descriptor::Ring)?;
+                let bell = raw::descriptor(Descriptor::EventFd)?;
+                let frame = raw::words(&[5, 2 * core, 64]);
                 send_frame(&comch.socket, &frame, &[ring.as_fd(), bell.as_fd()])?;
             }
         }

@@ -12,9 +12,9 @@ use wire::control::{FrameDecoder, Message, MessageType, Payload, StorageDetails}
 use wire::io_message::SIZE;
 
 use super::attack::{Action, Attack, Cost, Descriptor, Play, Point, ServiceAttack};
-use super::by_hand::{Packets, RawRing, comch_socket, descriptor, words};
 use super::channel::FUNCTION;
-use super::{Settings, agent, by_hand, put, suite};
+use super::raw::{Packets, RawRing, comch_socket, descriptor, words};
+use super::{Settings, agent, put, raw, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
 use crate::role::Violation;
@@ -321,11 +321,11 @@ impl<'a> Service<'a> {
         let Some(ring) = &self.own_ring else {
             return Ok(None);
         };
-        let Some(message) = by_hand::message(ring, self.read)? else {
+        let Some(message) = raw::message(ring, self.read)? else {
             return Ok(None);
         };
         self.read += 1;
-        by_hand::consumed(ring, self.read)?;
+        raw::consumed(ring, self.read)?;
         Ok(message[8..16].try_into().ok().map(u64::from_be_bytes))
     }
 

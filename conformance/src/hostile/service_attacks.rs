@@ -7,8 +7,8 @@ use wire::control::{ErrorResponse, Payload, StorageDetails};
 use super::attack::{
     Action, Attack, Cost, Descriptor, Frame, Play, Point, RingWrite, ServiceAttack,
 };
-use super::by_hand::words;
 use super::bytes::Bytes;
+use super::raw::words;
 
 /// Cost that a hostile service may cause an initiator: the time-outs of control operations and of I/Os, 2 s each, and what an initiator with four
 /// transactions takes anyway.

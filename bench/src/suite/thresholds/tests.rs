@@ -94,7 +94,7 @@ fn wake_up_time_is_allowed_for() {
 
 #[test]
 fn two_hosts_are_compared_with_bare_tcp_and_nbdkit() {
-    let [base, single, large, _] = crate::hosts::points();
+    let [base, single, large, _] = crate::point::network_points();
     let of = |point: Point, rate: f64, p50_ns: f64| Figures {
         latency: Some(crate::series::Latency {
             p50_ns,

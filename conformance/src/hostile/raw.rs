@@ -1,4 +1,4 @@
-//! Sockets, rings and memory of softdoca's processes, made by hand from their documented layouts. Nothing here uses softdoca.
+//! Sockets, rings and memory of softdoca's processes, made from their documented layouts without softdoca.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
