@@ -8,7 +8,6 @@
 
 mod command_line;
 mod definitions;
-mod json;
 
 pub use command_line::usage;
 pub use definitions::{
@@ -23,7 +22,7 @@ use serde_json::Value as Json;
 
 use crate::error::Error;
 use crate::log::Level;
-use json::kind;
+use command_line::kind;
 
 #[cfg(test)]
 mod tests;
@@ -106,7 +105,7 @@ pub fn parse(
         dpdk,
     };
     if let Some(path) = &line.json {
-        let file = json::read(definitions, &line, path)?;
+        let file = command_line::read_json(definitions, &line, path)?;
         run.levels = file.levels.overridden_by(line.levels);
         run.actions.extend(file.actions);
         run.dpdk.extend(file.dpdk);

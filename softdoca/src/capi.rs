@@ -1,4 +1,4 @@
-//! The C API over the engine: one file per DOCA header.
+//! The C API over the engine: a file implements one DOCA header, or those of one kind of object.
 //!
 //! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
 //! crosses into C, and no other module defines `extern "C"` functions for programs.
@@ -8,15 +8,10 @@ mod checks;
 mod doca_aes_gcm;
 mod doca_argp;
 mod doca_buf;
-mod doca_buf_array;
 mod doca_buf_inventory;
-mod doca_buf_pool;
 mod doca_clock;
 mod doca_comch;
-mod doca_comch_consumer;
-mod doca_comch_producer;
 mod doca_compress;
-mod doca_ctx;
 mod doca_dev;
 mod doca_dma;
 mod doca_erasure_coding;
@@ -27,10 +22,8 @@ mod doca_mmap;
 mod doca_mmap_advise;
 mod doca_pe;
 mod doca_rdma;
-mod doca_rdma_bridge;
 mod doca_sha;
 mod doca_sync_event;
-mod doca_version;
 mod task;
 #[cfg(test)]
 mod testing;

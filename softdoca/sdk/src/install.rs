@@ -4,8 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::layout::{Machine, foreign};
-use crate::pkg_config::{metapackage, version};
+use crate::layout::{Machine, foreign, metapackage, version};
 use crate::{Directories, Layout, METAPACKAGE, MODULES, SONAME, Side, headers};
 
 /// Reason why an installation failed.

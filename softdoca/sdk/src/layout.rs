@@ -1,4 +1,5 @@
-//! File layout of an installation, and a C program that checks the layout of types.
+//! Layout of an installation: its directories, the pkg-config files under DOCA's names, the shell environment that finds
+//! them, and a C program that checks the layout of types.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,8 +8,8 @@ use std::path::Path;
 
 use doca_abi::{CALLBACKS, CONSTANTS, ENUMS, FUNCTION_TYPEDEFS};
 
+use crate::SONAME;
 use crate::headers::headers;
-use crate::{SONAME, Side};
 
 /// Layout of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,4 +181,205 @@ pub fn assertions() -> String {
         "doca_notification_handle_t": doca_abi::doca_notification_handle_t,
     }
     text
+}
+
+/// Side of the PCI bus that programs are built for.
+///
+/// The library is the same; but the reference's build files build the initiator only for a host and the services only
+/// for a DPU, and read the side from the headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// The machine that contains the card.
+    #[default]
+    Host,
+    /// The card.
+    Dpu,
+}
+
+impl Side {
+    /// Both sides.
+    pub const ALL: [Self; 2] = [Self::Host, Self::Dpu];
+}
+
+/// Shell commands that let compilers, pkg-config and the dynamic linker find an installation: for `eval "$(…)"`.
+///
+/// `prefix` should be absolute, because the commands are used in other directories. Existing values of the variables
+/// are kept at the end.
+pub fn environment(prefix: &Path, directories: Directories, side: Side) -> String {
+    let variables = [
+        ("PKG_CONFIG_PATH", directories.packages(side)),
+        ("CPATH", "include".to_owned()),
+        ("LIBRARY_PATH", directories.libraries().to_owned()),
+        ("LD_LIBRARY_PATH", directories.libraries().to_owned()),
+    ];
+    variables
+        .iter()
+        .map(|(name, directory)| {
+            let path = quoted(&prefix.join(directory));
+            format!("export {name}={path}\"${{{name}:+:${name}}}\"\n")
+        })
+        .collect()
+}
+
+/// A path as one quoted shell word.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}
+
+/// A library of DOCA; in softdoca, all of them are links to one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Module {
+    /// Name of the package, e.g. `"doca-comch"`.
+    pub package: &'static str,
+    /// Name of the library, e.g. `"doca_comch"` for `-ldoca_comch`.
+    pub library: &'static str,
+    /// Description in the pkg-config file.
+    pub description: &'static str,
+}
+
+/// All packages that softdoca replaces.
+///
+/// The libraries must be links: copies would be several libraries with separate states.
+pub const MODULES: &[Module] = &[
+    Module {
+        package: "doca-common",
+        library: "doca_common",
+        description: "devices, memory, progress, sync events, graphs, logs",
+    },
+    Module {
+        package: "doca-argp",
+        library: "doca_argp",
+        description: "command lines",
+    },
+    Module {
+        package: "doca-comch",
+        library: "doca_comch",
+        description: "communication of host and DPU",
+    },
+    Module {
+        package: "doca-rdma",
+        library: "doca_rdma",
+        description: "remote memory",
+    },
+    Module {
+        package: "doca-dma",
+        library: "doca_dma",
+        description: "copies",
+    },
+    Module {
+        package: "doca-compress",
+        library: "doca_compress",
+        description: "compression",
+    },
+    Module {
+        package: "doca-erasure-coding",
+        library: "doca_erasure_coding",
+        description: "erasure coding",
+    },
+    Module {
+        package: "doca-aes-gcm",
+        library: "doca_aes_gcm",
+        description: "encryption",
+    },
+    Module {
+        package: "doca-sha",
+        library: "doca_sha",
+        description: "digests",
+    },
+];
+
+/// The package that requires all others.
+pub const METAPACKAGE: &str = "doca";
+
+impl Module {
+    /// The package's file for one side.
+    ///
+    /// Paths are relative to the file, so that the prefix can be moved.
+    pub(crate) fn file(&self, side: Side, directories: Directories) -> String {
+        let requires = match self.package {
+            "doca-common" => "",
+            _ => "Requires: doca-common\n",
+        };
+        // The reference's build files read the side from the headers, which read this definition.
+        let define = match side {
+            Side::Host => "",
+            Side::Dpu => " -DDOCA_ARCH_DPU",
+        };
+        let Self {
+            package,
+            library,
+            description,
+        } = self;
+        format!(
+            "prefix=${{pcfiledir}}/{up}\n\
+             includedir=${{prefix}}/include\n\
+             libdir=${{prefix}}/{libraries}\n\
+             \n\
+             Name: {package}\n\
+             Description: softdoca, DOCA's C API in software: {description}\n\
+             Version: {version}\n\
+             {requires}\
+             Cflags: -I${{includedir}}{define}\n\
+             Libs: -L${{libdir}} -l{library}\n",
+            up = directories.up_to_prefix(),
+            libraries = directories.libraries(),
+            version = version(),
+        )
+    }
+}
+
+/// The file of the [`METAPACKAGE`].
+pub(crate) fn metapackage() -> String {
+    let packages: Vec<&str> = MODULES.iter().map(|module| module.package).collect();
+    format!(
+        "Name: {METAPACKAGE}\n\
+         Description: softdoca, DOCA's C API in software: everything\n\
+         Version: {}\n\
+         Requires: {}\n",
+        version(),
+        packages.join(" "),
+    )
+}
+
+/// Version of the headers.
+pub(crate) fn version() -> String {
+    format!(
+        "{}.{}.{}",
+        doca_abi::DOCA_VERSION_MAJOR,
+        doca_abi::DOCA_VERSION_MINOR,
+        doca_abi::DOCA_VERSION_PATCH
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Result of evaluating the commands in a shell.
+    fn evaluated(prefix: &str, before: &str, side: Side) -> String {
+        let script = format!(
+            "unset PKG_CONFIG_PATH CPATH\nPKG_CONFIG_PATH={before}\n{}printf %s \"$PKG_CONFIG_PATH|$CPATH\"",
+            environment(Path::new(prefix), Directories::PLAIN, side)
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn paths_are_quoted_for_a_shell() {
+        assert_eq!(
+            evaluated("/opt/x", "", Side::Host),
+            "/opt/x/lib/pkgconfig|/opt/x/include"
+        );
+        assert_eq!(
+            evaluated("/opt/x", "/old", Side::Dpu),
+            "/opt/x/lib/pkgconfig-dpu:/old|/opt/x/include"
+        );
+        assert_eq!(
+            evaluated("/it's $HOME", "", Side::Host),
+            "/it's $HOME/lib/pkgconfig|/it's $HOME/include"
+        );
+    }
 }

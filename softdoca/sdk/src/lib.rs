@@ -6,18 +6,16 @@
 
 #![forbid(unsafe_code)]
 
-mod environment;
 mod headers;
 mod install;
 mod layout;
-mod pkg_config;
 mod state;
 
-pub use environment::{Side, environment};
 pub use headers::{Header, headers};
 pub use install::{Error, Installed, install};
-pub use layout::{Directories, Layout, Machine, assertions};
-pub use pkg_config::{METAPACKAGE, MODULES, Module};
+pub use layout::{
+    Directories, Layout, METAPACKAGE, MODULES, Machine, Module, Side, assertions, environment,
+};
 pub use state::{State, state, table};
 
 /// SONAME of the library, and name of the installed file.

@@ -6,11 +6,10 @@ use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
 
 use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
 use super::doca_buf_inventory::{doca_buf_inventory_create, doca_buf_inventory_destroy};
-use super::doca_ctx::doca_ctx_stop;
 use super::doca_dev::doca_devinfo_create_list;
 use super::doca_dma::*;
 use super::doca_mmap::*;
-use super::doca_pe::*;
+use super::doca_pe::{doca_ctx_stop, *};
 use super::give;
 use super::testing::{Bufs, Instance, Memory, Placement, c, child, done, ok, with_device};
 use crate::error::Error;

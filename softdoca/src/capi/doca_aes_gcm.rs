@@ -12,7 +12,7 @@ use doca_abi::{
     doca_aes_gcm_task_encrypt, doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{
     buf, get, put_limit, put_task, set, supported, task_functions, task_slots, with_driver,
 };

@@ -1,30 +1,39 @@
-//! `doca_comch.h`: servers, clients, connections and control messages.
+//! Comch: `doca_comch.h` (servers, clients, connections and control messages), `doca_comch_consumer.h` and
+//! `doca_comch_producer.h` (the receiving and the sending side of the fast path).
 
 #[cfg(test)]
 mod tests;
 
 use std::ffi::{c_char, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 use doca_abi::{
     DOCA_COMCH_COUNTER_RECV_BYTES, DOCA_COMCH_COUNTER_RECV_MESSAGES, DOCA_COMCH_COUNTER_SENT_BYTES,
-    DOCA_COMCH_COUNTER_SENT_MESSAGES, doca_comch_client, doca_comch_connection, doca_comch_counter,
+    DOCA_COMCH_COUNTER_SENT_MESSAGES, doca_buf, doca_comch_client, doca_comch_connection,
+    doca_comch_consumer, doca_comch_consumer_completion, doca_comch_consumer_task_post_recv,
+    doca_comch_consumer_task_post_recv_completion_cb_t, doca_comch_counter,
     doca_comch_event_connection_status_changed_cb_t, doca_comch_event_consumer_cb_t,
-    doca_comch_event_msg_recv_cb_t, doca_comch_server, doca_comch_task_send,
+    doca_comch_event_msg_recv_cb_t, doca_comch_producer, doca_comch_producer_task_send,
+    doca_comch_producer_task_send_completion_cb_t, doca_comch_server, doca_comch_task_send,
     doca_comch_task_send_completion_cb_t, doca_ctx, doca_data, doca_dev, doca_dev_rep,
-    doca_devinfo, doca_task,
+    doca_devinfo, doca_dpa_completion, doca_dpa_thread, doca_mmap, doca_task,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::task::put_limit;
-use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share, text};
+use super::doca_pe::{destroy_ctx, give_ctx};
+use super::task::{put_limit, supported};
+use super::{
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, not_null, put,
+    share, text,
+};
+use crate::buffer::BufHandle;
 use crate::comch::{
-    Client, Connection, ControlPath, Counter, MAX_MESSAGE_SIZE, MAX_NAME_LEN, MAX_RECV_QUEUE,
-    MAX_TASKS, Server, Side, max_clients,
+    Client, Connection, Consumer, ControlPath, Counter, MAX_BUF_SIZE, MAX_CONSUMERS, MAX_IMMEDIATE,
+    MAX_MESSAGE_SIZE, MAX_NAME_LEN, MAX_RECV_QUEUE, MAX_TASKS, PostRecv, Producer,
+    ProducerSendTask, RECEIVE_LIST_LEN, SEND_LIST_LEN, Server, Side, max_clients,
 };
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, TaskCallback};
+use crate::progress::{Ctx, Task, TaskCallback};
 
 // SAFETY: connections are given out as pointers into the `Arc<Connection>` that their server or client keeps.
 unsafe impl Handle for doca_comch_connection {
@@ -46,7 +55,7 @@ unsafe impl Handle for doca_comch_client {
 }
 
 /// Converts a completion callback of one kind of task to the engine's callback type.
-pub(super) fn task_callback<T>(
+fn task_callback<T>(
     callback: Option<unsafe extern "C" fn(*mut T, doca_data, doca_data)>,
 ) -> Option<TaskCallback> {
     type Of<T> = unsafe extern "C" fn(*mut T, doca_data, doca_data);
@@ -574,7 +583,6 @@ macro_rules! limits {
         }
     )+ };
 }
-pub(super) use limits;
 
 /// Defines functions that make sense only with a DPA.
 macro_rules! unsupported {
@@ -593,7 +601,6 @@ macro_rules! unsupported {
         }
     )+ };
 }
-pub(super) use unsupported;
 
 limits! {
     /// Gets the maximum number of clients of one server.
@@ -742,3 +749,594 @@ settings! {
 }
 
 doca_abi::check_definitions!(doca_comch_functions, super::doca_comch);
+
+// SAFETY: consumers are given out by `give_ctx`.
+unsafe impl Handle for doca_comch_consumer {
+    type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
+}
+
+// SAFETY: tasks are given out as pointers to their header.
+unsafe impl Handle for doca_comch_consumer_task_post_recv {
+    type Engine = Task;
+}
+
+/// The body of a receive task; `None` for NULL and tasks of other kinds.
+///
+/// # Safety
+/// `task` is NULL or a live task for `'a`.
+unsafe fn received_body<'a>(task: *const doca_comch_consumer_task_post_recv) -> Option<&'a PostRecv> {
+    // SAFETY: guaranteed by the caller.
+    let task = unsafe { borrow(task) }.ok()?;
+    Some(&task.downcast::<PostRecv>()?.body)
+}
+
+/// A buf argument that may be NULL.
+///
+/// # Safety
+/// `buf` is NULL or a live buf, and stays so while a task that it is given to is submitted.
+unsafe fn optional_buf(buf: *const doca_buf) -> Result<Option<BufHandle>> {
+    if buf.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: guaranteed by the caller.
+    Ok(Some(unsafe { BufHandle::new(borrow(buf)?) }))
+}
+
+/// Creates a consumer on a connection, which receives into bufs of one memory map. Any thread may call it.
+///
+/// # Safety
+/// The handles are NULL or live; `consumer` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_create(
+    comch_connection: *mut doca_comch_connection,
+    buf_mmap: *mut doca_mmap,
+    consumer: *mut *mut doca_comch_consumer,
+) -> doca_error_t {
+    guard(|| {
+        check_out(consumer)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let ctx = Consumer::create(share(comch_connection)?, share(buf_mmap)?)?;
+            put(consumer, give_ctx(ctx))
+        }
+    })
+}
+
+/// Destroys an idle consumer.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; on success it is invalid afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_destroy(
+    consumer: *mut doca_comch_consumer,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            borrow(consumer)?.driver_as::<Consumer>()?;
+            destroy_ctx(consumer)
+        }
+    })
+}
+
+/// The id by which producers of the peer name this consumer.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; `id` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_get_id(
+    consumer: *const doca_comch_consumer,
+    id: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(id, borrow(consumer)?.driver_as::<Consumer>()?.id()) })
+}
+
+/// The consumer's context; NULL for NULL.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_as_ctx(
+    consumer: *mut doca_comch_consumer,
+) -> *mut doca_ctx {
+    consumer.cast()
+}
+
+/// Sets the callbacks and the number of receive tasks; before the start.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_conf(
+    consumer: *mut doca_comch_consumer,
+    completion_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+    error_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+    num_post_recv_tasks: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let ctx = unsafe { borrow(consumer) }?;
+        let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
+        ctx.driver_as::<Consumer>()?
+            .configure_tasks(ctx, success, error, num_post_recv_tasks)
+    })
+}
+
+/// Allocates a task that receives one message into a buf, after its data. With NULL it receives only messages without
+/// data.
+///
+/// # Safety
+/// `consumer` is NULL or live; `buf` is NULL or live, and stays so while the task is submitted; `task` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_alloc_init(
+    consumer: *mut doca_comch_consumer,
+    buf: *mut doca_buf,
+    task: *mut *mut doca_comch_consumer_task_post_recv,
+) -> doca_error_t {
+    guard(|| {
+        check_out(task)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let ctx = borrow(consumer)?;
+            let buf = optional_buf(buf)?;
+            let allocated = ctx.driver_as::<Consumer>()?.allocate(ctx, buf)?;
+            put(task, allocated.as_ptr().cast())
+        }
+    })
+}
+
+/// The buf that the task receives into.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_buf(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> *mut doca_buf {
+    guard_with(null_mut(), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { received_body(task) }
+            .and_then(PostRecv::buf)
+            .map_or(null_mut(), |buf| buf.as_ptr().cast())
+    })
+}
+
+/// Sets the buf that the task receives into; not while it is in flight.
+///
+/// # Safety
+/// `task` is NULL or a live task; `buf` as in [`doca_comch_consumer_task_post_recv_alloc_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
+    task: *mut doca_comch_consumer_task_post_recv,
+    buf: *mut doca_buf,
+) {
+    guard_with((), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if let (Some(body), Ok(buf)) = (received_body(task), optional_buf(buf)) {
+                body.set_buf(buf);
+            }
+        }
+    });
+}
+
+/// Id of the producer that sent the received message; 0 before the first.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> u32 {
+    // SAFETY: guaranteed by the caller.
+    guard_with(0, || unsafe { received_body(task) }.map_or(0, PostRecv::producer))
+}
+
+/// Immediate data of the received message, valid until the task is submitted or freed; NULL if there is none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> *const u8 {
+    guard_with(null(), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { received_body(task) }.map_or(null(), PostRecv::immediate)
+    })
+}
+
+/// Length of the immediate data in bytes; 0 if there is none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data_len(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> u32 {
+    guard_with(0, || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { received_body(task) }.map_or(0, PostRecv::immediate_len)
+    })
+}
+
+/// The generic task of a receive task; NULL for NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
+    task: *mut doca_comch_consumer_task_post_recv,
+) -> *mut doca_task {
+    task.cast()
+}
+
+/// Sets the maximum length of received immediate data in bytes; before the start. A longer one fails the receive task.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_set_imm_data_len(
+    consumer: *mut doca_comch_consumer,
+    imm_data_len: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let ctx = unsafe { borrow(consumer) }?;
+        ctx.driver_as::<Consumer>()?
+            .set_most_immediate(ctx, imm_data_len)
+    })
+}
+
+/// Gets the maximum length of received immediate data in bytes.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; `imm_data_len` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_get_imm_data_len(
+    consumer: *const doca_comch_consumer,
+    imm_data_len: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let driver = unsafe { borrow(consumer) }?.driver_as::<Consumer>()?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(imm_data_len, driver.most_immediate()) }
+    })
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+limits! {
+    /// Gets the maximum number of consumers of one side of a connection.
+    doca_comch_consumer_cap_get_max_consumers = MAX_CONSUMERS;
+    /// Gets the maximum number of receive tasks of one consumer.
+    doca_comch_consumer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Gets the maximum size of a receive buf in bytes.
+    doca_comch_consumer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Gets the maximum number of bufs in a receive list.
+    doca_comch_consumer_cap_get_max_buf_list_len = RECEIVE_LIST_LEN;
+    /// Gets the maximum length of immediate data in bytes.
+    doca_comch_consumer_cap_get_max_imm_data_len = MAX_IMMEDIATE;
+}
+
+unsupported! {
+    doca_comch_consumer_completion_create(consumer_comp: *mut *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_destroy(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_start(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_stop(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_set_max_num_recv(consumer_comp: *mut doca_comch_consumer_completion, max_num_recv: u32);
+    doca_comch_consumer_completion_get_max_num_recv(consumer_comp: *const doca_comch_consumer_completion, max_num_recv: *mut u32);
+    doca_comch_consumer_completion_set_max_num_consumers(consumer_comp: *mut doca_comch_consumer_completion, max_num_consumers: u32);
+    doca_comch_consumer_completion_get_max_num_consumers(consumer_comp: *const doca_comch_consumer_completion, max_num_consumers: *mut u32);
+    doca_comch_consumer_completion_set_imm_data_len(consumer_comp: *mut doca_comch_consumer_completion, imm_data_len: u32);
+    doca_comch_consumer_completion_get_imm_data_len(consumer_comp: *const doca_comch_consumer_completion, imm_data_len: *mut u32);
+    doca_comch_consumer_completion_set_dpa_thread(consumer_comp: *mut doca_comch_consumer_completion, dpa_thread: *mut doca_dpa_thread);
+    doca_comch_consumer_completion_get_dpa_handle(consumer_comp: *mut doca_comch_consumer_completion, consumer_comp_handle: *mut u64);
+    doca_comch_consumer_get_dpa_handle(consumer: *mut doca_comch_consumer, dpa_consumer: *mut u64);
+    doca_comch_consumer_set_completion(consumer: *mut doca_comch_consumer, consumer_comp: *mut doca_comch_consumer_completion, user_data: u32);
+    doca_comch_consumer_set_dev_max_num_recv(consumer: *mut doca_comch_consumer, dev_num_recv: u32);
+}
+
+doca_abi::check_definitions!(doca_comch_consumer_functions, super::doca_comch);
+
+// SAFETY: producers are given out by `give_ctx`.
+unsafe impl Handle for doca_comch_producer {
+    type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
+}
+
+// SAFETY: tasks are given out as pointers to their header.
+unsafe impl Handle for doca_comch_producer_task_send {
+    type Engine = Task;
+}
+
+/// The body of a send task; `None` for NULL and tasks of other kinds.
+///
+/// # Safety
+/// `task` is NULL or a live task for `'a`.
+unsafe fn sent_body<'a>(task: *const doca_comch_producer_task_send) -> Option<&'a ProducerSendTask> {
+    // SAFETY: guaranteed by the caller.
+    let task = unsafe { borrow(task) }.ok()?;
+    Some(&task.downcast::<ProducerSendTask>()?.body)
+}
+
+/// Creates a producer on a connection. Any thread may call it.
+///
+/// # Safety
+/// `comch_connection` is NULL or live; `producer` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_create(
+    comch_connection: *mut doca_comch_connection,
+    producer: *mut *mut doca_comch_producer,
+) -> doca_error_t {
+    guard(|| {
+        check_out(producer)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let ctx = Producer::create(share(comch_connection)?)?;
+            put(producer, give_ctx(ctx))
+        }
+    })
+}
+
+/// Destroys an idle producer.
+///
+/// # Safety
+/// `producer` is NULL or a live producer; on success it is invalid afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_destroy(
+    producer: *mut doca_comch_producer,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            borrow(producer)?.driver_as::<Producer>()?;
+            destroy_ctx(producer)
+        }
+    })
+}
+
+/// The id by which consumers of the peer name this producer.
+///
+/// # Safety
+/// `producer` is NULL or a live producer; `id` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_get_id(
+    producer: *const doca_comch_producer,
+    id: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(id, borrow(producer)?.driver_as::<Producer>()?.id()) })
+}
+
+/// The producer's context; NULL for NULL.
+///
+/// # Safety
+/// `producer` is NULL or a live producer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_as_ctx(
+    producer: *mut doca_comch_producer,
+) -> *mut doca_ctx {
+    producer.cast()
+}
+
+/// Sets the callbacks and the number of send tasks; before the start.
+///
+/// # Safety
+/// `producer` is NULL or a live producer; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_set_conf(
+    producer: *mut doca_comch_producer,
+    completion_cb: doca_comch_producer_task_send_completion_cb_t,
+    error_cb: doca_comch_producer_task_send_completion_cb_t,
+    num_send_tasks: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let ctx = unsafe { borrow(producer) }?;
+        let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
+        ctx.driver_as::<Producer>()?
+            .configure_tasks(ctx, success, error, num_send_tasks)
+    })
+}
+
+/// Allocates a task that sends the data of a list of bufs, and a copy of the immediate data, to one consumer.
+///
+/// # Safety
+/// `producer` is NULL or live; `buf` is NULL or live, and stays so while the task is submitted; `imm_data` is NULL or
+/// readable for `imm_data_len` bytes; `task` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_alloc_init(
+    producer: *mut doca_comch_producer,
+    buf: *const doca_buf,
+    imm_data: *mut u8,
+    imm_data_len: u32,
+    consumer_id: u32,
+    task: *mut *mut doca_comch_producer_task_send,
+) -> doca_error_t {
+    guard(|| {
+        check_out(task)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let ctx = borrow(producer)?;
+            let driver = ctx.driver_as::<Producer>()?;
+            let immediate = bytes(imm_data, imm_data_len as usize)?;
+            let buf = optional_buf(buf)?;
+            let allocated = driver.allocate(ctx, buf, immediate, consumer_id)?;
+            put(task, allocated.as_ptr().cast())
+        }
+    })
+}
+
+/// The buf that the task sends.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_buf(
+    task: *const doca_comch_producer_task_send,
+) -> *const doca_buf {
+    guard_with(null(), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sent_body(task) }
+            .and_then(ProducerSendTask::buf)
+            .map_or(null(), |buf| buf.as_ptr().cast_const().cast())
+    })
+}
+
+/// Sets the buf that the task sends; not while it is in flight.
+///
+/// # Safety
+/// `task` is NULL or a live task; `buf` as in [`doca_comch_producer_task_send_alloc_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_set_buf(
+    task: *mut doca_comch_producer_task_send,
+    buf: *const doca_buf,
+) {
+    guard_with((), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if let (Some(body), Ok(buf)) = (sent_body(task), optional_buf(buf)) {
+                body.set_buf(buf);
+            }
+        }
+    });
+}
+
+/// Id of the consumer that the task sends to; 0 for NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_consumer_id(
+    task: *const doca_comch_producer_task_send,
+) -> u32 {
+    guard_with(0, || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sent_body(task) }.map_or(0, ProducerSendTask::consumer_id)
+    })
+}
+
+/// Sets the consumer that the task sends to; not while it is in flight.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_set_consumer_id(
+    task: *mut doca_comch_producer_task_send,
+    consumer_id: u32,
+) {
+    guard_with((), || {
+        // SAFETY: guaranteed by the caller.
+        if let Some(body) = unsafe { sent_body(task) } {
+            body.set_consumer_id(consumer_id);
+        }
+    });
+}
+
+/// The generic task of a send task; NULL for NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
+    task: *mut doca_comch_producer_task_send,
+) -> *mut doca_task {
+    task.cast()
+}
+
+/// Sets the task's immediate data, which is copied; not while it is in flight. Data longer than the limit is ignored.
+///
+/// # Safety
+/// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
+    task: *mut doca_comch_producer_task_send,
+    imm_data: *mut u8,
+    imm_data_len: u32,
+) {
+    guard_with((), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if let (Some(body), Ok(immediate)) =
+                (sent_body(task), bytes(imm_data, imm_data_len as usize))
+            {
+                // The error is logged; the function cannot return it.
+                let _ = body.set_immediate(immediate);
+            }
+        }
+    });
+}
+
+/// The task's copy of its immediate data; NULL if there is none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data(
+    task: *const doca_comch_producer_task_send,
+) -> *mut u8 {
+    guard_with(null_mut(), || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sent_body(task) }.map_or(null_mut(), ProducerSendTask::immediate)
+    })
+}
+
+/// Length of the task's immediate data in bytes.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data_len(
+    task: *const doca_comch_producer_task_send,
+) -> u32 {
+    guard_with(0, || {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sent_body(task) }.map_or(0, ProducerSendTask::immediate_len)
+    })
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+limits! {
+    /// Gets the maximum number of producers of one side of a connection.
+    doca_comch_producer_cap_get_max_producers = MAX_CONSUMERS;
+    /// Gets the maximum number of send tasks of one producer.
+    doca_comch_producer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Gets the maximum size of a sent buf in bytes.
+    doca_comch_producer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Gets the maximum number of bufs in a sent list.
+    doca_comch_producer_cap_get_max_buf_list_len = SEND_LIST_LEN;
+}
+
+unsupported! {
+    doca_comch_producer_dpa_completion_attach(producer: *mut doca_comch_producer, dpa_comp: *mut doca_dpa_completion);
+    doca_comch_producer_get_dpa_handle(producer: *mut doca_comch_producer, dpa_producer: *mut u64);
+    doca_comch_producer_set_dev_max_num_send(producer: *mut doca_comch_producer, dev_num_send: u32);
+}
+
+doca_abi::check_definitions!(doca_comch_producer_functions, super::doca_comch);

@@ -11,7 +11,7 @@ use doca_abi::{
     doca_compress_task_decompress_lz4_stream, doca_ctx, doca_data, doca_dev, doca_devinfo,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
 use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};

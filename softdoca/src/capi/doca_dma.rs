@@ -8,7 +8,7 @@ use doca_abi::{
     doca_gpu_dma,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
 use super::{Handle, Keeper, check_out, doca_error_t, guard, not_null, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};

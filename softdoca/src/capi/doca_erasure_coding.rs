@@ -12,7 +12,7 @@ use doca_abi::{
     doca_ec_task_galois_mul, doca_ec_task_recover, doca_ec_task_update,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,

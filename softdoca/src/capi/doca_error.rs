@@ -1,9 +1,11 @@
-//! `doca_error.h`: names and descriptions of result codes.
+//! `doca_error.h` and `doca_version.h`: names and descriptions of result codes, and version strings.
 
 use std::ffi::c_char;
 
 use doca_abi::doca_error_t;
 
+use super::guard_with;
+use crate::api::Api;
 use crate::error;
 
 /// Name of a result code; a static string, never NULL.
@@ -25,6 +27,33 @@ pub unsafe extern "C" fn doca_error_get_descr(error: doca_error_t) -> *const c_c
 }
 
 doca_abi::check_definitions!(doca_error_functions, crate::capi::doca_error);
+
+/// The API version requested by the process.
+fn version() -> *const c_char {
+    guard_with(Api::V3_3.version().as_ptr(), || {
+        Api::current().version().as_ptr()
+    })
+}
+
+/// Version that the program was compiled for; in softdoca the same as [`doca_version_runtime`].
+///
+/// # Safety
+/// None needed: no pointers are passed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_version() -> *const c_char {
+    version()
+}
+
+/// Version of the library.
+///
+/// # Safety
+/// None needed: no pointers are passed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_version_runtime() -> *const c_char {
+    version()
+}
+
+doca_abi::check_definitions!(doca_version_functions, crate::capi::doca_error);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use doca_abi::{
     doca_task,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{as_task, buf, buf_handle, generic, put_limit, put_task, supported, with_driver};
 use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
 use crate::accelerator::{MAX_BUF_SIZE, Offload};

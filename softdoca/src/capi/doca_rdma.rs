@@ -1,4 +1,5 @@
-//! `doca_rdma.h`: RDMA instances, connections and tasks.
+//! `doca_rdma.h`: RDMA instances, connections and tasks; and `doca_rdma_bridge.h`, the bridge to rdma-core, which
+//! supports only real devices.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use doca_abi::{
     doca_be32_t, doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_dpa_completion,
-    doca_gpu_dev_rdma, doca_mtu_size, doca_rdma, doca_rdma_addr, doca_rdma_addr_type,
+    doca_gpu_dev_rdma, doca_mmap, doca_mtu_size, doca_rdma, doca_rdma_addr, doca_rdma_addr_type,
     doca_rdma_connection, doca_rdma_connection_disconnection_cb_t,
     doca_rdma_connection_established_cb_t, doca_rdma_connection_failure_cb_t,
     doca_rdma_connection_request_cb_t, doca_rdma_gid, doca_rdma_opcode,
@@ -19,10 +20,10 @@ use doca_abi::{
     doca_rdma_task_remote_net_sync_event_notify_add,
     doca_rdma_task_remote_net_sync_event_notify_set, doca_rdma_task_send, doca_rdma_task_send_imm,
     doca_rdma_task_write, doca_rdma_task_write_imm, doca_rdma_transport_type,
-    doca_sync_event_remote_net, rdma_cm_id,
+    doca_sync_event_remote_net, ibv_pd, rdma_cm_id,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx, share_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx, share_ctx};
 use super::task::{Slot, buf, get, put_limit, put_task, task_functions, task_kind, task_slots};
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,
@@ -1466,3 +1467,61 @@ pub unsafe extern "C" fn doca_rdma_bridge_established(
 }
 
 doca_abi::check_definitions!(doca_rdma_functions, crate::capi::doca_rdma);
+
+fn bridge_unsupported<O, T>(object: *const O, out: *mut T) -> Result<()> {
+    not_null(object)?;
+    check_out(out)?;
+    Err(Error::NotSupported.because("softdoca's devices and memory do not exist in rdma-core"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_bridge_get_dev_pd(
+    dev: *const doca_dev,
+    pd: *mut *mut ibv_pd,
+) -> doca_error_t {
+    guard(|| bridge_unsupported(dev, pd))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_bridge_open_dev_from_pd(
+    pd: *mut ibv_pd,
+    dev: *mut *mut doca_dev,
+) -> doca_error_t {
+    guard(|| bridge_unsupported(pd, dev))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_bridge_get_buf_mkey(
+    buf: *const doca_buf,
+    _dev: *mut doca_dev,
+    mkey: *mut u32,
+) -> doca_error_t {
+    guard(|| bridge_unsupported(buf, mkey))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_bridge_get_mmap_mkey_from_pd(
+    mmap: *const doca_mmap,
+    _pd: *mut ibv_pd,
+    mkey: *mut u32,
+) -> doca_error_t {
+    guard(|| bridge_unsupported(mmap, mkey))
+}
+
+doca_abi::check_definitions!(doca_rdma_bridge_functions, crate::capi::doca_rdma);

@@ -9,7 +9,7 @@ use doca_abi::{
     doca_sha_task_partial_hash_completion_cb_t, doca_task,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{as_task, buf, buf_handle, generic, get, put_limit, put_task, with_driver};
 use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};

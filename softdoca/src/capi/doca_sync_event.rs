@@ -11,7 +11,7 @@ use doca_abi::{
     doca_sync_event_task_notify_set, doca_sync_event_task_wait_eq, doca_sync_event_task_wait_neq,
 };
 
-use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::doca_pe::{destroy_ctx, give_ctx};
 use super::task::{put_task, supported, task_kind, task_slots, with_driver};
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,

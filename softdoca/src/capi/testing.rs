@@ -15,7 +15,6 @@ use doca_abi::{
 };
 use proptest::prelude::*;
 
-use super::doca_ctx::*;
 use super::doca_pe::*;
 use super::give;
 use crate::buffer::{Buf, BufInventory};

@@ -2,10 +2,10 @@
 //!
 //! A [`Kernel`] applies rows of a coding matrix: each byte of an output is the sum of the bytes at the same offset in
 //! all sources, each multiplied by the row's factor for that source. All kernels compute the same results; the kernel
-//! is chosen once per process.
-
-mod portable;
-mod vector;
+//! is chosen once per process. The portable kernel also processes the bytes that do not fill a vector.
+//!
+//! The loops are generic over the width of vectors ([`Vector`]). They are inlined into one function per kernel that
+//! enables the instructions of its vectors; called from elsewhere they are correct but slow.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -18,6 +18,7 @@ mod tests;
 use std::sync::OnceLock;
 
 use super::galois::Multiplier;
+use crate::engines::galois::Multiplier;
 
 /// Maximum number of outputs of one pass over the sources.
 pub const MOST_OUTPUTS: usize = 4;
@@ -38,7 +39,7 @@ impl Kernel {
 
     /// The kernel without special instructions; the reference for the others.
     pub fn portable() -> &'static Kernel {
-        &portable::KERNEL
+        &PORTABLE
     }
 
     /// The kernels that this processor supports, in order of preference.
@@ -95,4 +96,247 @@ impl Kernel {
         // SAFETY: as above.
         unsafe { (self.sum)(output, sources, len) }
     }
+}
+
+static PORTABLE: Kernel = Kernel {
+    name: "portable",
+    products: portable_products,
+    sum: portable_sum,
+};
+
+unsafe fn portable_products(
+    outputs: &[*mut u8],
+    sources: &[*const u8],
+    multipliers: &[Multiplier],
+    len: usize,
+) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { products_from(outputs, sources, multipliers, 0, len) }
+}
+
+unsafe fn portable_sum(output: *mut u8, sources: &[*const u8], len: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { sum_from(output, sources, 0, len) }
+}
+
+const WORD: usize = size_of::<u64>();
+
+/// Bytes `start..len` of [`Kernel::products`], without vector instructions.
+///
+/// # Safety
+/// As there.
+unsafe fn products_from(
+    outputs: &[*mut u8],
+    sources: &[*const u8],
+    multipliers: &[Multiplier],
+    start: usize,
+    len: usize,
+) {
+    for (index, output) in outputs.iter().enumerate() {
+        let factors = || multipliers.iter().skip(index).step_by(outputs.len());
+        let mut at = start;
+        while len - at >= WORD {
+            let sum = sources
+                .iter()
+                .zip(factors())
+                .fold(0, |sum, (source, factor)| {
+                    // SAFETY: a word at `at` ends within `len`, guaranteed by the caller.
+                    sum ^ multiply_word(factor, unsafe {
+                        source.add(at).cast::<u64>().read_unaligned()
+                    })
+                });
+            // SAFETY: as above.
+            unsafe { output.add(at).cast::<u64>().write_unaligned(sum) };
+            at += WORD;
+        }
+        for at in at..len {
+            let sum = sources
+                .iter()
+                .zip(factors())
+                .fold(0, |sum, (source, factor)| {
+                    // SAFETY: `at` is below `len`.
+                    sum ^ factor.apply(unsafe { source.add(at).read() })
+                });
+            // SAFETY: as above.
+            unsafe { output.add(at).write(sum) };
+        }
+    }
+}
+
+/// Products of a factor and each byte of a word; faster than a table look-up per byte.
+#[inline]
+fn multiply_word(factor: &Multiplier, word: u64) -> u64 {
+    const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+    // One bit of each byte at a time: a byte of 0 or 1 times the bit's product does not overflow into the next byte.
+    let part = |shift: u32, product: u8| (word >> shift & LOWEST_BITS) * u64::from(product);
+    let (low, high) = (&factor.low, &factor.high);
+    (part(0, low[1]) ^ part(1, low[2]) ^ part(2, low[4]) ^ part(3, low[8]))
+        ^ (part(4, high[1]) ^ part(5, high[2]) ^ part(6, high[4]) ^ part(7, high[8]))
+}
+
+/// Bytes `start..len` of [`Kernel::sum`], without vector instructions.
+///
+/// # Safety
+/// As there.
+unsafe fn sum_from(output: *mut u8, sources: &[*const u8], start: usize, len: usize) {
+    let mut at = start;
+    while len - at >= WORD {
+        let sum = sources.iter().fold(0, |sum, source| {
+            // SAFETY: a word at `at` ends within `len`, guaranteed by the caller.
+            sum ^ unsafe { source.add(at).cast::<u64>().read_unaligned() }
+        });
+        // SAFETY: as above.
+        unsafe { output.add(at).cast::<u64>().write_unaligned(sum) };
+        at += WORD;
+    }
+    for at in at..len {
+        let sum = sources.iter().fold(0, |sum, source| {
+            // SAFETY: `at` is below `len`.
+            sum ^ unsafe { source.add(at).read() }
+        });
+        // SAFETY: as above.
+        unsafe { output.add(at).write(sum) };
+    }
+}
+
+/// A vector register of bytes.
+///
+/// # Safety
+/// Implementations load and store exactly [`SIZE`](Self::SIZE) bytes, at any alignment.
+unsafe trait Vector: Copy {
+    /// Size of the register in bytes.
+    const SIZE: usize;
+    /// A source, preprocessed for several multiplications.
+    type Prepared: Copy;
+
+    /// # Safety
+    /// The processor has the vector's instructions, as for all functions here.
+    unsafe fn zero() -> Self;
+    /// # Safety
+    /// `SIZE` bytes at `from` can be read.
+    unsafe fn load(from: *const u8) -> Self;
+    /// # Safety
+    /// `SIZE` bytes at `to` can be written.
+    unsafe fn store(self, to: *mut u8);
+    /// # Safety
+    /// See [`Self::zero`].
+    unsafe fn add(self, other: Self) -> Self;
+    /// # Safety
+    /// See [`Self::zero`].
+    unsafe fn prepare(self) -> Self::Prepared;
+    /// # Safety
+    /// See [`Self::zero`].
+    unsafe fn multiply(source: Self::Prepared, factor: &Multiplier) -> Self;
+}
+
+/// [`Kernel::products`] with vectors.
+///
+/// # Safety
+/// As there, and the processor has the vector's instructions.
+#[inline(always)]
+unsafe fn products<V: Vector>(
+    outputs: &[*mut u8],
+    sources: &[*const u8],
+    multipliers: &[Multiplier],
+    len: usize,
+) {
+    // Several vectors at a time while registers are free: a factor's tables are loaded once for all of them.
+    // SAFETY: guaranteed by the caller.
+    let done = unsafe {
+        match *outputs {
+            [a] => blocks::<V, 1, 4>([a], sources, multipliers, 0, len),
+            [a, b] => blocks::<V, 2, 2>([a, b], sources, multipliers, 0, len),
+            [a, b, c] => blocks::<V, 3, 1>([a, b, c], sources, multipliers, 0, len),
+            [a, b, c, d] => blocks::<V, 4, 1>([a, b, c, d], sources, multipliers, 0, len),
+            _ => 0,
+        }
+    };
+    // SAFETY: guaranteed by the caller.
+    let done = unsafe {
+        match *outputs {
+            [a] => blocks::<V, 1, 1>([a], sources, multipliers, done, len),
+            [a, b] => blocks::<V, 2, 1>([a, b], sources, multipliers, done, len),
+            _ => done,
+        }
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe { products_from(outputs, sources, multipliers, done, len) }
+}
+
+/// Computes `N` outputs, `M` vectors of each at a time, from byte `start`. Returns the offset where it stopped, less
+/// than `M` vectors before `len`.
+#[allow(
+    clippy::needless_range_loop,
+    reason = "indices over constant ranges say best what is unrolled"
+)]
+#[inline(always)]
+unsafe fn blocks<V: Vector, const N: usize, const M: usize>(
+    outputs: [*mut u8; N],
+    sources: &[*const u8],
+    multipliers: &[Multiplier],
+    start: usize,
+    len: usize,
+) -> usize {
+    let mut at = start;
+    while len - at >= M * V::SIZE {
+        // SAFETY: guaranteed by the caller; `at + M * SIZE` is at most `len`.
+        unsafe {
+            let mut sums = [[V::zero(); M]; N];
+            for (source, factors) in sources.iter().zip(multipliers.as_chunks::<N>().0) {
+                for m in 0..M {
+                    let source = V::load(source.add(at + m * V::SIZE)).prepare();
+                    for n in 0..N {
+                        sums[n][m] = sums[n][m].add(V::multiply(source, &factors[n]));
+                    }
+                }
+            }
+            for n in 0..N {
+                for m in 0..M {
+                    sums[n][m].store(outputs[n].add(at + m * V::SIZE));
+                }
+            }
+        }
+        at += M * V::SIZE;
+    }
+    at
+}
+
+/// [`Kernel::sum`] with vectors.
+///
+/// # Safety
+/// As there, and the processor has the vector's instructions.
+#[inline(always)]
+unsafe fn sum<V: Vector>(output: *mut u8, sources: &[*const u8], len: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let done = sum_blocks::<V, 4>(output, sources, 0, len);
+        let done = sum_blocks::<V, 1>(output, sources, done, len);
+        sum_from(output, sources, done, len);
+    }
+}
+
+#[inline(always)]
+unsafe fn sum_blocks<V: Vector, const M: usize>(
+    output: *mut u8,
+    sources: &[*const u8],
+    start: usize,
+    len: usize,
+) -> usize {
+    let mut at = start;
+    while len - at >= M * V::SIZE {
+        // SAFETY: as in `blocks`.
+        unsafe {
+            let mut sums = [V::zero(); M];
+            for source in sources {
+                for (m, sum) in sums.iter_mut().enumerate() {
+                    *sum = sum.add(V::load(source.add(at + m * V::SIZE)));
+                }
+            }
+            for (m, sum) in sums.iter().enumerate() {
+                sum.store(output.add(at + m * V::SIZE));
+            }
+        }
+        at += M * V::SIZE;
+    }
+    at
 }

@@ -10,7 +10,7 @@ use super::abi::{
     WC_REM_ACCESS_ERR, WC_REM_INV_REQ_ERR, WC_REM_OP_ERR, WC_SUCCESS, WC_WITH_IMM, WorkCompletion,
     access, mask, state,
 };
-use super::nic::{Buffers, Nic};
+use super::{Buffers, Nic};
 use crate::error::{Error, Result};
 
 /// Maximum number of local pieces of one request.

@@ -1,6 +1,7 @@
-//! Every function of the API has a test in C, and the test can fail.
+//! Every function of the API is exported and has a test in C, and the test can fail. The C and C++ examples run, each as
+//! a pair of processes.
 //!
-//! The tests are in `softdoca/tests/c`. Each lists the functions that it covers; this test breaks each function once so
+//! The tests are in `softdoca/tests/c`. Each lists the functions that it covers; one test breaks each function once so
 //! that it does nothing and succeeds, and once so that it is not supported, and one of its tests must fail.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +10,9 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{PROGRAMS, Sdk, compile, succeed};
 use softdoca_sdk::State;
+
+use crate::support::{self, Language, PROGRAMS, Sdk, built_library, compile, succeed};
 
 /// A C test and the functions that it covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,4 +146,71 @@ fn file_name(path: &Path) -> String {
     path.file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+fn exported() -> BTreeSet<String> {
+    succeed(
+        Command::new("nm")
+            .args(["--dynamic", "--defined-only", "--format=posix"])
+            .arg(built_library()),
+    )
+    .lines()
+    .filter_map(|line| line.split(' ').next().map(str::to_owned))
+    .collect()
+}
+
+#[test]
+fn every_function_of_the_table_is_exported() {
+    let exported = exported();
+    let expected: BTreeSet<String> = doca_abi::headers()
+        .iter()
+        .flat_map(|header| header.functions)
+        .map(|function| function.name)
+        .chain(softdoca_sdk::VARIADIC_FUNCTIONS.iter().copied())
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = expected.difference(&exported).collect();
+    assert!(missing.is_empty(), "not exported: {missing:?}");
+    // An exported symbol without a declaration is a leak, except those that variadic.c calls.
+    let surplus: Vec<_> = exported
+        .difference(&expected)
+        .filter(|name| *name != "softdoca_log_formatted")
+        .collect();
+    assert!(
+        surplus.is_empty(),
+        "exported, but not declared: {surplus:?}"
+    );
+}
+
+#[test]
+fn the_library_has_one_name() {
+    let sdk = Sdk::install();
+    for entry in sdk.libraries().read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "so") {
+            let target = path.canonicalize().unwrap();
+            assert_eq!(target.file_name().unwrap(), softdoca_sdk::SONAME);
+        }
+    }
+    let dynamic = succeed(
+        Command::new("readelf")
+            .arg("-d")
+            .arg(sdk.libraries().join("libdoca_comch.so")),
+    );
+    assert!(
+        dynamic.contains(&format!("soname: [{}]", softdoca_sdk::SONAME)),
+        "{dynamic}"
+    );
+}
+
+#[test]
+fn comch_messages_go_back_and_forth() {
+    support::ping_pong(&Sdk::install(), &[]);
+}
+
+#[test]
+fn a_process_writes_into_anothers_memory() {
+    if !Language::Cxx.compilers().is_empty() {
+        support::write_to_a_peer(&Sdk::install(), &[]);
+    }
 }

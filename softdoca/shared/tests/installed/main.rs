@@ -4,8 +4,6 @@
 mod support;
 
 mod doca_sdk;
-mod examples;
-mod exports;
 mod functions;
 mod headers;
 mod packages;

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use doca_abi::*;
 
-use super::super::doca_ctx::*;
 use super::super::doca_pe::*;
 use super::super::{DOCA_SUCCESS, give, reclaim};
 use super::*;

@@ -7,7 +7,6 @@ use doca_abi::{
 
 use super::*;
 use crate::buffer::Buf;
-use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::capi::testing::*;
 use crate::error::Error;

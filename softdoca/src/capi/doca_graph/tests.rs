@@ -11,7 +11,6 @@ use doca_abi::{
 
 use super::*;
 use crate::buffer::Buf;
-use crate::capi::doca_ctx::*;
 use crate::capi::doca_dma::*;
 use crate::capi::doca_pe::*;
 use crate::capi::testing::{Bufs, Instance, Memory, c, done, ok};

@@ -27,7 +27,6 @@ use doca_abi::{
 };
 
 use super::*;
-use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::capi::give;
 use crate::capi::testing::{Bufs, Memory, Placement, c, device, import};

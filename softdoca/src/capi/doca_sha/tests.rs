@@ -8,8 +8,7 @@ use doca_abi::{
 
 use super::*;
 use crate::buffer::Buf;
-use crate::capi::doca_ctx::doca_ctx_stop;
-use crate::capi::doca_pe::doca_task_try_submit;
+use crate::capi::doca_pe::{doca_ctx_stop, doca_task_try_submit};
 use crate::capi::testing::{
     Bufs, Instance, Memory, PLACEMENTS, Placement, any_devinfo, c, done, ok, pattern,
 };

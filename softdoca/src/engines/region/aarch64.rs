@@ -2,8 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::Kernel;
-use super::vector::{self, Vector};
+use super::{Kernel, Vector};
 use crate::engines::galois::Multiplier;
 
 pub(super) static NEON: Kernel = Kernel {
@@ -19,12 +18,12 @@ unsafe fn products(
     len: usize,
 ) {
     // SAFETY: guaranteed by the caller; NEON is part of the architecture.
-    unsafe { vector::products::<Halves>(outputs, sources, multipliers, len) }
+    unsafe { super::products::<Halves>(outputs, sources, multipliers, len) }
 }
 
 unsafe fn sum(output: *mut u8, sources: &[*const u8], len: usize) {
     // SAFETY: as above.
-    unsafe { vector::sum::<Halves>(output, sources, len) }
+    unsafe { super::sum::<Halves>(output, sources, len) }
 }
 
 #[derive(Clone, Copy)]

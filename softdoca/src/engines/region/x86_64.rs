@@ -5,8 +5,7 @@
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 
-use super::Kernel;
-use super::vector::{self, Vector};
+use super::{Kernel, Vector};
 use crate::engines::galois::Multiplier;
 
 /// The kernels that this processor supports, in order of preference.
@@ -42,12 +41,12 @@ macro_rules! kernel {
                 len: usize,
             ) {
                 // SAFETY: guaranteed by the caller; the features are enabled here.
-                unsafe { vector::products::<$vector>(outputs, sources, multipliers, len) }
+                unsafe { super::products::<$vector>(outputs, sources, multipliers, len) }
             }
             #[target_feature(enable = $features)]
             unsafe fn sum(output: *mut u8, sources: &[*const u8], len: usize) {
                 // SAFETY: as above.
-                unsafe { vector::sum::<$vector>(output, sources, len) }
+                unsafe { super::sum::<$vector>(output, sources, len) }
             }
             Kernel {
                 name: $name,

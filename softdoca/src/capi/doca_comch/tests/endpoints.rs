@@ -6,14 +6,12 @@ use std::sync::Arc;
 
 use doca_abi::*;
 
-use super::super::super::doca_comch_consumer::*;
-use super::super::super::doca_comch_producer::*;
-use super::super::super::doca_ctx::*;
 use super::super::super::doca_pe::*;
 use super::super::super::{DOCA_SUCCESS, give, reclaim};
 use super::super::*;
 use super::*;
 use crate::buffer::BufInventory;
+use crate::capi::doca_pe::*;
 use crate::memory::{Mmap, Permissions};
 use crate::runtime::RuntimeDir;
 

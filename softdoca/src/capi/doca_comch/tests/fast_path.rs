@@ -5,8 +5,6 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use doca_abi::DOCA_SUCCESS;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::super::super::doca_comch_consumer::*;
-use super::super::super::doca_comch_producer::*;
 use super::super::super::doca_pe::*;
 use super::super::*;
 use super::endpoints::*;

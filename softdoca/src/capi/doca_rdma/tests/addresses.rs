@@ -12,7 +12,7 @@ use doca_abi::{
 
 use super::super::*;
 use super::{ALL, Answer, Bufs, Log, Memory, Side, Told, c, device, ok, submit};
-use crate::capi::doca_ctx::{doca_ctx_start, doca_ctx_stop};
+use crate::capi::doca_pe::{doca_ctx_start, doca_ctx_stop};
 use crate::device::Device;
 use crate::error::Error;
 use crate::runtime::{RuntimeDir, Socket, named_socket};
@@ -516,11 +516,11 @@ fn an_instance_that_is_stopped_in_its_callback_becomes_idle_afterwards() {
         );
         ok(none);
         let ctx = side.ctx();
-        ok(crate::capi::doca_ctx::doca_ctx_set_state_changed_cb(
+        ok(crate::capi::doca_pe::doca_ctx_set_state_changed_cb(
             ctx, None,
         ));
         let data = doca_data { ptr: ctx.cast() };
-        ok(crate::capi::doca_ctx::doca_ctx_set_user_data(ctx, data));
+        ok(crate::capi::doca_pe::doca_ctx_set_user_data(ctx, data));
         ok(doca_ctx_start(ctx));
     }
     let addr = Addr::local(port());

@@ -7,7 +7,7 @@ use doca_abi::{
 
 use super::super::*;
 use super::{ALL, Bufs, Memory, Side, c, ok, pair, submit};
-use crate::capi::doca_ctx::doca_ctx_start;
+use crate::capi::doca_pe::doca_ctx_start;
 use crate::error::Error;
 
 #[test]
@@ -19,7 +19,7 @@ fn an_instance_runs_when_it_is_started_and_is_idle_when_stopped() {
         "not started"
     );
     // SAFETY: a live handle.
-    ok(unsafe { crate::capi::doca_ctx::doca_ctx_start(side.ctx()) });
+    ok(unsafe { crate::capi::doca_pe::doca_ctx_start(side.ctx()) });
     assert_eq!(side.state(), DOCA_CTX_STATE_RUNNING);
     // SAFETY: a live handle.
     unsafe {
@@ -41,7 +41,7 @@ fn an_instance_runs_when_it_is_started_and_is_idle_when_stopped() {
         ]
     );
     // SAFETY: a live handle.
-    ok(unsafe { crate::capi::doca_ctx::doca_ctx_start(side.ctx()) });
+    ok(unsafe { crate::capi::doca_pe::doca_ctx_start(side.ctx()) });
     side.export();
 }
 

@@ -9,11 +9,10 @@ use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING};
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::{ALL, Side, ok, pair, submit};
-use super::{Bufs, Memory, c, import};
+use super::{ALL, Bufs, Memory, Side, c, import, ok, pair, submit};
 use crate::agent::testing::{ScriptedAgent, segment};
 use crate::agent::{self, AgentAddress, AgentConnection};
-use crate::capi::doca_ctx::*;
+use crate::capi::doca_pe::*;
 use crate::capi::testing::{HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
 use crate::error::Error;
 use crate::runtime::Key;

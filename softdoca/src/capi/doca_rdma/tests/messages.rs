@@ -14,8 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::super::*;
 use super::{ALL, Bufs, Memory, Placement, Side, c, import, ok, pair, submit};
-use crate::capi::doca_ctx::doca_ctx_stop;
-use crate::capi::doca_pe::{doca_task_free, *};
+use crate::capi::doca_pe::{doca_ctx_stop, doca_task_free, *};
 use crate::error::Error;
 use crate::memory::{ExportKind, Permissions};
 

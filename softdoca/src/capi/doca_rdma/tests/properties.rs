@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::super::*;
 use super::access::REMOTE_ATOMIC;
 use super::{ALL, Bufs, Memory, Placement, Side, c, device, import, ok, submit};
-use crate::capi::doca_ctx::doca_ctx_start;
+use crate::capi::doca_pe::doca_ctx_start;
 use crate::error::Error;
 use crate::memory::Mmap;
 

@@ -12,7 +12,6 @@ use doca_abi::{
 
 use super::super::*;
 use super::{Se, ok};
-use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::error::Error;
 
