@@ -247,7 +247,7 @@ fn check_room(destination: &Buf) -> Result<()> {
 /// Copies a task's source to private memory, where other processes cannot change it.
 ///
 /// # Errors
-/// As [`source_len`], and those of [`memory::copy`](crate::memory::copy()).
+/// Errors of [`source_len`], and of [`memory::copy`](crate::memory::copy()).
 pub(crate) fn read_source<'a>(source: &Buf, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     let len = source_len(source)?;
     if scratch.len() < len {
@@ -287,7 +287,7 @@ impl<'a> Appender<'a> {
     /// Writes after the bytes written before. They become data with [`finish`](Self::finish).
     ///
     /// # Errors
-    /// [`Error::TooBig`] if the destination is full, otherwise those of [`memory::copy`](crate::memory::copy()).
+    /// [`Error::TooBig`] if the destination is full, otherwise the errors of [`memory::copy`](crate::memory::copy()).
     pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.current.as_ref().is_none_or(|segment| segment.len == 0) {

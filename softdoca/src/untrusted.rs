@@ -20,22 +20,22 @@ pub struct Decoder {
 pub const DECODERS: [Decoder; 6] = [
     Decoder {
         name: "mmap export",
-        again: |bytes| in_words(crate::memory::descriptor_again(bytes)),
+        again: |bytes| with_message(crate::memory::descriptor_again(bytes)),
         examples: crate::memory::example_descriptors,
     },
     Decoder {
         name: "RDMA connection details",
-        again: |bytes| in_words(crate::rdma::details_again(bytes)),
+        again: |bytes| with_message(crate::rdma::details_again(bytes)),
         examples: crate::rdma::example_details,
     },
     Decoder {
         name: "RDMA connection by address",
-        again: |bytes| in_words(crate::rdma::handshake_again(bytes)),
+        again: |bytes| with_message(crate::rdma::handshake_again(bytes)),
         examples: crate::rdma::example_handshakes,
     },
     Decoder {
         name: "sync event export",
-        again: |bytes| in_words(crate::sync_event::blob_again(bytes)),
+        again: |bytes| with_message(crate::sync_event::blob_again(bytes)),
         examples: || Ok(crate::sync_event::example_blobs()),
     },
     Decoder {
@@ -45,12 +45,12 @@ pub const DECODERS: [Decoder; 6] = [
     },
     Decoder {
         name: "request to an agent",
-        again: |bytes| in_words(crate::agent::request_again(bytes)),
+        again: |bytes| with_message(crate::agent::request_again(bytes)),
         examples: || Ok(crate::agent::example_requests()),
     },
 ];
 
-fn in_words(result: Result<Vec<u8>>) -> std::result::Result<Vec<u8>, String> {
+fn with_message(result: Result<Vec<u8>>) -> std::result::Result<Vec<u8>, String> {
     result.map_err(|error| error.to_string())
 }
 

@@ -72,7 +72,7 @@ impl Exchange<'_> {
     fn send(&self, header: &RequestHeader, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         let mut message = header.encode().to_vec();
         message.extend_from_slice(payload);
-        match self.patiently(Socket::wait_writable, |socket| socket.send(&message, fds)) {
+        match self.until_deadline(Socket::wait_writable, |socket| socket.send(&message, fds)) {
             // An agent at its connection limit reports that before it closes the connection.
             Err(Error::ConnectionReset) => self
                 .receive(&mut Vec::new())
@@ -85,7 +85,7 @@ impl Exchange<'_> {
     fn receive(&self, fds: &mut Vec<OwnedFd>) -> Result<(u64, Vec<u8>)> {
         let mut buffer = vec![0; MAX_MESSAGE];
         let len = self
-            .patiently(Socket::wait_readable, |socket| {
+            .until_deadline(Socket::wait_readable, |socket| {
                 match socket.receive(&mut buffer, fds) {
                     // Reported once if a peer exited with unread data; messages it sent earlier can still be received.
                     Err(Error::ConnectionReset) => socket.receive(&mut buffer, fds),
@@ -100,7 +100,7 @@ impl Exchange<'_> {
         Ok((header.value, buffer))
     }
 
-    fn patiently<T>(
+    fn until_deadline<T>(
         &self,
         wait: impl Fn(&Socket, Duration) -> Result<()>,
         mut action: impl FnMut(&Socket) -> Result<T>,
@@ -300,9 +300,10 @@ impl RemoteRegion {
                 )?;
                 let mut head = [0; ReplyHeader::SIZE];
                 // SAFETY: `offset + chunk` is at most `len`, for which the caller guarantees `to`.
-                let received = connection.patiently(Socket::wait_readable, |socket| unsafe {
-                    socket.receive_memory(&mut head, to.add(offset), chunk)
-                })?;
+                let received = connection
+                    .until_deadline(Socket::wait_readable, |socket| unsafe {
+                        socket.receive_memory(&mut head, to.add(offset), chunk)
+                    })?;
                 let received = received.ok_or(Error::ConnectionReset)?;
                 ReplyHeader::decode(&head[..received.min(ReplyHeader::SIZE)])?.result?;
                 if received != ReplyHeader::SIZE + chunk {
@@ -325,7 +326,7 @@ impl RemoteRegion {
                 let header = self
                     .header(Operation::Write, to, chunk as u64, [0; 2])
                     .encode();
-                connection.patiently(Socket::wait_writable, |socket| {
+                connection.until_deadline(Socket::wait_writable, |socket| {
                     socket.send_memory(&header, from.wrapping_add(offset), chunk)
                 })?;
                 connection.receive(&mut Vec::new())?;

@@ -23,8 +23,8 @@ pub(crate) use network::certificates;
 pub(crate) use network::stream_pair;
 pub(crate) use network::{
     Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
-    call, close_gently, expose, nic_for_connections, nic_of, receive_patiently, requires_verbs,
-    send_patiently, serve, uses_network,
+    call, close_after_delivery, expose, nic_for_connections, nic_of, receive_within,
+    requires_verbs, send_within, serve, uses_network,
 };
 pub use protocol::{AgentAddress, MAX_PAYLOAD};
 pub(crate) use protocol::{again as request_again, examples as example_requests};

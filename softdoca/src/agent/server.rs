@@ -209,9 +209,9 @@ impl Server {
 
     fn run(&self) {
         let mut buffer = vec![0; MAX_MESSAGE];
-        let mut door = Door::new();
+        let mut admission = Admission::new();
         while !self.stopping.load(Ordering::Acquire) {
-            let timeout = self.tend(&mut door);
+            let timeout = self.handle_timeouts(&mut admission);
             let mut events = Vec::with_capacity(32);
             match epoll::wait(
                 &self.epoll,
@@ -227,8 +227,8 @@ impl Server {
             for event in events {
                 match event.data.u64() {
                     WAKE => {}
-                    LISTENER => self.accept(&mut door),
-                    id => self.serve(ConnectionId(id), &mut buffer, &mut door),
+                    LISTENER => self.accept(&mut admission),
+                    id => self.serve(ConnectionId(id), &mut buffer, &mut admission),
                 }
             }
         }
@@ -238,16 +238,16 @@ impl Server {
     }
 
     /// Handles due timeouts, and returns the time until the next.
-    fn tend(&self, door: &mut Door) -> Option<Timespec> {
+    fn handle_timeouts(&self, admission: &mut Admission) -> Option<Timespec> {
         let now = Instant::now();
-        if door.closed_until.is_some_and(|until| until <= now) {
-            door.closed_until = None;
+        if admission.paused_until.is_some_and(|until| until <= now) {
+            admission.paused_until = None;
             self.watch_listener(epoll::EventFlags::IN);
         }
-        while let Some((until, id)) = door.unproven.front().copied()
+        while let Some((until, id)) = admission.ungranted.front().copied()
             && until <= now
         {
-            door.unproven.pop_front();
+            admission.ungranted.pop_front();
             let idle = lock(&self.connections)
                 .get(&id)
                 .is_some_and(|connection| connection.granted.is_empty());
@@ -255,8 +255,8 @@ impl Server {
                 self.close(id);
             }
         }
-        let first = door.unproven.front().map(|(until, _)| *until);
-        let next = first.into_iter().chain(door.closed_until).min()?;
+        let first = admission.ungranted.front().map(|(until, _)| *until);
+        let next = first.into_iter().chain(admission.paused_until).min()?;
         let time = next.saturating_duration_since(now);
         // Rounded up, so that it is due at wake-up.
         Timespec::try_from(time + Duration::from_millis(1)).ok()
@@ -274,31 +274,31 @@ impl Server {
         }
     }
 
-    fn accept(&self, door: &mut Door) {
+    fn accept(&self, admission: &mut Admission) {
         let accepted = match &*lock(&self.listener) {
             Some(listener) => listener.accept(),
             None => return,
         };
-        match accepted.and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, door))) {
+        match accepted.and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, admission))) {
             Ok(()) => {}
             // Reported to the peer only.
-            Err(Error::Full) => door.complain(format_args!(
+            Err(Error::Full) => admission.warn(format_args!(
                 "the agent refuses a connection: it has {} of at most {}, one process at most {}",
                 lock(&self.connections).len(),
                 self.limits.connections,
                 self.limits.connections_per_process
             )),
             Err(error) => {
-                door.complain(format_args!("the agent cannot take a connection: {error}"));
+                admission.warn(format_args!("the agent cannot take a connection: {error}"));
                 // Probably out of descriptors: the connection remains pending, and would be reported again at once.
-                door.closed_until = Some(Instant::now() + BACK_OFF);
+                admission.paused_until = Some(Instant::now() + BACK_OFF);
                 self.watch_listener(epoll::EventFlags::empty());
             }
         }
     }
 
-    /// Accepts a connection, or tells the peer that the limit is reached.
-    fn admit(&self, socket: Socket, door: &mut Door) -> Result<()> {
+    /// Accepts a connection, or answers that the limit is reached.
+    fn admit(&self, socket: Socket, admission: &mut Admission) -> Result<()> {
         let process = socket.peer_pid()?;
         let has_room = {
             let connections = lock(&self.connections);
@@ -316,15 +316,15 @@ impl Server {
             let _ = socket.send(&refusal.encode(), &[]);
             return Err(Error::Full);
         }
-        let id = ConnectionId(door.next_id);
-        door.next_id += 1;
+        let id = ConnectionId(admission.next_id);
+        admission.next_id += 1;
         epoll::add(
             &self.epoll,
             &socket,
             epoll::EventData::new_u64(id.0),
             epoll::EventFlags::IN,
         )?;
-        door.unproven
+        admission.ungranted
             .push_back((Instant::now() + self.limits.idle, id));
         lock(&self.connections).insert(
             id,
@@ -338,7 +338,7 @@ impl Server {
         Ok(())
     }
 
-    fn serve(&self, id: ConnectionId, buffer: &mut [u8], door: &mut Door) {
+    fn serve(&self, id: ConnectionId, buffer: &mut [u8], admission: &mut Admission) {
         let Some(socket) = lock(&self.connections)
             .get(&id)
             .map(|connection| Arc::clone(&connection.socket))
@@ -349,7 +349,7 @@ impl Server {
             Ok(true) | Err(Error::Again) => {}
             Ok(false) => self.close(id),
             Err(error) => {
-                door.complain(format_args!("the agent closes a connection: {error}"));
+                admission.warn(format_args!("the agent closes a connection: {error}"));
                 self.close(id);
             }
         }
@@ -375,28 +375,28 @@ impl Server {
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// State of accepting connections; used by the agent thread only.
-struct Door {
+struct Admission {
     next_id: u64,
     /// Connections without a grant, with their deadlines.
-    unproven: VecDeque<(Instant, ConnectionId)>,
+    ungranted: VecDeque<(Instant, ConnectionId)>,
     /// Time before which the listener is not polled.
-    closed_until: Option<Instant>,
-    complaints: Limited,
+    paused_until: Option<Instant>,
+    warnings: Limited,
 }
 
-impl Door {
-    fn new() -> Door {
-        Door {
+impl Admission {
+    fn new() -> Admission {
+        Admission {
             next_id: 0,
-            unproven: VecDeque::new(),
-            closed_until: None,
-            complaints: Limited::new(1),
+            ungranted: VecDeque::new(),
+            paused_until: None,
+            warnings: Limited::new(1),
         }
     }
 
     /// Logs at a limited rate: peers can cause these messages at any rate.
-    fn complain(&mut self, what: fmt::Arguments<'_>) {
-        if let Some(suppressed) = self.complaints.admit(Instant::now()) {
+    fn warn(&mut self, what: fmt::Arguments<'_>) {
+        if let Some(suppressed) = self.warnings.admit(Instant::now()) {
             log::warn!("{what}{suppressed}");
         }
     }

@@ -306,7 +306,11 @@ pub(super) struct Flags {
 }
 
 /// Reads the file named on the command line.
-pub(super) fn read_json(definitions: &Definitions, line: &Line, path: &CStr) -> Result<Flags, Refusal> {
+pub(super) fn read_json(
+    definitions: &Definitions,
+    line: &Line,
+    path: &CStr,
+) -> Result<Flags, Refusal> {
     let shown = path.to_string_lossy();
     let failed = |error: &dyn std::fmt::Display| {
         Refusal::new(Error::IoFailed, format_args!("--json {shown}: {error}"))

@@ -211,7 +211,7 @@ fn lists_are_chained_and_returned_whole() {
     );
     a.chain(c).unwrap();
     assert_eq!((a.dec_refcount(), inventory.free_count()), (Ok(1), 5));
-    assert!(a.next_in_list().is_none(), "the free list is nobody's list");
+    assert!(a.next_in_list().is_none(), "a free buf is in no list");
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn reported_once(mistake: &str, what: &str, object: &str) {
             .is_some_and(|(_, hardware)| hardware.len() > 20),
         "{reports:?}"
     );
-    assert_eq!(self::reports(mistake, "0"), [""; 0], "nobody asked");
+    assert_eq!(self::reports(mistake, "0"), [""; 0], "not enabled");
 }
 
 #[test]

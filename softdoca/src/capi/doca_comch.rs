@@ -766,7 +766,9 @@ unsafe impl Handle for doca_comch_consumer_task_post_recv {
 ///
 /// # Safety
 /// `task` is NULL or a live task for `'a`.
-unsafe fn received_body<'a>(task: *const doca_comch_consumer_task_post_recv) -> Option<&'a PostRecv> {
+unsafe fn received_body<'a>(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> Option<&'a PostRecv> {
     // SAFETY: guaranteed by the caller.
     let task = unsafe { borrow(task) }.ok()?;
     Some(&task.downcast::<PostRecv>()?.body)
@@ -933,7 +935,9 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> u32 {
     // SAFETY: guaranteed by the caller.
-    guard_with(0, || unsafe { received_body(task) }.map_or(0, PostRecv::producer))
+    guard_with(0, || {
+        unsafe { received_body(task) }.map_or(0, PostRecv::producer)
+    })
 }
 
 /// Immediate data of the received message, valid until the task is submitted or freed; NULL if there is none.
@@ -1069,7 +1073,9 @@ unsafe impl Handle for doca_comch_producer_task_send {
 ///
 /// # Safety
 /// `task` is NULL or a live task for `'a`.
-unsafe fn sent_body<'a>(task: *const doca_comch_producer_task_send) -> Option<&'a ProducerSendTask> {
+unsafe fn sent_body<'a>(
+    task: *const doca_comch_producer_task_send,
+) -> Option<&'a ProducerSendTask> {
     // SAFETY: guaranteed by the caller.
     let task = unsafe { borrow(task) }.ok()?;
     Some(&task.downcast::<ProducerSendTask>()?.body)

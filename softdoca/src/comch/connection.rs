@@ -75,7 +75,7 @@ pub(crate) struct Connection {
     /// The peer is gone, or this end was closed.
     lost: AtomicBool,
     /// The end of the connection has been reported to the program, or will never be.
-    told: AtomicBool,
+    reported: AtomicBool,
     /// Number of frames written to the socket.
     sent: AtomicU64,
     /// `true` while the engine watches the socket for becoming writable.
@@ -123,7 +123,7 @@ impl Connection {
             user_data: AtomicU64::new(0),
             max_message: AtomicU32::new(max_message),
             lost: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
             traffic: Traffic::default(),
@@ -155,13 +155,13 @@ impl Connection {
 
     /// Records that the end of the connection is reported to the program now, or will never be.
     pub(super) fn set_reported(&self) {
-        self.told.store(true, Ordering::Relaxed);
+        self.reported.store(true, Ordering::Relaxed);
     }
 
     /// Returns `true` if the end of the connection was reported to the program. Until then the program may use the
     /// handle to look up its context.
-    pub(super) fn is_told(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
+    pub(super) fn is_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
     }
 
     pub(crate) fn user_data(&self) -> doca_data {

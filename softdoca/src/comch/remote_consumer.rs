@@ -70,7 +70,7 @@ impl RemoteConsumer {
 
     pub(super) fn expire(&self) {
         self.expired.store(true, Ordering::Release);
-        // Producers in other threads may sleep; the consumer wakes only those that it knows of.
+        // Producers in other threads may sleep; the consumer wakes only attached ones.
         if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.ring();
         }

@@ -43,7 +43,7 @@ struct Run {
     /// `true` if a failure to accept was logged, until the next success.
     is_deaf: bool,
     /// Accepted sockets that have not sent a hello.
-    strangers: VecDeque<(u32, Socket)>,
+    pending: VecDeque<(u32, Socket)>,
     clients: BTreeMap<u32, Arc<Connection>>,
     /// Closed connections whose end has not been reported to the program, and the last ones for which it has.
     ended: VecDeque<Arc<Connection>>,
@@ -120,9 +120,9 @@ impl Server {
                 );
                 continue;
             }
-            run.strangers.push_back((token, socket));
-            if run.strangers.len() > MAX_PENDING_CLIENTS
-                && let Some((_, silent)) = run.strangers.pop_front()
+            run.pending.push_back((token, socket));
+            if run.pending.len() > MAX_PENDING_CLIENTS
+                && let Some((_, silent)) = run.pending.pop_front()
             {
                 pe.unwatch(silent.as_fd(), Urgency::Message);
             }
@@ -132,14 +132,14 @@ impl Server {
     /// Handles the first frame of an accepted socket.
     fn hear_stranger(&self, ctx: &Ctx, pe: &Pe, at: usize) {
         let run = &mut *self.run.borrow_mut();
-        let Some((_, socket)) = run.strangers.get(at) else {
+        let Some((_, socket)) = run.pending.get(at) else {
             return;
         };
         let arrival = frame::receive_hello(socket);
         if let Arrival::Waiting = arrival {
             return;
         }
-        let Some((token, socket)) = run.strangers.remove(at) else {
+        let Some((token, socket)) = run.pending.remove(at) else {
             return;
         };
         let caller = match arrival {
@@ -253,7 +253,7 @@ impl Server {
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
     ended.push_back(connection);
     while ended.len() > MEMORIES
-        && let Some(oldest) = ended.pop_front_if(|oldest| oldest.is_told())
+        && let Some(oldest) = ended.pop_front_if(|oldest| oldest.is_reported())
     {
         oldest.forget_ctx();
     }
@@ -293,13 +293,13 @@ impl Driver for Server {
             self.accept_strangers(ctx, &pe);
             return;
         }
-        let stranger = self
+        let pending = self
             .run
             .borrow()
-            .strangers
+            .pending
             .iter()
             .position(|(of, _)| *of == token);
-        if let Some(at) = stranger {
+        if let Some(at) = pending {
             self.hear_stranger(ctx, &pe, at);
         }
         if let Some(connection) = self.client(token)
@@ -314,7 +314,7 @@ impl Driver for Server {
         let run = &mut *self.run.borrow_mut();
         let Ok(pe) = ctx.pe() else { return };
         // No further clients are accepted.
-        for (_, socket) in run.strangers.drain(..) {
+        for (_, socket) in run.pending.drain(..) {
             pe.unwatch(socket.as_fd(), Urgency::Message);
         }
         if let Some(listener) = run.listener.take() {

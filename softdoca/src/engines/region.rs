@@ -18,7 +18,6 @@ mod tests;
 use std::sync::OnceLock;
 
 use super::galois::Multiplier;
-use crate::engines::galois::Multiplier;
 
 /// Maximum number of outputs of one pass over the sources.
 pub const MOST_OUTPUTS: usize = 4;

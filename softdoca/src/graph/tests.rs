@@ -110,7 +110,7 @@ fn submission_to_a_full_context_is_retried() {
     pe.arm();
     assert!(
         is_readable(pe.notification_fd()),
-        "whoever waits for the engine comes back"
+        "a wait for the engine returns"
     );
     pe.wake_up();
     narrow.stuck.set(false);

@@ -403,7 +403,7 @@ mod tests {
             file: "a.c",
             line: 1,
             function: None,
-            text: "lost: nobody listens",
+            text: "not logged: no back end",
         };
         sink.accept(&record);
         let daemon = UnixDatagram::bind(&path).unwrap();

@@ -260,7 +260,7 @@ impl Mmap {
         let mut setup = self.setup();
         if count == 0 || (count as usize) < setup.devices.len() {
             return Err(Error::InvalidValue.because(format_args!(
-                "expected room for at least one device and for those that were added, got {count}"
+                "expected room for at least one device and for the added ones, got {count}"
             )));
         }
         setup.max_devices = count;
@@ -426,7 +426,7 @@ impl Mmap {
         self.usable.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if a local device may write: the permissions (for an import, those of its kind of access) and the pages allow it.
+    /// Returns `true` if a local device may write: the permissions (for an import, the permissions of its kind of access) and the pages allow it.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable.load(Ordering::Relaxed)

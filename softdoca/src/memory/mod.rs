@@ -2,7 +2,7 @@
 //!
 //! A range of a started map with remote permissions is shared in place: its whole private pages become pages of a
 //! memfd that importers map as well; the rest is accessed through the [`agent`](crate::agent). Addresses of an
-//! imported map are those of its exporter, throughout this API.
+//! imported map are its exporter's, throughout this API.
 //!
 //! Other processes write to this memory at any time, so no Rust reference to it is created: bytes are moved by raw
 //! copies.

@@ -289,5 +289,5 @@ fn threads_sharing_an_import_share_its_timeout() {
     });
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert_eq!(agent.asked(), 2, "nobody asks again");
+    assert_eq!(agent.asked(), 2, "the answer is cached");
 }

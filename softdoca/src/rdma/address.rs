@@ -77,7 +77,7 @@ impl Host {
     }
 
     /// In the format of a program.
-    #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
+    #[allow(non_upper_case_globals, reason = "names of the C API")]
     fn text(&self) -> Result<String> {
         match self.kind {
             DOCA_RDMA_ADDR_TYPE_IPv4 => {
@@ -101,7 +101,7 @@ impl Address {
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for an unknown kind, text that does not match its kind, or port 0.
-    #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
+    #[allow(non_upper_case_globals, reason = "names of the C API")]
     pub(crate) fn new(kind: doca_rdma_addr_type, text: &CStr, port: u16) -> Result<Address> {
         let utf8 = text.to_str().unwrap_or_default();
         let (expected, host) = match kind {

@@ -226,7 +226,7 @@ impl Rdma {
         if let Some(call) = state.calls.pop_front() {
             return Some(Event::Connection(call));
         }
-        // Before the failed tasks: a program that submits them again is then told that the context is stopping.
+        // Before the failed tasks: a program that submits them again then gets the error that the context is stopping.
         if std::mem::take(&mut state.broken) {
             return Some(Event::Broken);
         }

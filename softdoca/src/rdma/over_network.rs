@@ -1,9 +1,9 @@
-//! Connections to peers on other machines: differences from those on one machine.
+//! Connections to peers on other machines: differences from connections on one machine.
 //!
 //! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply;
 //! several may be outstanding, and complete in order. All other tasks of the connection wait for them: a message sent
 //! after a write is received after it. Where both sides have an RDMA device, and it knows the memory, it is a request
-//! to that, with the same order.
+//! to the device, with the same order.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

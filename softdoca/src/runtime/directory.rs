@@ -32,7 +32,7 @@ impl RuntimeDir {
     pub const VARIABLE: &'static str = "SOFTDOCA_RUNTIME_DIR";
 
     /// Time to wait for the lock of the directory, which other processes hold for microseconds.
-    const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+    const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// The directory of this process: `SOFTDOCA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/softdoca`, else
     /// `/tmp/softdoca-<uid>`; created if missing. Opened once; later changes of the environment have no effect.
@@ -149,14 +149,14 @@ impl RuntimeDir {
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(DirectoryLock { _file: file }),
-                Err(Errno::WOULDBLOCK) if begin.elapsed() < RuntimeDir::LOCK_PATIENCE => {
+                Err(Errno::WOULDBLOCK) if begin.elapsed() < RuntimeDir::LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::TimeOut.because(format_args!(
                         "another process has held the lock of {} for {:?}; check that it is not stopped",
                         self.path.display(),
-                        RuntimeDir::LOCK_PATIENCE
+                        RuntimeDir::LOCK_TIMEOUT
                     )));
                 }
                 Err(errno) => return Err(errno.into()),

@@ -25,7 +25,6 @@ use abi::{
     Context, DeviceAttr, ETHERNET, MemoryRegion, PORT_ACTIVE, PortAttr, ProtectionDomain, Verbs,
     access,
 };
-use queue_pair::MOST_PIECES;
 
 /// Identifies registered memory for peers that are connected through a device of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

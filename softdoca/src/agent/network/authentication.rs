@@ -6,10 +6,11 @@
 //! server  u32 result, u32 0, HMAC of all of the above
 //! ```
 //!
-//! HMAC-SHA256 with the shared key; each side's text begins with its own label, so that what one side has said is worth nothing for the
-//! other. Integers are little endian. The client goes first: a stranger gets random bytes, and the end of the connection. Without TLS, the bytes
-//! that follow are neither encrypted nor authenticated: this keeps strangers out, not those who can change packets under way. With TLS, all of this
-//! is inside of it.
+//! HMAC-SHA256 with the shared key; the authenticated text of each side begins with its own label, so that one side's
+//! HMAC cannot be replayed as the other's. Integers are little endian. The client proves itself first: a peer without
+//! the key gets random bytes and a closed connection. Without TLS, the bytes that follow are neither encrypted nor
+//! authenticated: this keeps out unauthorized peers, but not an attacker who can change packets in transit. With TLS,
+//! the handshake is inside of it.
 
 use std::fmt;
 
@@ -24,7 +25,7 @@ const VERSION: u16 = 1;
 const NONCE: usize = 32;
 const TAG: usize = 32;
 
-/// Bytes that only the processes of a deployment know.
+/// Secret shared by the processes of a deployment.
 #[derive(Clone)]
 pub(super) struct SharedKey(Vec<u8>);
 
@@ -34,7 +35,7 @@ impl SharedKey {
     }
 }
 
-/// Logs are no place for secrets.
+/// Without the secret: for logs.
 impl fmt::Debug for SharedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedKey")
@@ -55,11 +56,11 @@ pub(super) enum Purpose {
 
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct Request {
     pub(super) purpose: Purpose,
-    /// The process that it means: another one may have its port by now.
+    /// The intended process: its port may belong to another one by now.
     pub(super) process: Key,
-    /// Of the service.
+    /// Key of the service.
     pub(super) key: Key,
 }
 
@@ -67,14 +68,14 @@ pub(super) const SERVER_HELLO: usize = 8 + NONCE;
 pub(super) const CLIENT_HELLO: usize = NONCE + 8 + 2 * Key::SIZE + TAG;
 pub(super) const SERVER_ANSWER: usize = 8 + TAG;
 
-/// One side of a handshake, after the server's first words.
+/// One side of a handshake, after the server's hello.
 pub(super) struct Handshake<'a> {
     key: &'a [u8],
-    said: Vec<u8>,
+    transcript: Vec<u8>,
 }
 
 /// First message of a server.
-pub(super) fn greet() -> Result<[u8; SERVER_HELLO]> {
+pub(super) fn server_hello() -> Result<[u8; SERVER_HELLO]> {
     let mut hello = [0; SERVER_HELLO];
     hello[..6].copy_from_slice(&MAGIC);
     hello[6..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -89,10 +90,10 @@ fn fill(bytes: &mut [u8]) -> Result<()> {
 }
 
 impl<'a> Handshake<'a> {
-    /// Either side, with what the server has begun with.
+    /// Either side, from the server's hello.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for something else, [`Error::UnsupportedVersion`].
+    /// [`Error::InvalidValue`] for any other message, [`Error::UnsupportedVersion`].
     pub(super) fn new(key: Option<&'a SharedKey>, hello: &[u8; SERVER_HELLO]) -> Result<Self> {
         if hello[..6] != MAGIC {
             return Err(Error::InvalidValue);
@@ -101,16 +102,16 @@ impl<'a> Handshake<'a> {
             return Err(Error::UnsupportedVersion);
         }
         Ok(Handshake {
-            // Without a key both sides have this one: only the form is the same.
+            // Without a key, both sides use the empty one and keep the format.
             key: key.map_or(&[], |key| &key.0),
-            said: hello.to_vec(),
+            transcript: hello.to_vec(),
         })
     }
 
     fn mac(&self, label: &[u8]) -> Result<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.key).map_err(|_| Error::Unexpected)?;
         mac.update(label);
-        mac.update(&self.said);
+        mac.update(&self.transcript);
         Ok(mac)
     }
 
@@ -118,26 +119,27 @@ impl<'a> Handshake<'a> {
         Ok(self.mac(label)?.finalize().into_bytes().into())
     }
 
-    /// The client's turn.
-    pub(super) fn ask(&mut self, wish: &Wish) -> Result<[u8; CLIENT_HELLO]> {
+    /// Encodes the client's hello.
+    pub(super) fn client_hello(&mut self, request: &Request) -> Result<[u8; CLIENT_HELLO]> {
         let mut bytes = [0; CLIENT_HELLO];
         fill(&mut bytes[..NONCE])?;
-        bytes[32..40].copy_from_slice(&(wish.purpose as u64).to_le_bytes());
-        bytes[40..56].copy_from_slice(&wish.process.to_bytes());
-        bytes[56..72].copy_from_slice(&wish.key.to_bytes());
-        self.said.extend_from_slice(&bytes[..CLIENT_HELLO - TAG]);
+        bytes[32..40].copy_from_slice(&(request.purpose as u64).to_le_bytes());
+        bytes[40..56].copy_from_slice(&request.process.to_bytes());
+        bytes[56..72].copy_from_slice(&request.key.to_bytes());
+        self.transcript
+            .extend_from_slice(&bytes[..CLIENT_HELLO - TAG]);
         bytes[CLIENT_HELLO - TAG..].copy_from_slice(&self.tag(CLIENT)?);
         Ok(bytes)
     }
 
-    /// The request of a client that has proved that it has the key.
+    /// Checks a client's hello, and returns the request in it.
     ///
     /// # Errors
-    /// [`Error::Authentication`]; [`Error::InvalidValue`] for a purpose that there is not.
-    pub(super) fn hear(&mut self, bytes: &[u8; CLIENT_HELLO]) -> Result<Wish> {
+    /// [`Error::Authentication`] for another key; [`Error::InvalidValue`] for an unknown purpose.
+    pub(super) fn receive_client_hello(&mut self, bytes: &[u8; CLIENT_HELLO]) -> Result<Request> {
         let (text, tag) = bytes.split_at(CLIENT_HELLO - TAG);
-        self.said.extend_from_slice(text);
-        // Takes the same time wherever they differ.
+        self.transcript.extend_from_slice(text);
+        // In constant time.
         self.mac(CLIENT)?
             .verify_slice(tag)
             .map_err(|_| Error::Authentication)?;
@@ -148,30 +150,30 @@ impl<'a> Handshake<'a> {
             [3, 0, 0, 0, 0, 0, 0, 0] => Purpose::Service,
             _ => return Err(Error::InvalidValue),
         };
-        Ok(Wish {
+        Ok(Request {
             purpose,
             process: word(40),
             key: word(56),
         })
     }
 
-    /// The server's answer to a client that has proved itself.
+    /// Encodes the server's answer to an authenticated client.
     pub(super) fn answer(&mut self, result: Result<()>) -> Result<[u8; SERVER_ANSWER]> {
         let mut bytes = [0; SERVER_ANSWER];
         let code = result.map_or_else(Error::code, |()| 0);
         bytes[..4].copy_from_slice(&code.to_le_bytes());
-        self.said.extend_from_slice(&bytes[..8]);
+        self.transcript.extend_from_slice(&bytes[..8]);
         bytes[8..].copy_from_slice(&self.tag(SERVER)?);
         Ok(bytes)
     }
 
-    /// The server's answer.
+    /// Checks the server's answer.
     ///
     /// # Errors
-    /// [`Error::Authentication`] when it has not the key, and whatever it has answered.
+    /// [`Error::Authentication`] if it has another key, and the error that it has answered.
     pub(super) fn conclude(&mut self, bytes: &[u8; SERVER_ANSWER]) -> Result<()> {
         let (text, tag) = bytes.split_at(8);
-        self.said.extend_from_slice(text);
+        self.transcript.extend_from_slice(text);
         self.mac(SERVER)?
             .verify_slice(tag)
             .map_err(|_| Error::Authentication)?;
@@ -189,7 +191,7 @@ const SERVER: &[u8] = b"softdoca server";
 mod tests {
     use super::*;
 
-    const WISH: Wish = Wish {
+    const REQUEST: Request = Request {
         purpose: Purpose::Service,
         process: Key::from_bytes([1; 16]),
         key: Key::from_bytes([2; 16]),
@@ -205,30 +207,30 @@ mod tests {
         server: Option<&SharedKey>,
         result: Result<()>,
         change: impl Fn(&mut [u8], &mut [u8]),
-    ) -> (Result<Wish>, Result<()>) {
-        let hello = greet().unwrap();
+    ) -> (Result<Request>, Result<()>) {
+        let hello = server_hello().unwrap();
         let mut ours = Handshake::new(client, &hello).unwrap();
         let mut theirs = Handshake::new(server, &hello).unwrap();
-        let mut ask = ours.ask(&WISH).unwrap();
+        let mut ask = ours.client_hello(&REQUEST).unwrap();
         change(&mut ask, &mut []);
-        let heard = theirs.hear(&ask);
+        let heard = theirs.receive_client_hello(&ask);
         let mut answer = theirs.answer(result).unwrap();
         change(&mut [], &mut answer);
         (heard, ours.conclude(&answer))
     }
 
     #[test]
-    fn those_who_have_the_key_understand_each_other() {
+    fn peers_with_the_same_key_authenticate() {
         for key in [Some(&shared(1)), None] {
             let good = shake(key, key, Ok(()), |_, _| {});
-            assert_eq!(good, (Ok(WISH), Ok(())));
+            assert_eq!(good, (Ok(REQUEST), Ok(())));
             let refused = shake(key, key, Err(Error::NotFound), |_, _| {});
-            assert_eq!(refused, (Ok(WISH), Err(Error::NotFound)));
+            assert_eq!(refused, (Ok(REQUEST), Err(Error::NotFound)));
         }
     }
 
     #[test]
-    fn another_key_is_no_key() {
+    fn another_or_missing_key_is_refused() {
         let (one, other) = (shared(1), shared(2));
         for (client, server) in [
             (Some(&one), Some(&other)),
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_counts() {
+    fn a_change_of_any_byte_is_detected() {
         let key = shared(1);
         for at in 0..CLIENT_HELLO {
             let (heard, _) = shake(Some(&key), Some(&key), Ok(()), |ask, _| {
@@ -267,25 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_for_one_connection_and_one_direction() {
+    fn a_tag_is_valid_for_one_connection_and_one_direction() {
         let key = shared(1);
-        let hello = greet().unwrap();
-        let ask = Handshake::new(Some(&key), &hello)
+        let hello = server_hello().unwrap();
+        let request = Handshake::new(Some(&key), &hello)
             .unwrap()
-            .ask(&WISH)
+            .client_hello(&REQUEST)
             .unwrap();
-        let mut again = Handshake::new(Some(&key), &greet().unwrap()).unwrap();
-        assert_eq!(again.hear(&ask), Err(Error::Authentication));
+        let mut again = Handshake::new(Some(&key), &server_hello().unwrap()).unwrap();
+        assert_eq!(again.receive_client_hello(&request), Err(Error::Authentication));
         let mut client = Handshake::new(Some(&key), &hello).unwrap();
-        let ask = client.ask(&WISH).unwrap();
+        let request = client.client_hello(&REQUEST).unwrap();
         let mut reflected = [0; SERVER_ANSWER];
-        reflected[8..].copy_from_slice(&ask[CLIENT_HELLO - TAG..]);
+        reflected[8..].copy_from_slice(&request[CLIENT_HELLO - TAG..]);
         assert_eq!(client.conclude(&reflected), Err(Error::Authentication));
     }
 
     #[test]
-    fn other_versions_and_protocols_are_told_apart() {
-        let mut hello = greet().unwrap();
+    fn other_versions_and_protocols_have_different_errors() {
+        let mut hello = server_hello().unwrap();
         hello[6] += 1;
         assert_eq!(
             Handshake::new(None, &hello).err(),

@@ -19,10 +19,10 @@ use crate::error::{Error, Result};
 use crate::runtime::Key;
 use crate::verbs::RemoteKey;
 
-/// Acknowledgements that are received at a time.
+/// Number of acknowledgements received at a time.
 const BATCH: usize = 64;
 
-/// A part of what is to be sent.
+/// A part of the queued output.
 enum Output {
     Header([u8; RequestHeader::SIZE]),
     Memory(Piece),
@@ -37,24 +37,24 @@ impl Output {
     }
 }
 
-/// A connection to the memory of one process, of one thread at a time.
+/// A connection to the memory of one process, used by one thread at a time.
 pub(crate) struct Lane {
     stream: Stream,
     link: Arc<Link>,
     output: VecDeque<Output>,
-    /// Bytes of the first of [`Self::output`] that are sent.
+    /// Bytes of the first of [`Self::output`] that have been sent.
     sent: usize,
-    /// For each outstanding request: parts of the payload that its reply brings.
+    /// For each outstanding request, the number of pieces for the payload of its reply.
     expected: VecDeque<u32>,
     /// Their places, in order.
     places: VecDeque<Piece>,
-    /// Replies that have come and were not looked at.
+    /// Received replies that have not been handled.
     input: Box<[u8; BATCH * ReplyHeader::SIZE]>,
     from: usize,
     to: usize,
-    /// The header of the first reply was read, and this much of its payload is to come.
+    /// The header of the first reply was read; this many bytes of its payload are missing.
     payload: Option<usize>,
-    /// Something may have come.
+    /// The socket may be readable.
     readable: bool,
 }
 
@@ -68,7 +68,7 @@ impl Lane {
         Ok(Lane::over(open(offer, Purpose::Memory)?, link))
     }
 
-    /// Over a connection that is served as memory.
+    /// A lane over an authenticated connection for [`Purpose::Memory`](super::authentication::Purpose).
     pub(super) fn over(stream: Stream, link: Arc<Link>) -> Lane {
         Lane {
             stream,
@@ -138,20 +138,20 @@ impl Lane {
         self.output.push_back(Output::Header(header));
     }
 
-    /// Requests without a reply.
+    /// Number of requests without a reply.
     pub(crate) fn outstanding(&self) -> usize {
         self.expected.len()
     }
 
-    /// Parts of requests that are to be sent.
+    /// Number of parts of requests that have not been sent.
     pub(crate) fn unsent(&self) -> usize {
         self.output.len()
     }
 
-    /// Sends what fits; whether that is everything.
+    /// Sends as much as fits; returns `true` if nothing is left.
     ///
     /// # Errors
-    /// [`Error::ConnectionReset`] when the process is gone, or memory that is to be sent is.
+    /// [`Error::ConnectionReset`] if the process is gone, or the memory to send is unmapped.
     pub(crate) fn flush(&mut self) -> Result<bool> {
         while !self.output.is_empty() {
             let (mut pieces, mut count) = ([Piece::NONE; MOST_PIECES], 0);
@@ -177,7 +177,7 @@ impl Lane {
         self.stream.flush()
     }
 
-    /// The socket has something, or its end.
+    /// The socket is readable or closed.
     pub(crate) fn set_readable(&mut self) {
         self.readable = true;
     }
@@ -185,7 +185,7 @@ impl Lane {
     /// The next reply: the value of an atomic operation, or the error of the request.
     ///
     /// # Errors
-    /// The outer one, [`Error::ConnectionReset`], when the process is gone or does not follow the protocol: what is outstanding fails.
+    /// The outer one, [`Error::ConnectionReset`], when the process is gone or violates the protocol: outstanding requests fail.
     pub(crate) fn next_reply(&mut self) -> Result<Option<Result<u64>>> {
         loop {
             if let Some(left) = self.payload {
@@ -226,7 +226,8 @@ impl Lane {
         }
     }
 
-    /// Receives the rest of a payload and the headers behind it, but never the beginning of the next payload: that has a place.
+    /// Receives the rest of a payload and the headers behind it, but never the beginning of the next payload, which
+    /// belongs in memory of its own.
     fn receive(&mut self) -> Result<()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -281,7 +282,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends what is queued and waits for all replies; the last one.
+    /// Sends the queued output and waits for all replies; returns the last one.
     fn finish(&mut self, deadline: Deadline) -> Result<u64> {
         let mut last = Ok(0);
         loop {
@@ -304,7 +305,7 @@ impl Lane {
         }
     }
 
-    /// Checks that memory is exported with these rights; how peers with an RDMA device name it, or 0.
+    /// Checks that memory is exported with these rights; returns its key for RDMA devices, or 0.
     pub(super) fn check(
         &mut self,
         key: Key,
@@ -392,7 +393,7 @@ fn request(
 pub(crate) struct NetworkRegion {
     offer: NetworkOffer,
     remote_key: Option<RemoteKey>,
-    /// For what is not done by an RDMA connection's own lane; `None` once it has failed.
+    /// For accesses outside of an RDMA connection's own lane; `None` once it has failed.
     lane: Mutex<Option<Lane>>,
 }
 
@@ -489,7 +490,8 @@ impl NetworkRegion {
             let lane = slot.as_mut().ok_or(Error::NotFound)?;
             let result = action(lane, deadline);
             if lane.outstanding() > 0 {
-                // A late reply would be taken for that to the next request, and written to memory that is the program's again.
+                // A late reply would be taken for the reply to the next request, and written to memory that the
+                // program owns again.
                 *slot = None;
             }
             result.map_err(gone)

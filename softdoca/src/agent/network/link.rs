@@ -1,7 +1,7 @@
-//! Processes on other machines: how this one connects to them, and how it notices that one is gone.
+//! Processes on other machines: connecting to them, and detecting their end.
 //!
-//! A [`Link`] is a connection to a process over which both say that they live, for as long as anything here uses that process. The kernel
-//! notices a machine that is gone; only an answer tells that a process is not stopped.
+//! A [`Link`] is a connection to a process that carries heartbeats for as long as this process uses the other one. The
+//! kernel detects a dead machine; only an answer shows that the process is not stopped.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::super::limits::{Deadline, Limits};
 use super::super::server::lock;
-use super::authentication::{Handshake, MAGIC, Purpose, SERVER_ANSWER, SERVER_HELLO, Wish};
-use super::door::spawn;
+use super::authentication::{Handshake, MAGIC, Purpose, Request, SERVER_ANSWER, SERVER_HELLO};
+use super::listener::spawn;
 use super::offer::{NetworkOffer, not_configured};
 use super::settings::Settings;
 use super::stream::{Stream, Unreached};
@@ -25,11 +25,12 @@ use crate::runtime::Key;
 
 /// Heartbeat interval.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Questions in a row without an answer after which it is gone: with the last one, 2.25 s.
-const MOST_UNANSWERED: u32 = 8;
-/// A process that has ended is given so long for what it sent before to come.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Time for a machine to answer, after which the attempt is repeated: the kernel would do so after 1 s, and 2 s or 3 s.
+/// Consecutive unanswered heartbeats after which the process is considered dead: 2.25 s with the last one.
+const MAX_UNANSWERED: u32 = 8;
+/// Time for data that an ended process has sent before over other connections to arrive.
+const DELIVERY_GRACE: Duration = Duration::from_millis(100);
+/// Time for a machine to answer a connection request before the attempt is repeated; the kernel would repeat it after
+/// 1 s, and 2 s or 3 s.
 const CONNECT: Duration = Duration::from_millis(500);
 /// Time between attempts at all addresses.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -41,15 +42,15 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct Link {
     process: Key,
     gone: AtomicBool,
-    /// Can be read once the process is gone.
+    /// Readable once the process is gone.
     bell: EventFd,
 }
 
-/// Links by process. Those that nothing uses have ended.
+/// Links by process; unused ones have ended.
 static LINKS: Mutex<Option<HashMap<Key, Weak<Link>>>> = Mutex::new(None);
 
 impl Link {
-    /// The link to the process of an offer, made if there is none.
+    /// Returns the link to the process of an offer; connects if there is none.
     ///
     /// # Errors
     /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is not reached,
@@ -68,7 +69,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A link to no process.
+    /// A link without a process.
     #[cfg(test)]
     pub(crate) fn example() -> Arc<Link> {
         Link::unwatched(Key::from_bytes([1; Key::SIZE])).expect("an eventfd")
@@ -101,26 +102,26 @@ impl Link {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// A descriptor of the caller's own that can be read once the process is gone.
+    /// Returns a descriptor, owned by the caller, that is readable once the process is gone.
     pub(crate) fn bell(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(self.bell.as_fd(), 0)?)
     }
 }
 
-/// Sends heartbeats until one is not answered or the link is not used any more.
+/// Sends heartbeats until the peer does not answer or the link is unused.
 fn watch(stream: &Stream, link: &Weak<Link>) {
     let mut unanswered = 0;
     let ended = loop {
         let Some(link) = link.upgrade() else { return };
         drop(link);
-        match ask(stream) {
+        match heartbeat(stream) {
             Ok(true) => unanswered = 0,
             // Counted, not timed: this process may have been stopped itself.
-            Ok(false) if unanswered < MOST_UNANSWERED => unanswered += 1,
+            Ok(false) if unanswered < MAX_UNANSWERED => unanswered += 1,
             Ok(false) => break "does not answer",
             Err(_) => {
-                // What it has sent over other connections before comes first.
-                std::thread::sleep(LAST_WORDS);
+                // Data that it has sent before over other connections must arrive first.
+                std::thread::sleep(DELIVERY_GRACE);
                 break "has ended, or its machine is not reached";
             }
         }
@@ -133,9 +134,9 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
 }
 
 /// Sends a heartbeat; returns `true` if the peer has sent anything within one interval.
-fn ask(stream: &Stream) -> Result<bool> {
+fn heartbeat(stream: &Stream) -> Result<bool> {
     match stream.send_from(&[1]) {
-        // Its buffers are full of questions.
+        // Its buffers are full of heartbeats.
         Ok(_) | Err(Error::Again) => {}
         Err(error) => return Err(error),
     }
@@ -161,7 +162,7 @@ fn ask(stream: &Stream) -> Result<bool> {
     }
 }
 
-/// Connects to the process of an offer, at the first of its addresses where it is, and proves to it that this one belongs to the deployment.
+/// Connects to the process of an offer at its first reachable address, and authenticates with the shared key.
 ///
 /// # Errors
 /// As [`Link::to`].
@@ -170,8 +171,8 @@ pub(super) fn open(offer: &NetworkOffer, purpose: Purpose) -> Result<Stream> {
     open_with(settings, Limits::get()?.request, offer, purpose)
 }
 
-/// As [`open`], within `limit`. Addresses of a machine that does not answer, or to which there is no route, are tried again until then: a link that is
-/// down for less is no error.
+/// As [`open`], within `limit`. Addresses of a machine that does not answer, or to which there is no route, are tried
+/// again until then, so a shorter outage is not an error.
 pub(super) fn open_with(
     settings: &Settings,
     limit: Duration,
@@ -179,7 +180,7 @@ pub(super) fn open_with(
     purpose: Purpose,
 ) -> Result<Stream> {
     let deadline = Deadline::after(limit);
-    let wish = Wish {
+    let request = Request {
         purpose,
         process: offer.process,
         key: offer.key,
@@ -194,8 +195,8 @@ pub(super) fn open_with(
             others -= 1;
             let missed = match Stream::connect(address, Deadline::after(part.min(CONNECT))) {
                 Ok(stream) => {
-                    match shake_hands(stream, settings, address.ip(), offer, &wish, part) {
-                        // Another process has the port by now, or another machine the address.
+                    match set_up(stream, settings, address.ip(), offer, &request, part) {
+                        // The port now belongs to another process, or the address to another machine.
                         Err(
                             error
                             @ (Error::NotFound | Error::NotConnected | Error::ConnectionReset),
@@ -203,7 +204,7 @@ pub(super) fn open_with(
                             round.is_refused = true;
                             error
                         }
-                        // It may have taken the request: it is not asked twice.
+                        // It may have accepted the request, which must not be repeated.
                         Err(Error::TimeOut) => {
                             round.has_timed_out = true;
                             Error::TimeOut
@@ -234,18 +235,19 @@ pub(super) fn open_with(
 /// Results of trying all addresses of a process once.
 #[derive(Default)]
 struct Round {
-    /// A machine says that the process is not there.
+    /// A machine has answered that the process does not exist.
     is_refused: bool,
     /// A machine has not answered.
     is_lost: bool,
     /// There is no route to a machine.
     is_unreachable: bool,
-    /// A machine was connected to, and said nothing more in time.
+    /// A machine has accepted a connection, and sent nothing more in time.
     has_timed_out: bool,
 }
 
 impl Round {
-    /// Addresses without a route are usual where a process offers several: if it has ended according to another one, it has.
+    /// Addresses without a route are usual if a process offers several: an answer from another address that the process
+    /// has ended is final.
     fn is_worth_another(&self) -> bool {
         self.is_lost || self.is_unreachable && !self.is_refused
     }
@@ -259,13 +261,13 @@ impl Round {
     }
 }
 
-/// Encrypts a connection where the settings say so, and proves to the peer that this process belongs to the deployment.
-fn shake_hands(
+/// Encrypts a connection if configured, and authenticates this process.
+fn set_up(
     stream: Stream,
     settings: &Settings,
     address: IpAddr,
     offer: &NetworkOffer,
-    wish: &Wish,
+    request: &Request,
     limit: Duration,
 ) -> Result<Stream> {
     if offer.tls && settings.tls.is_none() {
@@ -273,11 +275,11 @@ fn shake_hands(
     }
     let deadline = Deadline::after(limit);
     let stream = encrypted(stream, settings, address, deadline)?;
-    introduce(&stream, settings, wish, deadline)?;
+    authenticate(&stream, settings, request, deadline)?;
     Ok(stream)
 }
 
-/// The connection to a server at this address, with TLS if the settings say so.
+/// Adds TLS to a connection to a server at this address, if configured.
 pub(super) fn encrypted(
     stream: Stream,
     settings: &Settings,
@@ -292,23 +294,23 @@ pub(super) fn encrypted(
     }
 }
 
-/// Lets the peer notice, too, that only one side uses TLS.
+/// Also shows the peer that only one side uses TLS.
 fn needs_tls(stream: &Stream) -> Error {
     let _ = stream.send_from(&MAGIC);
     stream.shut_down_output();
     Error::Authentication.because(tls::not_configured())
 }
 
-pub(super) fn introduce(
+pub(super) fn authenticate(
     stream: &Stream,
     settings: &Settings,
-    wish: &Wish,
+    request: &Request,
     deadline: Deadline,
 ) -> Result<()> {
     let mut hello = [0; SERVER_HELLO];
     stream.receive_all(&mut hello, deadline)?;
     let mut handshake = Handshake::new(settings.key.as_ref(), &hello)?;
-    stream.send_all(&handshake.ask(wish)?, deadline)?;
+    stream.send_all(&handshake.client_hello(request)?, deadline)?;
     let mut answer = [0; SERVER_ANSWER];
     let answered = stream.receive_all(&mut answer, deadline);
     let refused = || {
@@ -318,15 +320,15 @@ pub(super) fn introduce(
         )
     };
     match answered.and_then(|()| handshake.conclude(&answer)) {
-        // Said by closing: strangers get no answer.
+        // Servers close the connections of unauthenticated peers without an answer.
         Err(Error::ConnectionReset | Error::Authentication) => Err(refused()),
         result => result,
     }
 }
 
-/// Closes a connection over which something was sent just now. Closing a socket with unread data at once would have the kernel take back
-/// what the peer has not received.
-pub(crate) fn close_gently(stream: Stream) {
+/// Closes a connection after delivery of the data sent last. If a socket with unread data were closed at once, the
+/// kernel would discard data that the peer has not received.
+pub(crate) fn close_after_delivery(stream: Stream) {
     static LINGERING: OnceLock<std::sync::mpsc::Sender<(Instant, Stream)>> = OnceLock::new();
     stream.shut_down_output();
     let mut rest = [0; 4096];
@@ -340,7 +342,7 @@ pub(crate) fn close_gently(stream: Stream) {
     }
     let sender = LINGERING.get_or_init(|| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        // Without the thread, what is sent to it is closed at once.
+        // Without the thread, connections sent to it are closed at once.
         let _ = spawn("softdoca-linger", move || linger(&receiver));
         sender
     });

@@ -1,17 +1,18 @@
-//! The agent's side to the network: how processes of different machines reach each other's memory and services, over TCP.
+//! The agent over the network: access of processes of different machines to each other's memory and services, over TCP.
 //!
-//! * `settings` is what the environment says; without it nothing listens and nothing connects.
-//! * `door` accepts peers, `authentication` lets them prove that they belong to the deployment, `serving` does what they ask for.
-//! * [`NetworkOffer`] is the part of a blob that says how its owner is reached.
-//! * [`Link`] tells whether a process lives; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one after the other.
+//! * `settings` are read from the environment; without them this process neither listens nor connects.
+//! * `listener` accepts peers, `authentication` checks that they have the key of the deployment, `serving` handles their
+//!   requests.
+//! * [`NetworkOffer`] is the part of a blob with the network addresses of its owner.
+//! * [`Link`] detects the end of a process; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one at a time.
 //! * `stream` is the socket; with `tls`, it carries `records`.
 
 mod authentication;
 #[cfg(all(test, feature = "tls"))]
 pub(crate) mod certificates;
-mod door;
 mod lane;
 mod link;
+mod listener;
 mod offer;
 #[cfg(feature = "tls")]
 mod records;
@@ -26,9 +27,9 @@ mod tls;
 #[path = "no_tls.rs"]
 mod tls;
 
-pub(crate) use door::{Deliver, NetworkGuard, expose, serve};
 pub(crate) use lane::{Lane, NetworkRegion};
-pub(crate) use link::{Link, close_gently};
+pub(crate) use link::{Link, close_after_delivery};
+pub(crate) use listener::{Deliver, NetworkGuard, expose, serve};
 pub(crate) use offer::{NetworkOffer, Route};
 pub(crate) use serving::Memory;
 #[cfg(test)]
@@ -44,27 +45,28 @@ use settings::{Settings, Transport};
 /// Returns `true` if this process uses the network.
 ///
 /// # Errors
-/// When the network is configured wrongly.
+/// An invalid configuration of the network.
 pub(crate) fn uses_network() -> Result<bool> {
     Ok(settings::Settings::get()?.is_some())
 }
 
-/// The RDMA device by which peers reach memory of `device`; `None` if there is none, or this process does not use the network.
+/// Returns the RDMA device by which peers access memory of `device`; `None` if there is none, or this process does not
+/// use the network.
 ///
 /// # Errors
-/// When the network is configured wrongly.
+/// An invalid configuration of the network.
 pub(crate) fn nic_of(device: &DeviceModel) -> Result<Option<&'static Nic>> {
     let settings = Settings::get()?;
-    // What is to be encrypted goes over TCP.
+    // Encrypted connections use TCP.
     Ok(settings
         .filter(|settings| settings.transport != Transport::Tcp && settings.tls.is_none())
         .and_then(|_| Nic::of(device)))
 }
 
-/// The RDMA device for connections of `device`, as [`nic_of`].
+/// Returns the RDMA device for connections of `device`, as [`nic_of`].
 ///
 /// # Errors
-/// Also when connections without one are refused, and there is none.
+/// As [`nic_of`], and [`Error::NotSupported`] if there is none and [`requires_verbs`] is `true`.
 pub(crate) fn nic_for_connections(device: &DeviceModel) -> Result<Option<&'static Nic>> {
     match nic_of(device)? {
         None if requires_verbs() => Err(Error::NotSupported.because(format_args!(
@@ -83,34 +85,34 @@ pub(crate) fn requires_verbs() -> bool {
         .is_ok_and(|settings| settings.is_some_and(|it| it.transport == Transport::Verbs))
 }
 
-/// A connection with the service of an offer.
+/// Connects to the service of an offer.
 ///
 /// # Errors
-/// As [`Link::to`], and whatever the service answers.
+/// Errors of [`Link::to`] and of the service.
 pub(crate) fn call(offer: &NetworkOffer) -> Result<Stream> {
     link::open(offer, authentication::Purpose::Service)
 }
 
-/// Fills the buffer within `patience`.
+/// Fills the buffer within `timeout`.
 ///
 /// # Errors
-/// As [`send_patiently`].
-pub(crate) fn receive_patiently(
+/// As [`send_within`].
+pub(crate) fn receive_within(
     stream: &Stream,
     buffer: &mut [u8],
-    patience: std::time::Duration,
+    timeout: std::time::Duration,
 ) -> Result<()> {
-    stream.receive_all(buffer, Deadline::after(patience))
+    stream.receive_all(buffer, Deadline::after(timeout))
 }
 
-/// Sends the whole buffer within `patience`.
+/// Sends the whole buffer within `timeout`.
 ///
 /// # Errors
-/// [`Error::TimeOut`](crate::error::Error::TimeOut), and [`Error::ConnectionReset`](crate::error::Error::ConnectionReset).
-pub(crate) fn send_patiently(
+/// [`Error::TimeOut`] and [`Error::ConnectionReset`].
+pub(crate) fn send_within(
     stream: &Stream,
     bytes: &[u8],
-    patience: std::time::Duration,
+    timeout: std::time::Duration,
 ) -> Result<()> {
-    stream.send_all(bytes, Deadline::after(patience))
+    stream.send_all(bytes, Deadline::after(timeout))
 }

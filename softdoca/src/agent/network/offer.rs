@@ -10,7 +10,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use super::super::protocol::AgentAddress;
-use super::door::Door;
+use super::listener::Listener;
 use super::settings::{MOST_ADDRESSES, Settings, Transport};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, RuntimeDir};
@@ -24,9 +24,9 @@ pub(crate) struct NetworkOffer {
     directory: [u8; 16],
     pub(super) process: Key,
     pub(crate) key: Key,
-    /// Connections use TLS. A peer whose setting differs is told so; the connection does not depend on it.
+    /// Connections use TLS. For a clear error in a peer whose setting differs; the connection does not depend on it.
     pub(super) tls: bool,
-    /// The service expects to hear how a queue pair of the peer is reached, or that there is none.
+    /// The service expects the endpoint of a queue pair of the peer, or a message that there is none.
     pub(crate) verbs: bool,
     places: [Option<Place>; MOST_ADDRESSES],
 }
@@ -44,23 +44,23 @@ const HEAD: usize = 3 * 16 + 1;
 const PLACE: usize = 18;
 /// Flag in the number of addresses.
 const TLS: u8 = 0x80;
-/// As above.
+/// As [`TLS`].
 const VERBS: u8 = 0x40;
 
 impl NetworkOffer {
     /// Largest encoded size in bytes.
     pub(crate) const LONGEST: usize = HEAD + MOST_ADDRESSES * PLACE;
 
-    /// The offer of what has `key` in this process, if it uses the network.
+    /// The offer of the export or service with `key` in this process, if it uses the network.
     ///
     /// # Errors
-    /// When the network is configured wrongly, or the addresses cannot be listened at.
+    /// An invalid configuration of the network, or addresses on which this process cannot listen.
     pub(crate) fn of(key: Key) -> Result<Option<NetworkOffer>> {
-        let Some(door) = Door::get()? else {
+        let Some(listener) = Listener::get()? else {
             return Ok(None);
         };
         let mut places = [None; MOST_ADDRESSES];
-        for (place, address) in places.iter_mut().zip(door.addresses()) {
+        for (place, address) in places.iter_mut().zip(listener.addresses()) {
             let ip = match address.ip() {
                 std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                 std::net::IpAddr::V6(ip) => ip,
@@ -69,15 +69,15 @@ impl NetworkOffer {
         }
         Ok(Some(NetworkOffer {
             directory: RuntimeDir::get()?.identity()?,
-            process: door.process(),
+            process: listener.process(),
             key,
-            tls: door.uses_tls(),
+            tls: listener.uses_tls(),
             verbs: false,
             places,
         }))
     }
 
-    /// An offer of nothing.
+    /// An offer of a nonexistent export.
     pub(crate) fn example() -> NetworkOffer {
         let mut places = [None; MOST_ADDRESSES];
         places[0] = Some((
@@ -141,7 +141,7 @@ impl NetworkOffer {
         bytes
     }
 
-    /// Reads an offer that fills `bytes`.
+    /// Decodes an offer of exactly `bytes`.
     pub(crate) fn decode(bytes: &[u8]) -> Option<NetworkOffer> {
         let (directory, rest) = bytes.split_first_chunk()?;
         let (process, rest) = rest.split_first_chunk()?;
@@ -173,10 +173,10 @@ impl NetworkOffer {
 }
 
 impl AgentAddress {
-    /// How the process of this address is reached, which offers itself to the network so.
+    /// Returns the route to the process of this address, which has made `offer`.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for another machine's that is not reached over the network.
+    /// [`Error::NotSupported`] for a process of another machine without an offer.
     pub(crate) fn route(&self, offer: Option<&NetworkOffer>) -> Result<Route> {
         match offer {
             None => {

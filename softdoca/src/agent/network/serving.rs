@@ -12,26 +12,26 @@ use super::super::export::{self, Export, Rights};
 use super::super::limits::Deadline;
 use super::super::protocol::{Operation, ReplyHeader, RequestHeader};
 use super::super::server::lock;
-use super::door::Door;
+use super::listener::Listener;
 use super::stream::{MOST_PIECES, Piece, Stream};
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 use crate::verbs::{Nic, Region, RemoteKey, RemoteRights};
 
-/// Longest payload of a request: the longest RDMA message.
+/// Maximum payload of a request in bytes: the largest RDMA message.
 const LONGEST: u64 = 2 << 30;
-/// Bytes that are moved at a time when they do not lie in one run.
+/// Bytes moved at a time if they are not contiguous.
 const BOUNCE: usize = 64 * 1024;
-/// Replies that are collected.
+/// Maximum number of collected replies.
 const MOST_REPLIES: usize = 32;
-/// Exports that a connection remembers.
+/// Maximum number of exports cached by a connection.
 const MOST_EXPORTS: usize = 64;
 /// Receive timeout. In effect none: the kernel's keepalive detects a peer that is gone.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// Number of polls of an empty socket before the thread sleeps.
 const LOOKS: u32 = 4;
 
-/// Answers each byte with the same.
+/// Echoes heartbeats.
 pub(super) fn liveness(stream: &Stream) -> Result<()> {
     let mut bytes = [0; 16];
     loop {
@@ -63,7 +63,7 @@ fn exported(start: *mut u8, len: usize) -> Piece {
 /// Returns the local pointer to bytes of an export, from their address and length.
 type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
 
-/// A reply that is to be sent.
+/// A reply to send.
 struct Reply {
     header: [u8; ReplyHeader::SIZE],
     /// Memory that follows: index of its export, address and length.
@@ -71,10 +71,10 @@ struct Reply {
 }
 
 struct Serving<'a> {
-    door: &'a Door,
+    listener: &'a Listener,
     stream: Stream,
     exports: Vec<(Key, Arc<Exposed>)>,
-    /// The next request, and how much of it has come.
+    /// The next request, and the number of its bytes received.
     head: [u8; RequestHeader::SIZE],
     have: usize,
     replies: Vec<Reply>,
@@ -87,9 +87,9 @@ struct Serving<'a> {
 ///
 /// # Errors
 /// [`Error::ConnectionReset`] when the connection is lost, [`Error::InvalidValue`] when the peer violates the protocol.
-pub(super) fn memory(door: &Door, stream: Stream) -> Result<()> {
+pub(super) fn memory(listener: &Listener, stream: Stream) -> Result<()> {
     let mut serving = Serving {
-        door,
+        listener,
         stream,
         exports: Vec::new(),
         head: [0; RequestHeader::SIZE],
@@ -145,7 +145,7 @@ impl Serving<'_> {
         }
     }
 
-    /// The export and its index, or the error that the request gets.
+    /// Returns the export and its index, or the error with which the request fails.
     #[allow(
         clippy::type_complexity,
         reason = "the outer result ends the connection, the inner one is answered"
@@ -154,7 +154,7 @@ impl Serving<'_> {
         if let Some(index) = self.exports.iter().position(|(known, _)| *known == key) {
             return Ok(Ok((index, Arc::clone(&self.exports[index].1))));
         }
-        let exposed = match self.door.exposed(key) {
+        let exposed = match self.listener.exposed(key) {
             Ok(exposed) => exposed,
             Err(error) => return Ok(Err(error)),
         };
@@ -173,7 +173,7 @@ impl Serving<'_> {
         });
     }
 
-    /// Takes the payload of a write, wherever it belongs.
+    /// Receives the payload of a write.
     fn write(
         &mut self,
         export: Result<(usize, Arc<Exposed>)>,
@@ -205,7 +205,7 @@ impl Serving<'_> {
                     }
                     done += received.min(len - done);
                 }
-                // The rest is thrown away.
+                // The rest is discarded.
                 Ok(Err(error)) => {
                     if result.is_ok() {
                         result = Err(error);
@@ -306,7 +306,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Sends memory that does not lie in one run. An error in the middle of it is the end of the connection.
+    /// Sends memory that is not contiguous. An error after the first part ends the connection.
     fn read_in_pieces(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<()> {
         self.bounce.resize(BOUNCE, 0);
         let mut done = 0;
@@ -348,7 +348,7 @@ impl Serving<'_> {
         self.stream.flush_all(Deadline::after(FOREVER))
     }
 
-    /// Sends some of the replies: those with memory of one export.
+    /// Sends replies with memory of one export.
     fn send(&mut self) -> Result<()> {
         let export = self
             .replies
@@ -381,7 +381,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// The memory of the first reply that has any, of this export, is not there any more.
+    /// Fails the first reply with memory, which belongs to this export and is not available any more.
     fn fail_first(&mut self, index: usize, error: Error) -> Result<()> {
         let place = self
             .replies
@@ -413,7 +413,7 @@ impl Serving<'_> {
                 (Some((index, addr, len)), Some((of, pointer))) if of == index => {
                     match pointer(addr, len as u64) {
                         Some(start) => Some(exported(start, len)),
-                        // What is before it goes first.
+                        // Earlier replies are sent first.
                         None if count > 0 => break,
                         None => return Err(Error::NotFound),
                     }
@@ -448,7 +448,7 @@ fn header(result: Result<u64>) -> [u8; ReplyHeader::SIZE] {
 fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> Result<u64> {
     exposed.check(request.addr, request.len)?;
     match operation {
-        // What the peer was told in its descriptor may have been changed on the way.
+        // The rights in the peer's descriptor may have been changed on the way.
         Operation::Describe if !exposed.is_all_of(request.addr, request.len) => {
             Err(Error::InvalidValue)
         }
@@ -472,12 +472,13 @@ fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> 
     }
 }
 
-/// Memory that a thread of this process reaches for a peer. Ranges have been checked.
+/// Memory that a thread of this process accesses for a peer. Ranges have been checked.
 pub(crate) trait Memory: Send + Sync {
-    /// The `len` bytes at `addr`, if they lie in one run in this process; then they are read and written by system calls only.
+    /// Returns the `len` bytes at `addr` if they are contiguous in this process; they are then accessed by system calls
+    /// only.
     fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8>;
 
-    /// Copies bytes that lie elsewhere.
+    /// Copies bytes that are not in this process.
     ///
     /// # Errors
     /// [`Error::NotFound`] when their owner has ended or withdrawn them.
@@ -486,7 +487,7 @@ pub(crate) trait Memory: Send + Sync {
     /// The `len` bytes at `to` are the caller's to write.
     unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()>;
 
-    /// Copies to bytes that lie elsewhere, as [`Memory::read`].
+    /// Copies to bytes that are not in this process, as [`Memory::read`].
     ///
     /// # Safety
     /// The `len` bytes at `from` can be read.
@@ -528,7 +529,7 @@ pub(super) struct Exposed {
     addr: u64,
     len: u64,
     memory: Box<dyn Memory>,
-    /// Held for reading by each access, so that none goes on when the withdrawal returns.
+    /// Held for reading by each access, so that none continues after the withdrawal.
     withdrawn: RwLock<bool>,
     /// The range as it is registered with an RDMA device.
     region: Mutex<Option<Region>>,
@@ -546,10 +547,10 @@ impl Exposed {
         }
     }
 
-    /// Registers the range with an RDMA device, if it lies in one run and the device takes it. Otherwise peers reach it over TCP only.
+    /// Registers the range with an RDMA device, if it is contiguous and the device accepts it. Otherwise peers access it
+    /// over TCP only.
     ///
-    /// This is the time for it, and not the start of the memory map: only here it is known that peers are to reach it, and over a network.
-    /// Registered memory is locked.
+    /// Not at the start of the memory map: registered memory is locked, and only an export for the network needs it.
     pub(super) fn register(&self, nic: &'static Nic) {
         let Ok(len) = usize::try_from(self.len) else {
             return;
@@ -564,7 +565,7 @@ impl Exposed {
         }
     }
 
-    /// How peers with an RDMA device name the range; 0 if they cannot.
+    /// Key of the range for peers with an RDMA device, as [`RemoteKey::to_word`]; 0 if it is not registered.
     pub(super) fn remote_key(&self) -> u64 {
         lock(&self.region).as_ref().map_or(0, |region| {
             let key = RemoteKey {
@@ -580,7 +581,8 @@ impl Exposed {
         self.rights
     }
 
-    /// Ends all access, waiting for that which has begun: a system call that does not block, or requests that an RDMA device is serving.
+    /// Ends all access. Waits for accesses in progress: a system call that does not block, or requests that an RDMA
+    /// device is serving.
     pub(super) fn withdraw(&self) {
         drop(lock(&self.region).take());
         *self

@@ -14,32 +14,33 @@ use super::authentication::SharedKey;
 use super::tls::Tls;
 use crate::error::{Error, Result};
 
-/// Addresses that this process listens at, so that peers on other machines reach it.
+/// Addresses on which this process listens for peers on other machines.
 pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
-/// The file with the key that all processes of a deployment have.
+/// File with the key shared by all processes of a deployment.
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
-/// `tcp`: also processes of this machine are reached over the network, and never by verbs. `verbs`: the same by verbs, never without.
+/// `tcp`: processes of this machine are also reached over the network, and never by verbs. `verbs`: the same, always by
+/// verbs.
 pub(super) const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
 /// Files in PEM for TLS: the certificate of this machine, its private key, and the authorities that sign the peers' certificates.
 pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
 pub(super) const TLS_KEY: &str = "SOFTDOCA_TLS_KEY";
 pub(super) const TLS_CA: &str = "SOFTDOCA_TLS_CA";
-/// Most addresses that are offered to a peer: blobs are small.
+/// Maximum number of addresses offered to a peer: blobs are small.
 pub(super) const MOST_ADDRESSES: usize = 4;
-/// Fewest bytes of a key: what is shorter can be guessed from a recorded connection.
+/// Minimum size of a key in bytes: a shorter one can be guessed from a recorded connection.
 const SHORTEST_KEY: usize = 16;
 const LONGEST_KEY: usize = 4096;
 /// Pause between attempts to resolve a host name.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How peers are reached.
+/// Transport to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     /// Over the network, by verbs where both have a device, if they are on other machines.
     Auto,
-    /// Over TCP, also those on this machine if they offer it.
+    /// Over TCP, including peers on this machine that offer it.
     Tcp,
-    /// By verbs, also those on this machine if they offer it.
+    /// By verbs, including peers on this machine that offer it.
     Verbs,
 }
 
@@ -55,11 +56,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those of this process, read once; `None` when it does not use the network.
+    /// Settings of this process, read once; `None` if it does not use the network.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] for a variable that makes no sense, [`Error::NotPermitted`] for a key that others can read, and
-    /// [`Error::TimeOut`], which the next call may not have, when no name server is reached.
+    /// [`Error::BadConfig`] for an invalid variable, [`Error::NotPermitted`] for a key that other users can read, and
+    /// [`Error::TimeOut`] if no name server answers; only this error is not cached.
     pub(super) fn get() -> Result<Option<&'static Settings>> {
         static SETTINGS: OnceLock<Result<Option<Settings>>> = OnceLock::new();
         Settings::get_or_read(&SETTINGS, || {
@@ -88,13 +89,13 @@ impl Settings {
     fn read(
         variable: impl Fn(&str) -> Option<OsString>,
         lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Settings>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let Some(list) = variable(ADDRESS) else {
             return Ok(None);
         };
-        let addresses = addresses(&list.to_string_lossy(), lookup, patience)?;
+        let addresses = addresses(&list.to_string_lossy(), lookup, timeout)?;
         let key = variable(KEY_FILE)
             .map(|path| key(Path::new(&path)))
             .transpose()?;
@@ -127,7 +128,7 @@ impl Settings {
         Ok(Some(settings))
     }
 
-    /// Refuses an address outside of this machine when nothing authenticates its peers.
+    /// Refuses an address outside of this machine if its peers are not authenticated.
     pub(super) fn check(&self, address: IpAddr) -> Result<()> {
         if self.key.is_some() || self.tls.is_some() || address.is_loopback() {
             return Ok(());
@@ -146,11 +147,11 @@ fn lookup(name: &str) -> std::io::Result<Vec<IpAddr>> {
         .collect())
 }
 
-/// Addresses and host names, separated by commas. A temporary failure of the resolver is retried for so long.
+/// Parses addresses and host names, separated by commas. Temporary failures of the resolver are retried until `timeout`.
 fn addresses(
     list: &str,
     lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<IpAddr>> {
     let begin = Instant::now();
     let mut addresses = Vec::new();
@@ -161,7 +162,7 @@ fn addresses(
                 match lookup(name) {
                     Ok(found) => break found,
                     Err(error) if !is_temporary(&error) => break Vec::new(),
-                    Err(_) if begin.elapsed() + PAUSE < patience => std::thread::sleep(PAUSE),
+                    Err(_) if begin.elapsed() + PAUSE < timeout => std::thread::sleep(PAUSE),
                     Err(error) => {
                         return Err(Error::TimeOut.because(format_args!(
                             "cannot resolve {name:?} of the environment variable {ADDRESS}: {error}; try again: the failure may be \
@@ -243,7 +244,7 @@ mod tests {
     }
 
     /// The settings for a host name whose lookups fail temporarily `failures` times.
-    fn read_name(failures: u32, patience: Duration) -> (Result<Option<Settings>>, u32) {
+    fn read_name(failures: u32, timeout: Duration) -> (Result<Option<Settings>>, u32) {
         let lookups = std::cell::Cell::new(0);
         let variable = |name: &str| (name == ADDRESS).then(|| "storage.example".into());
         let lookup = |name: &str| {
@@ -256,7 +257,7 @@ mod tests {
             }
             Ok(vec![IpAddr::from([127, 0, 0, 5])])
         };
-        (Settings::read(variable, lookup, patience), lookups.get())
+        (Settings::read(variable, lookup, timeout), lookups.get())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A TCP socket that never blocks, notices a peer that is gone, and moves bytes between the network and memory in one copy.
+//! A non-blocking TCP socket that detects a dead peer, and moves bytes between the network and memory in one copy.
 
 #[cfg(feature = "tls")]
 use std::cell::RefCell;
@@ -15,11 +15,11 @@ use super::super::limits::Deadline;
 use super::records::Records;
 use crate::error::{Error, Result};
 
-/// A peer that acknowledges nothing for this long is gone: the kernel ends the connection.
+/// The kernel ends the connection if the peer acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// An idle connection is probed after this time, and then as often.
+/// An idle connection is probed at this interval.
 const PROBE: Duration = Duration::from_secs(1);
-/// Most pieces of one system call.
+/// Maximum number of pieces of one system call.
 pub(super) const MOST_PIECES: usize = 64;
 
 /// Consecutive bytes of memory that are sent or received.
@@ -27,8 +27,8 @@ pub(super) const MOST_PIECES: usize = 64;
 pub(crate) struct Piece {
     pub(crate) start: *mut u8,
     pub(crate) len: usize,
-    /// A peer's request names them, and the program may have unmapped them: only the kernel, which checks the addresses, reads or writes them.
-    /// Then the call fails and nothing crashes.
+    /// The bytes are named by a peer's request, and the program may have unmapped them: only the kernel, which checks
+    /// addresses, reads or writes them. The call then fails, and the process does not crash.
     #[cfg_attr(
         not(feature = "tls"),
         expect(dead_code, reason = "without TLS the kernel copies all")
@@ -36,7 +36,7 @@ pub(crate) struct Piece {
     pub(crate) exported: bool,
 }
 
-// SAFETY: an address is all that it is; whoever makes one promises what lies there.
+// SAFETY: an address is all that it is; the code that creates one guarantees what is there.
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
@@ -78,7 +78,7 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: OwnedFd,
-    /// With TLS. Calls end before the next begins.
+    /// With TLS. Calls do not overlap.
     #[cfg(feature = "tls")]
     pub(super) records: Option<RefCell<Box<Records>>>,
 }
@@ -139,7 +139,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what fits; the number of bytes that were taken. With TLS, [`Stream::flush`] sends what is left of them.
+    /// Sends as much as fits; returns the number of accepted bytes. With TLS, [`Stream::flush`] sends the rest of them.
     ///
     /// # Errors
     /// [`Error::Again`] when nothing fits, [`Error::InvalidValue`] for memory that is not mapped when nothing was sent,
@@ -152,7 +152,7 @@ impl Stream {
         send_to_socket(self.fd.as_fd(), pieces)
     }
 
-    /// Sends what was taken and has not been sent; whether that is everything.
+    /// Sends accepted bytes that have not been sent; returns `true` if none are left.
     ///
     /// # Errors
     /// [`Error::ConnectionReset`] when the peer is gone.
@@ -164,7 +164,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// Returns `true` if all that was taken has been sent.
+    /// Returns `true` if all accepted bytes have been sent.
     pub(crate) fn is_flushed(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(records) = &self.records {
@@ -173,10 +173,10 @@ impl Stream {
         true
     }
 
-    /// Receives what has come into the pieces, in their order; the number of bytes, 0 at the end of the connection.
+    /// Receives available bytes into the pieces, in their order; returns their number, 0 at the end of the connection.
     ///
     /// # Errors
-    /// [`Error::Again`] when nothing has come, [`Error::InvalidValue`] for memory that is not mapped when nothing was received,
+    /// [`Error::Again`] when nothing has arrived, [`Error::InvalidValue`] for memory that is not mapped when nothing was received,
     /// [`Error::ConnectionReset`] when the peer is gone.
     ///
     /// # Safety
@@ -202,7 +202,7 @@ impl Stream {
         self.send(&[Piece::of(bytes)])
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     ///
     /// # Errors
     /// As [`Stream::send`], and [`Error::TimeOut`].
@@ -217,7 +217,7 @@ impl Stream {
         self.flush_all(deadline)
     }
 
-    /// Sends all that was taken.
+    /// Sends all accepted bytes.
     ///
     /// # Errors
     /// As [`Stream::flush`], and [`Error::TimeOut`].
@@ -240,7 +240,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for something and receives it; the number of bytes, at least 1.
+    /// Waits for bytes and receives them; returns their number, at least 1.
     ///
     /// # Errors
     /// As [`Stream::receive_all`].
@@ -255,12 +255,12 @@ impl Stream {
         }
     }
 
-    /// Waits until something has come.
+    /// Waits until there are bytes to receive.
     pub(super) fn wait_readable(&self, deadline: Deadline) -> Result<()> {
         self.wait(PollFlags::IN, deadline)
     }
 
-    /// Waits until something can be sent, or received if `also_input`.
+    /// Waits until bytes can be sent, or received if `also_input`.
     pub(super) fn wait_writable(&self, also_input: bool, deadline: Deadline) -> Result<()> {
         let mut flags = PollFlags::OUT;
         flags.set(PollFlags::IN, also_input);
@@ -279,7 +279,7 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if the peer has closed its end or is gone; what it sent before may still be there to be received.
+    /// Returns `true` if the peer has closed its end or is gone; bytes that it sent before may still be received.
     pub(crate) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {
@@ -293,13 +293,13 @@ impl Stream {
         }
     }
 
-    /// Sends nothing more, and lets the peer know.
+    /// Closes the sending direction, which the peer sees.
     pub(crate) fn shut_down_output(&self) {
         #[cfg(feature = "tls")]
         if let Some(records) = &self.records {
             records.borrow_mut().close(self.fd.as_fd());
         }
-        // Not connected any more is what was asked for.
+        // An unconnected socket is the desired state.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 }
@@ -310,7 +310,7 @@ impl AsFd for Stream {
     }
 }
 
-/// Sends what fits to a socket; the number of bytes.
+/// Sends as much as fits to a socket; returns the number of bytes.
 ///
 /// # Errors
 /// As [`Stream::send`].
@@ -393,7 +393,7 @@ fn socket_for(address: SocketAddr) -> Result<OwnedFd> {
     )?)
 }
 
-/// Reason for which a connection is not made.
+/// Reason why a connection could not be established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreached {
     /// Nothing listens at the address.

@@ -1,4 +1,4 @@
-//! A door in this process, and peers that come to it.
+//! A listener in this process, and peers that come to it.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,10 +11,12 @@ use proptest::prelude::*;
 use super::super::export::{Backing, Export, Rights, Segment};
 use super::super::limits::{Deadline, Limits};
 use super::super::protocol::{ReplyHeader, RequestHeader};
-use super::authentication::{CLIENT_HELLO, Purpose, SERVER_ANSWER, SERVER_HELLO, SharedKey, Wish};
-use super::door::{Door, NetworkGuard};
+use super::authentication::{
+    CLIENT_HELLO, Purpose, Request, SERVER_ANSWER, SERVER_HELLO, SharedKey,
+};
 use super::lane::Lane;
-use super::link::{Link, encrypted, introduce, open_with};
+use super::link::{Link, authenticate, encrypted, open_with};
+use super::listener::{Listener, NetworkGuard};
 use super::offer::NetworkOffer;
 use super::serving::Exposed;
 use super::settings::{Settings, Transport};
@@ -34,7 +36,7 @@ const ALL: Rights = Rights {
 macro_rules! with_and_without_tls {
     ($($test:ident: $connections:literal,)*) => {
         mod plain {
-            $(#[test] fn $test() { super::$test(super::door($connections)); })*
+            $(#[test] fn $test() { super::$test(super::listener($connections)); })*
         }
 
         #[cfg(feature = "tls")]
@@ -73,46 +75,46 @@ fn settings(byte: u8, tls: Option<Tls>) -> Settings {
     }
 }
 
-fn door(connections: usize) -> Arc<Door> {
+fn listener(connections: usize) -> Arc<Listener> {
     door_with(connections, None)
 }
 
-fn door_with(connections: usize, tls: Option<Tls>) -> Arc<Door> {
+fn door_with(connections: usize, tls: Option<Tls>) -> Arc<Listener> {
     let limits = Limits {
         connections,
         ..Limits::get().unwrap().clone()
     };
-    Door::open(settings(1, tls), limits).unwrap()
+    Listener::open(settings(1, tls), limits).unwrap()
 }
 
-fn address(door: &Door) -> SocketAddr {
-    door.addresses().next().unwrap()
+fn address(listener: &Listener) -> SocketAddr {
+    listener.addresses().next().unwrap()
 }
 
-fn connect(door: &Door, byte: u8, purpose: Purpose) -> Result<Stream> {
-    let wish = Wish {
+fn connect(listener: &Listener, byte: u8, purpose: Purpose) -> Result<Stream> {
+    let request = Request {
         purpose,
-        process: door.process(),
+        process: listener.process(),
         key: Key::from_bytes([0; 16]),
     };
-    connect_for(door, byte, &wish)
+    connect_for(listener, byte, &request)
 }
 
-fn connect_for(door: &Door, byte: u8, wish: &Wish) -> Result<Stream> {
-    let (address, deadline) = (address(door), Deadline::after(TIMEOUT));
+fn connect_for(listener: &Listener, byte: u8, request: &Request) -> Result<Stream> {
+    let (address, deadline) = (address(listener), Deadline::after(TIMEOUT));
     let stream = Stream::connect(address, deadline)?;
-    let settings = settings(byte, door.settings().tls.clone());
+    let settings = settings(byte, listener.settings().tls.clone());
     let stream = encrypted(stream, &settings, address.ip(), deadline)?;
-    introduce(&stream, &settings, wish, deadline)?;
+    authenticate(&stream, &settings, request, deadline)?;
     Ok(stream)
 }
 
-fn lane(door: &Door) -> Lane {
-    let stream = connect(door, 1, Purpose::Memory).unwrap();
-    Lane::over(stream, Link::unwatched(door.process()).unwrap())
+fn lane(listener: &Listener) -> Lane {
+    let stream = connect(listener, 1, Purpose::Memory).unwrap();
+    Lane::over(stream, Link::unwatched(listener.process()).unwrap())
 }
 
-/// Memory on the heap that a door exposes.
+/// Memory on the heap that a listener exposes.
 struct Memory {
     bytes: Vec<u64>,
     key: Key,
@@ -120,11 +122,11 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(door: &Arc<Door>, len: usize, rights: Rights) -> Memory {
+    fn new(listener: &Arc<Listener>, len: usize, rights: Rights) -> Memory {
         let mut bytes = vec![0; len / 8];
         let addr = bytes.as_mut_ptr().expose_provenance() as u64;
         let key = Key::random().unwrap();
-        let guard = expose(door, key, rights, addr, len as u64);
+        let guard = expose(listener, key, rights, addr, len as u64);
         Memory {
             bytes,
             key,
@@ -142,7 +144,7 @@ impl Memory {
     }
 }
 
-fn expose(door: &Arc<Door>, key: Key, rights: Rights, addr: u64, len: u64) -> NetworkGuard {
+fn expose(listener: &Arc<Listener>, key: Key, rights: Rights, addr: u64, len: u64) -> NetworkGuard {
     let export = Export {
         rights,
         segments: vec![Segment {
@@ -152,7 +154,7 @@ fn expose(door: &Arc<Door>, key: Key, rights: Rights, addr: u64, len: u64) -> Ne
         }],
         validity: None,
     };
-    Arc::clone(door).expose(key, Exposed::new(rights, (addr, len), Box::new(export)))
+    Arc::clone(listener).expose(key, Exposed::new(rights, (addr, len), Box::new(export)))
 }
 
 /// Waits for `count` replies.
@@ -171,9 +173,9 @@ fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
     replies
 }
 
-fn requests_are_answered_in_order_and_placed(door: Arc<Door>) {
-    let memory = Memory::new(&door, 1 << 20, ALL);
-    let mut lane = lane(&door);
+fn requests_are_answered_in_order_and_placed(listener: Arc<Listener>) {
+    let memory = Memory::new(&listener, 1 << 20, ALL);
+    let mut lane = lane(&listener);
     // Payloads of one byte up to more than a socket takes, in one and in several pieces.
     let source: Vec<u8> = (0..300_000)
         .map(|at: usize| (at * 7 + at / 251) as u8)
@@ -203,9 +205,9 @@ fn requests_are_answered_in_order_and_placed(door: Arc<Door>) {
     assert_eq!(lane.outstanding(), 0);
 }
 
-fn many_requests_at_a_time(door: Arc<Door>) {
-    let memory = Memory::new(&door, 4096 * 256, ALL);
-    let mut lane = lane(&door);
+fn many_requests_at_a_time(listener: Arc<Listener>) {
+    let memory = Memory::new(&listener, 4096 * 256, ALL);
+    let mut lane = lane(&listener);
     let blocks: Vec<Vec<u8>> = (0..256).map(|at| vec![at as u8; 4096]).collect();
     for (at, block) in blocks.iter().enumerate() {
         let addr = memory.addr() + at as u64 * 4096;
@@ -218,9 +220,9 @@ fn many_requests_at_a_time(door: Arc<Door>) {
     }
 }
 
-fn what_was_not_given_is_not_reached(door: Arc<Door>) {
+fn what_was_not_given_is_not_reached(listener: Arc<Listener>) {
     let read = Memory::new(
-        &door,
+        &listener,
         4096,
         Rights {
             write: false,
@@ -229,7 +231,7 @@ fn what_was_not_given_is_not_reached(door: Arc<Door>) {
         },
     );
     let write = Memory::new(
-        &door,
+        &listener,
         4096,
         Rights {
             read: false,
@@ -237,7 +239,7 @@ fn what_was_not_given_is_not_reached(door: Arc<Door>) {
             ..ALL
         },
     );
-    let mut lane = lane(&door);
+    let mut lane = lane(&listener);
     let mut buffer = vec![7_u8; 5000];
     let (addr, end) = (read.addr(), read.addr() + 4096);
     let mut ask = |key: Key, addr: u64, len: usize, is_write: bool| {
@@ -251,9 +253,9 @@ fn what_was_not_given_is_not_reached(door: Arc<Door>) {
         }
         replies(&mut lane, 1)[0]
     };
-    let stranger = Key::random().unwrap();
-    assert_eq!(ask(stranger, addr, 8, true), Err(Error::NotFound));
-    assert_eq!(ask(stranger, addr, 8, false), Err(Error::NotFound));
+    let peer = Key::random().unwrap();
+    assert_eq!(ask(peer, addr, 8, true), Err(Error::NotFound));
+    assert_eq!(ask(peer, addr, 8, false), Err(Error::NotFound));
     assert_eq!(ask(read.key, addr, 8, true), Err(Error::NotPermitted));
     assert_eq!(
         ask(write.key, write.addr(), 8, false),
@@ -289,9 +291,9 @@ fn what_was_not_given_is_not_reached(door: Arc<Door>) {
     assert_eq!(write.byte(4095), 0, "what was read");
 }
 
-fn withdrawn_and_unmapped_memory_fails_the_request(door: Arc<Door>) {
-    let mut memory = Memory::new(&door, 4096, ALL);
-    let mut lane = lane(&door);
+fn withdrawn_and_unmapped_memory_fails_the_request(listener: Arc<Listener>) {
+    let mut memory = Memory::new(&listener, 4096, ALL);
+    let mut lane = lane(&listener);
     let mut buffer = vec![7_u8; 4096];
     let mut both = |lane: &mut Lane, key: Key, addr: u64| {
         // SAFETY: the buffer lives until the replies have come.
@@ -311,53 +313,53 @@ fn withdrawn_and_unmapped_memory_fails_the_request(door: Arc<Door>) {
     assert_eq!(memory.byte(0), 0);
     // The program has unmapped what it exports.
     let key = Key::random().unwrap();
-    let _guard = expose(&door, key, ALL, 0x1000, 4096);
+    let _guard = expose(&listener, key, ALL, 0x1000, 4096);
     let answers = both(&mut lane, key, 0x1000);
     assert_eq!(answers[0], Err(Error::InvalidValue));
     assert!(answers[1].is_err());
 }
 
 /// Bytes sent to an unauthenticated peer before the end of the connection.
-fn sent_to(mut stranger: TcpStream) -> Vec<u8> {
-    stranger.set_read_timeout(Some(TIMEOUT)).unwrap();
+fn sent_to(mut peer: TcpStream) -> Vec<u8> {
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut bytes = Vec::new();
     // A reset is an end as well.
-    let ended = stranger.read_to_end(&mut bytes);
+    let ended = peer.read_to_end(&mut bytes);
     let is_late = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
     assert!(!is_late, "no end in time");
     bytes
 }
 
 /// Random bytes, or, with TLS, an alert.
-fn expect_strange(door: &Door, sent: &[u8]) {
-    if door.uses_tls() {
+fn expect_server_hello_only(listener: &Listener, sent: &[u8]) {
+    if listener.uses_tls() {
         assert!(matches!(sent, [21, 3, _, 0, 2, 2, _]), "{sent:?}");
     } else {
         assert_eq!(sent.len(), SERVER_HELLO);
     }
 }
 
-fn strangers_get_random_bytes_and_the_end(door: Arc<Door>) {
+fn strangers_get_random_bytes_and_the_end(listener: Arc<Listener>) {
     assert_eq!(
-        connect(&door, 2, Purpose::Memory).err(),
+        connect(&listener, 2, Purpose::Memory).err(),
         Some(Error::Authentication)
     );
     for garbage in [vec![0; CLIENT_HELLO], vec![0xff; CLIENT_HELLO]] {
-        let mut stranger = TcpStream::connect(address(&door)).unwrap();
-        stranger.write_all(&garbage).unwrap();
-        expect_strange(&door, &sent_to(stranger));
+        let mut peer = TcpStream::connect(address(&listener)).unwrap();
+        peer.write_all(&garbage).unwrap();
+        expect_server_hello_only(&listener, &sent_to(peer));
     }
     // One that says nothing is sent away.
     let begin = Instant::now();
-    let silent = TcpStream::connect(address(&door)).unwrap();
+    let silent = TcpStream::connect(address(&listener)).unwrap();
     let sent = sent_to(silent);
-    if door.uses_tls() {
+    if listener.uses_tls() {
         assert!(sent.is_empty(), "the client speaks first: {sent:?}");
     } else {
-        expect_strange(&door, &sent);
+        expect_server_hello_only(&listener, &sent);
     }
     assert!(begin.elapsed() >= Duration::from_secs(1));
-    let good = connect(&door, 1, Purpose::Memory);
+    let good = connect(&listener, 1, Purpose::Memory);
     assert!(good.is_ok(), "{good:?}");
 }
 
@@ -383,13 +385,13 @@ impl Cut {
         }
     }
 
-    /// From now on, connections go to the door, until `is_done`.
-    fn mend(self, door: &Arc<Door>, is_done: &AtomicBool) {
+    /// From now on, connections go to the listener, until `is_done`.
+    fn mend(self, listener: &Arc<Listener>, is_done: &AtomicBool) {
         rustix::net::listen(&self.listener, 128).unwrap();
         drop(self.queued);
         while !is_done.load(Ordering::Relaxed) {
             match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::NONBLOCK) {
-                Ok(fd) => door.admit(fd, self.address.ip()),
+                Ok(fd) => listener.admit(fd, self.address.ip()),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         }
@@ -398,17 +400,17 @@ impl Cut {
 
 #[test]
 fn a_connection_survives_a_link_that_is_down_for_a_part_of_the_limit() {
-    let door = door(8);
+    let listener = listener(8);
     // The kernel repeats the first packet after 1 s and after 2 s or 3 s.
     let (cut, down) = (Cut::new(), Duration::from_millis(1_100));
     let limit = Duration::from_millis(1_900);
-    let offer = NetworkOffer::at(door.process(), &[cut.address]);
+    let offer = NetworkOffer::at(listener.process(), &[cut.address]);
     let settings = settings(1, None);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(down);
-            cut.mend(&door, &is_done);
+            cut.mend(&listener, &is_done);
         });
         let opened = open_with(&settings, limit, &offer, Purpose::Liveness);
         is_done.store(true, Ordering::Relaxed);
@@ -448,76 +450,76 @@ fn a_machine_that_does_not_answer_is_a_timeout_and_a_process_that_has_ended_is_n
 #[cfg(feature = "tls")]
 #[test]
 fn tls_on_one_side_is_refused() {
-    let (plain, encrypted) = (door(8), door_with(8, certificate()));
-    let wish = Wish {
+    let (plain, encrypted) = (listener(8), door_with(8, certificate()));
+    let request = Request {
         purpose: Purpose::Memory,
         process: plain.process(),
         key: Key::from_bytes([0; 16]),
     };
-    let open = |door: &Door, settings: &Settings| {
+    let open = |listener: &Listener, settings: &Settings| {
         let deadline = Deadline::after(TIMEOUT);
-        let stream = Stream::connect(address(door), deadline)?;
-        let stream = super::link::encrypted(stream, settings, address(door).ip(), deadline)?;
-        introduce(&stream, settings, &wish, deadline)
+        let stream = Stream::connect(address(listener), deadline)?;
+        let stream = super::link::encrypted(stream, settings, address(listener).ip(), deadline)?;
+        authenticate(&stream, settings, &request, deadline)
     };
     assert_eq!(
         open(&plain, encrypted.settings()),
         Err(Error::Authentication)
     );
-    // The offer says that the door uses TLS, so that this is not tried.
+    // The offer says that the listener uses TLS, so that this is not tried.
     assert_eq!(
         open(&encrypted, plain.settings()),
         Err(Error::ConnectionReset)
     );
-    let mut stranger = TcpStream::connect(address(&encrypted)).unwrap();
-    stranger.write_all(b"SDTCP\0").unwrap();
-    expect_strange(&encrypted, &sent_to(stranger));
+    let mut peer = TcpStream::connect(address(&encrypted)).unwrap();
+    peer.write_all(b"SDTCP\0").unwrap();
+    expect_server_hello_only(&encrypted, &sent_to(peer));
 }
 
-fn a_peer_with_the_key_is_told_what_is_wrong(door: Arc<Door>) {
+fn a_peer_with_the_key_is_told_what_is_wrong(listener: Arc<Listener>) {
     assert_eq!(
-        connect(&door, 1, Purpose::Service).err(),
+        connect(&listener, 1, Purpose::Service).err(),
         Some(Error::NotFound)
     );
-    let wish = Wish {
+    let request = Request {
         purpose: Purpose::Memory,
         process: Key::from_bytes([5; 16]),
         key: Key::from_bytes([0; 16]),
     };
-    let another = connect_for(&door, 1, &wish).err();
+    let another = connect_for(&listener, 1, &request).err();
     assert_eq!(another, Some(Error::NotFound), "another process");
     const { assert!(SERVER_ANSWER == 40) };
 }
 
-fn connections_are_bounded(door: Arc<Door>) {
+fn connections_are_bounded(listener: Arc<Listener>) {
     let held: Vec<_> = (0..3)
-        .map(|_| connect(&door, 1, Purpose::Memory).unwrap())
+        .map(|_| connect(&listener, 1, Purpose::Memory).unwrap())
         .collect();
     for _ in 0..5 {
-        assert!(connect(&door, 1, Purpose::Memory).is_err());
+        assert!(connect(&listener, 1, Purpose::Memory).is_err());
     }
     drop(held);
     let deadline = Instant::now() + TIMEOUT;
-    while connect(&door, 1, Purpose::Memory).is_err() {
+    while connect(&listener, 1, Purpose::Memory).is_err() {
         assert!(Instant::now() < deadline, "no room again");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn connections_that_prove_nothing_keep_no_peer_out(door: Arc<Door>) {
+fn connections_that_prove_nothing_keep_no_peer_out(listener: Arc<Listener>) {
     // More than may wait at a time, twice.
     let silent: Vec<_> = (0..130)
-        .map(|_| TcpStream::connect(address(&door)).unwrap())
+        .map(|_| TcpStream::connect(address(&listener)).unwrap())
         .collect();
     for _ in 0..3 {
-        let peer = connect(&door, 1, Purpose::Memory);
+        let peer = connect(&listener, 1, Purpose::Memory);
         assert!(peer.is_ok(), "{peer:?}");
     }
     drop(silent);
 }
 
-fn malformed_requests_end_the_connection_alone(door: Arc<Door>) {
-    let memory = Memory::new(&door, 4096, ALL);
+fn malformed_requests_end_the_connection_alone(listener: Arc<Listener>) {
+    let memory = Memory::new(&listener, 4096, ALL);
     let header = |len: u64| RequestHeader {
         operation: super::super::protocol::Operation::Write,
         key: memory.key,
@@ -532,13 +534,13 @@ fn malformed_requests_end_the_connection_alone(door: Arc<Door>) {
         unknown.to_vec(),
         header(u64::MAX).encode().to_vec(),
     ] {
-        let stream = connect(&door, 1, Purpose::Memory).unwrap();
+        let stream = connect(&listener, 1, Purpose::Memory).unwrap();
         let deadline = Deadline::after(TIMEOUT);
         stream.send_all(&bytes, deadline).unwrap();
         let ended = stream.receive_all(&mut [0; ReplyHeader::SIZE], deadline);
         assert_eq!(ended, Err(Error::ConnectionReset));
     }
-    let mut lane = lane(&door);
+    let mut lane = lane(&listener);
     // SAFETY: the bytes are constant.
     unsafe {
         lane.write(
@@ -599,15 +601,15 @@ proptest! {
         requests in proptest::collection::vec(requests(), 0..10),
         sizes in proptest::collection::vec(1..400_usize, 1..6),
     ) {
-        static DOOR: std::sync::OnceLock<Arc<Door>> = std::sync::OnceLock::new();
-        let door = DOOR.get_or_init(|| door(1000));
+        static LISTENER: std::sync::OnceLock<Arc<Listener>> = std::sync::OnceLock::new();
+        let listener = LISTENER.get_or_init(|| listener(1000));
         let bytes = requests.concat();
-        let stream = connect(door, 1, Purpose::Memory).unwrap();
+        let stream = connect(listener, 1, Purpose::Memory).unwrap();
         let deadline = Deadline::after(TIMEOUT);
         let (mut rest, mut sizes) = (&bytes[..], sizes.iter().cycle());
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
-            // Fails once the door has closed the connection.
+            // Fails once the listener has closed the connection.
             if stream.send_all(piece, deadline).is_err() {
                 break;
             }

@@ -354,7 +354,7 @@ fn checksums_are_unaffected_by_later_changes() {
             bufs.room(&memory.mmap, 500_000, 400_000),
         );
         // SAFETY: a live task.
-        let told = || unsafe {
+        let checksums = || unsafe {
             (
                 doca_compress_task_decompress_lz4_stream_get_crc_cs(task),
                 doca_compress_task_decompress_lz4_stream_get_xxh_cs(task).swap_bytes(),
@@ -364,7 +364,7 @@ fn checksums_are_unaffected_by_later_changes() {
             crc32fast::hash(&content),
             crate::engines::checksum::xxh32(&content),
         );
-        assert_eq!(told(), (0, 0), "before it has run");
+        assert_eq!(checksums(), (0, 0), "before it has run");
         assert_eq!(compress.run(task), 0);
         let other = lz4_block(
             &compress,
@@ -376,10 +376,10 @@ fn checksums_are_unaffected_by_later_changes() {
         memory.write(500_000, &[0xff; 1000]);
         // SAFETY: a live task.
         unsafe { doca_compress_task_decompress_lz4_stream_set_has_block_checksum(task, 1) };
-        assert_eq!(told(), expected);
-        assert_eq!(told(), expected, "again");
+        assert_eq!(checksums(), expected);
+        assert_eq!(checksums(), expected, "again");
         assert_eq!(compress.run(task), Error::IoFailed.code());
-        assert_eq!(told(), (0, 0), "after a failure");
+        assert_eq!(checksums(), (0, 0), "after a failure");
     }
 }
 

@@ -207,7 +207,7 @@ fn cycles_and_foreign_nodes_are_refused() {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     let (graph, other) = (Graph::new(&dma, 1), Graph::new(&dma, 1));
     let (a, b, end) = (graph.copies(), graph.copies(), graph.function());
-    let stranger = other.copies();
+    let foreign = other.copies();
     graph.order(a, b);
     graph.order(b, end);
     let (mut node, mut instance) = (null_mut(), null_mut());
@@ -216,7 +216,7 @@ fn cycles_and_foreign_nodes_are_refused() {
         let order = |from, to| doca_graph_add_dependency(graph.handle, from, to);
         assert_eq!(order(end, a), DOCA_ERROR_NOT_PERMITTED);
         assert_eq!(order(a, a), DOCA_ERROR_NOT_PERMITTED);
-        assert_eq!(order(a, stranger), DOCA_ERROR_INVALID_VALUE);
+        assert_eq!(order(a, foreign), DOCA_ERROR_INVALID_VALUE);
         assert_eq!(
             doca_graph_node_create_from_graph(graph.handle, graph.handle, &mut node),
             DOCA_ERROR_NOT_PERMITTED
@@ -244,7 +244,7 @@ fn cycles_and_foreign_nodes_are_refused() {
             bufs.data(&memory.mmap, 0, 1),
             bufs.room(&memory.mmap, 9, 1),
         );
-        for (node, task) in [(stranger, task), (end, task)] {
+        for (node, task) in [(foreign, task), (end, task)] {
             assert_eq!(
                 doca_graph_instance_set_ctx_node_data(run, node, task),
                 DOCA_ERROR_NOT_PERMITTED

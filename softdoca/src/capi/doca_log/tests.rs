@@ -373,7 +373,7 @@ fn a_closed_descriptor_loses_messages_and_nothing_else() {
         );
         drop(OwnedFd::from_raw_fd(copy));
     }
-    assert_eq!(say(DOCA_LOG_LEVEL_CRIT, "nobody"), DOCA_SUCCESS);
+    assert_eq!(say(DOCA_LOG_LEVEL_CRIT, "discarded"), DOCA_SUCCESS);
     // SAFETY: a live handle.
     unsafe { silence(backend) };
 }

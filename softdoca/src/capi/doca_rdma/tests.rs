@@ -43,7 +43,7 @@ struct Completion {
 
 /// A callback of a connection by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ConnectionEvent {
     Request,
     Established,
     Failure,
@@ -67,7 +67,7 @@ struct Log {
     established: Cell<u32>,
     disconnected: Cell<u32>,
     /// Callbacks of connections by address, in order.
-    by_address: RefCell<Vec<(Told, *mut doca_rdma_connection, u64)>>,
+    by_address: RefCell<Vec<(ConnectionEvent, *mut doca_rdma_connection, u64)>>,
     /// Answer of the request callback.
     answer: Cell<Answer>,
     /// If set, callbacks free failed tasks, for stopping.

@@ -104,7 +104,7 @@ impl ConnectionInbox {
         }
     }
 
-    /// Descriptors that tell of messages and of the end; none of a ring.
+    /// Descriptors that signal messages and the end of the connection; none for a ring.
     pub(super) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
         match self {
             ConnectionInbox::Shared(_) => [None; 2],
@@ -113,7 +113,7 @@ impl ConnectionInbox {
         }
     }
 
-    /// A descriptor may have something; returns the one that is not to be watched any more, because its end is known.
+    /// A descriptor is readable; returns the one that must not be watched any more because its end is known.
     pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
         match self {
             ConnectionInbox::Shared(_) => None,
@@ -128,7 +128,7 @@ impl ConnectionInbox {
         }
     }
 
-    /// Returns `true` if the end of a peer on another machine is known, and all that it has sent was received.
+    /// Returns `true` if a peer on another machine has ended, and all its messages were received.
     pub(super) fn has_ended(&self) -> bool {
         match self {
             ConnectionInbox::Shared(_) => true,
@@ -156,7 +156,7 @@ impl ConnectionOutbox {
         }
     }
 
-    /// Descriptors that tell of answers and of the end; none of a ring.
+    /// Descriptors that signal replies and the end of the connection; none for a ring.
     pub(super) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
         match self {
             ConnectionOutbox::Shared(_) => [None; 2],
@@ -165,7 +165,7 @@ impl ConnectionOutbox {
         }
     }
 
-    /// A descriptor may have something; returns the one that is not to be watched any more, because its end is known.
+    /// A descriptor is readable; returns the one that must not be watched any more because its end is known.
     pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
         match self {
             ConnectionOutbox::Shared(_) => None,

@@ -1,16 +1,17 @@
 //! The transport between processes of different machines: frames over a TCP connection per direction.
 //!
-//! The receiver offers the connection's key to the network, and the sender asks for it. Over the connection go, from the sender:
+//! The receiver offers the connection's key to the network, and the sender requests it. Frames from the sender:
 //!
 //! ```text
-//!    0  u8 kind: 1 fragment, 2 the end, 3 a message waits for a receive
-//!    1  u8 flags of a fragment: 1 the first of its message, 2 others follow, 4 with immediate data
+//!    0  u8 kind: 1 fragment, 2 end, 3 a message waits for a receive
+//!    1  u8 flags of a fragment: 1 first of its message, 2 more follow, 4 with immediate data
 //!    2  u16 bytes of immediate data
 //!    4  u32 bytes of data; immediate data and data follow
 //! ```
 //!
-//! and from the receiver, in the same form: 2 the end, 4 so many receives more (in place of the length). Integers are little endian. As on
-//! iWARP, messages are untagged and go to posted receives in their order; memory is read and written over other connections.
+//! Frames from the receiver, in the same format: 2 end, 4 credits (the number of additional receives, in place of the
+//! length). Integers are little endian. As on iWARP, messages are untagged and consume posted receives in order; memory
+//! is read and written over other connections.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use super::credits::Grants;
 use super::shared_memory::SharedInbox;
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
-use crate::agent::{Link, Stream, close_gently, is_in_progress, send_patiently};
+use crate::agent::{Link, Stream, close_after_delivery, is_in_progress, send_within};
 use crate::error::{Error, Result};
 
 const HEADER: usize = 8;
@@ -32,15 +33,15 @@ const FIRST: u8 = 1;
 const MORE: u8 = 2;
 const IMMEDIATE: u8 = 4;
 
-/// Most bytes of one fragment, immediate data included.
+/// Maximum size of a fragment in bytes, including immediate data.
 const MOST: usize = 32 * 1024;
-/// Bytes of immediate data that a fragment may have.
+/// Maximum size of immediate data in bytes.
 const MOST_IMMEDIATE: usize = 8;
 /// Size of a receiver's stream buffer, in bytes.
 const BUFFER: usize = 2 * (HEADER + MOST);
-/// A sender has no more than this in its own memory.
+/// Maximum number of bytes that a sender queues.
 const UNSENT: usize = 256 * 1024;
-/// At the end of a connection, what was sent is given so long to go.
+/// Time limit for sending queued bytes at the end of a connection.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn frame(kind: u8, flags: u8, immediate: usize, len: u32) -> [u8; HEADER] {
@@ -49,12 +50,12 @@ fn frame(kind: u8, flags: u8, immediate: usize, len: u32) -> [u8; HEADER] {
     [kind, flags, immediate as u8, 0, a, b, c, d]
 }
 
-/// Tells a sender that has just come of so many receives; the number that it was told of.
+/// Announces `count` receives to a sender that has just connected; returns the announced number, 0 on failure.
 pub(super) fn grant(stream: &Stream, count: u64) -> u64 {
-    let told = u32::try_from(count).unwrap_or(u32::MAX);
-    match stream.send_from(&frame(CREDITS, 0, 0, told)) {
-        Ok(HEADER) => u64::from(told),
-        // Nothing else was sent before: it has gone.
+    let announced = u32::try_from(count).unwrap_or(u32::MAX);
+    match stream.send_from(&frame(CREDITS, 0, 0, announced)) {
+        Ok(HEADER) => u64::from(announced),
+        // The first bytes of a connection are sent at once.
         _ => 0,
     }
 }
@@ -65,7 +66,7 @@ fn broken(what: std::fmt::Arguments<'_>) -> Error {
     ))
 }
 
-/// Bytes on their way out.
+/// Queued output.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
@@ -78,7 +79,7 @@ impl Output {
         self.bytes.len() - self.sent
     }
 
-    /// Sends what fits.
+    /// Sends as much as fits.
     fn flush(&mut self, stream: &Stream) -> Result<()> {
         self.blocked = false;
         while self.unsent() > 0 {
@@ -102,16 +103,16 @@ impl Output {
         Ok(())
     }
 
-    /// Sends the rest and the end, and closes the connection.
+    /// Sends the rest and the end frame, and closes the connection.
     fn close(&mut self, stream: Stream) {
         self.bytes.extend_from_slice(&frame(END, 0, 0, 0));
-        if send_patiently(&stream, &self.bytes[self.sent..], TIMEOUT).is_ok() {
-            close_gently(stream);
+        if send_within(&stream, &self.bytes[self.sent..], TIMEOUT).is_ok() {
+            close_after_delivery(stream);
         }
     }
 }
 
-/// A fragment in the buffer.
+/// A received fragment.
 #[derive(Clone, Copy)]
 struct Current {
     fragment: Fragment,
@@ -131,7 +132,7 @@ impl Current {
 
 /// Receives from a peer on another machine.
 pub(crate) struct NetworkInbox {
-    /// There is one until this is dropped.
+    /// `Some` until drop.
     stream: Option<Stream>,
     buffer: Box<[u8]>,
     from: usize,
@@ -142,12 +143,13 @@ pub(crate) struct NetworkInbox {
     end: Option<Peer>,
     grants: Grants,
     output: Output,
-    /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
+    /// The accepted offer: holds the slot in the pool of receives, and keeps the key in use.
     offered: Box<SharedInbox>,
 }
 
 impl NetworkInbox {
-    /// The receiving end for a peer that has taken up an offer, and was told of so many receives. `posted` receives wait.
+    /// The receiving end for a peer that has accepted an offer and to which `granted` receives were announced. `posted`
+    /// receives are posted already.
     pub(crate) fn new(
         offered: Box<SharedInbox>,
         (stream, granted): (Stream, u64),
@@ -171,7 +173,7 @@ impl NetworkInbox {
         Ok(inbox)
     }
 
-    /// Says how many receives there are.
+    /// Announces receives to the sender.
     fn grant(&mut self, goes_on: bool) {
         if let Some(count) = self.grants.take(goes_on) {
             let frame = frame(CREDITS, 0, 0, count);
@@ -182,7 +184,7 @@ impl NetworkInbox {
     /// The fragment at the front of the buffer, if all of it is there.
     fn parse(&mut self) -> Result<Option<Current>> {
         if self.end == Some(Peer::Closed) {
-            // What follows the end is no message.
+            // Bytes after the end frame are ignored.
             return Ok(None);
         }
         while let Some(header) = self.buffer[self.from..self.to].first_chunk::<HEADER>() {
@@ -251,7 +253,7 @@ impl NetworkInbox {
         }
     }
 
-    /// The socket has something, or its end; false when that was known.
+    /// The socket is readable or closed; returns `false` if it is known to be closed.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.readable = true;
         self.end.is_none()
@@ -261,7 +263,7 @@ impl NetworkInbox {
         self.end.is_some()
     }
 
-    /// Sends what is queued.
+    /// Sends queued frames.
     pub(crate) fn flush(&mut self) {
         if let Some(stream) = &self.stream
             && (self.output.unsent() > 0 || !stream.is_flushed())
@@ -334,7 +336,7 @@ impl Inbox for NetworkInbox {
     }
 
     fn peer(&mut self) -> Peer {
-        // Without receives nothing else looks, and the sender may have ended.
+        // Without receives the socket is not polled otherwise, and the sender may have closed it.
         if self.readable && self.current.is_none() && self.peek().is_err() {
             self.end = Some(Peer::Lost);
         }
@@ -361,19 +363,19 @@ impl Drop for NetworkInbox {
 
 /// Sends to a peer on another machine.
 pub(crate) struct NetworkOutbox {
-    /// There is one until this is dropped.
+    /// `Some` until drop.
     stream: Option<Stream>,
     link: Arc<Link>,
     bell: OwnedFd,
     output: Output,
-    /// The next frame of the receiver, and how much of it has come.
+    /// The next frame of the receiver, and the number of its bytes received.
     input: [u8; HEADER],
     have: usize,
     readable: bool,
     end: Option<Peer>,
     credits: u64,
     reserved: bool,
-    /// The receiver has been told that a message waits.
+    /// The receiver has been notified that a message waits.
     asked: bool,
 }
 
@@ -395,7 +397,7 @@ impl NetworkOutbox {
         }
     }
 
-    /// Learns what the receiver has said.
+    /// Handles frames of the receiver.
     pub(crate) fn look(&mut self) {
         while self.readable && self.end.is_none() {
             match self.receive() {
@@ -429,19 +431,19 @@ impl NetworkOutbox {
         Ok(())
     }
 
-    /// The socket has something, or its end; false when that was known.
+    /// The socket is readable or closed; returns `false` if it is known to be closed.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.readable = true;
         self.end.is_none()
     }
 
-    /// Sends what is queued; false when not everything fits.
+    /// Sends queued frames; returns `false` if some are left.
     pub(crate) fn flush(&mut self) -> bool {
         if let Some(stream) = &self.stream
             && (self.output.unsent() > 0 || !stream.is_flushed())
             && self.output.flush(stream).is_err()
         {
-            // What it has said before is still there.
+            // Frames that it has sent before can still be received.
             self.readable = true;
             self.look();
             self.end.get_or_insert(Peer::Lost);
@@ -470,7 +472,7 @@ impl Outbox for NetworkOutbox {
             return true;
         }
         if self.credits == 0 {
-            // Outside of progress the engine has not looked at the socket.
+            // Outside of progress the engine has not polled the socket.
             self.readable |= !is_in_progress();
             self.look();
         }

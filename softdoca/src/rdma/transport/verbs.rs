@@ -1,23 +1,23 @@
 //! The transport between processes of different machines that both have an RDMA device: a reliable connection (queue pair) per direction.
 //!
-//! The sender asks for the connection's key as over TCP, is authenticated as there, and both say over that connection how their queue pairs
-//! are reached:
+//! The sender requests the connection's key and is authenticated as over TCP; both exchange the endpoints of their queue
+//! pairs over that connection:
 //!
 //! ```text
 //! sender     u8 1, or 0 without a device; 7 zeros; 32 bytes endpoint
-//! receiver   u8 1, or 0 if the connection goes on over TCP; 3 zeros; u16 number of its device, u16 zero; 32 bytes endpoint; u32 receives; u32 zero
+//! receiver   u8 1, or 0 if the connection continues over TCP; 3 zeros; u16 number of its device, u16 zero; 32 bytes endpoint; u32 receives; u32 zero
 //! ```
 //!
-//! The queue pairs are not in the blob: each is good for one peer, and whoever knows a blob has not proved anything. Afterwards the
-//! connection carries one byte from each side, its orderly end, and breaks when its process ends.
+//! The queue pairs are not in the blob: each serves one peer, and a peer with the blob is not authenticated yet.
+//! Afterwards each side sends one byte over the connection for an orderly end; it breaks when a process exits.
 //!
 //! The sender posts messages as sends, of one fragment each, which begin with a header as over TCP: u8 kind (1 fragment, 3 a message waits
 //! for a receive), u8 flags, u8 bytes of immediate data that follow the header, u8 zero, u32 bytes of data. An immediate value of a message
-//! is that of the send. Writes, reads and atomics are the device's. The receiver has a fixed number of buffers, and sends back credits: u8
+//! is the immediate of the send. Writes, reads and atomics are executed by the devices. The receiver has a fixed number of buffers, and sends back credits: u8
 //! kind 4, 3 zeros, u32 receives, u32 buffers, u32 zero. Integers are little endian.
 //!
-//! A write completes when the peer's device has acknowledged it. The device delivers what came on a connection in order, and its own
-//! completions behind data that it has placed before: so data is visible before any message that is sent after the write's completion.
+//! A write completes when the peer's device has acknowledged it. The device delivers in order per connection, and places
+//! data before it writes later completions: data is visible before any message sent after the write's completion.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,8 +29,8 @@ use super::network::NetworkOutbox;
 use super::shared_memory::SharedInbox;
 use super::{ConnectionOutbox, Fill, Fragment, Inbox, Outbox, Peer, SMALL};
 use crate::agent::{
-    Link, NetworkOffer, Stream, call, close_gently, is_in_progress, receive_patiently,
-    requires_verbs, send_patiently,
+    Link, NetworkOffer, Stream, call, close_after_delivery, is_in_progress, receive_within,
+    requires_verbs, send_within,
 };
 use crate::error::{Error, Result};
 use crate::runtime::Key;
@@ -46,30 +46,30 @@ const CREDITS: u8 = 4;
 const FIRST: u8 = 1;
 const MORE: u8 = 2;
 
-/// Buffers of a receiver, and their size in bytes: a packet of the largest MTU.
+/// Number of a receiver's buffers, and their size in bytes: a packet of the largest MTU.
 const SLOTS: u32 = 128;
 const SLOT: usize = 4096;
-/// Most bytes of a fragment, immediate data included.
+/// Maximum size of a fragment in bytes, including immediate data.
 const MOST: usize = SLOT - HEADER;
-/// Bytes of immediate data of a write that was done over TCP.
+/// Size in bytes of the immediate data of a write executed over TCP.
 const WRITE_IMMEDIATE: usize = 8;
-/// Requests that a sender has outstanding: the messages and accesses of a full instance.
+/// Maximum number of a sender's outstanding requests: the messages and accesses of a full instance.
 const SENDS: u32 = 256;
-/// Buffers of a sender for messages that are not sent inline.
+/// Number of a sender's buffers for messages that are not sent inline.
 const SEND_BUFFERS: usize = 64;
-/// Outstanding atomics.
+/// Maximum number of outstanding atomics.
 const ATOMICS: usize = 64;
-/// Credits that the sender has not looked at: one for each receive, and those for buffers alone. So a receiver's program need not make progress
-/// for them, as long as it has no more receives; a sender's neither.
+/// Maximum number of credit messages that the sender has not polled: one for each receive, and the messages for buffers
+/// alone. Neither program must make progress for them as long as the receiver has no more receives.
 const CREDIT_BUFFERS: u32 = 1024 + SPARE_CREDITS;
 const SPARE_CREDITS: u32 = 8;
 const CREDIT: usize = 16;
-/// Longest message without a buffer.
+/// Maximum size of a message without a buffer, in bytes.
 const INLINE: usize = HEADER + SMALL;
 
-/// Time that both sides have for the connection.
+/// Time limit for connecting.
 const SET_UP: Duration = Duration::from_secs(2);
-/// At the end of a connection, what was sent is given so long to go.
+/// Time limit for sending queued messages at the end of a connection.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 const HELLO: usize = 8 + Endpoint::SIZE;
@@ -102,7 +102,7 @@ fn broken(what: std::fmt::Arguments<'_>) -> Error {
 
 /// The TCP connection beside a queue pair.
 struct Companion {
-    /// There is one until this is dropped.
+    /// `Some` until drop.
     stream: Option<Stream>,
     end: Option<Peer>,
 }
@@ -115,7 +115,7 @@ impl Companion {
         }
     }
 
-    /// The socket has something, or its end; false when that was known.
+    /// The socket is readable or closed; returns `false` if it is known to be closed.
     fn look(&mut self) -> bool {
         let was_open = self.end.is_none();
         if let (Some(stream), true) = (&self.stream, was_open) {
@@ -141,9 +141,9 @@ impl Companion {
     fn close(&mut self) {
         if let Some(stream) = self.stream.take()
             && self.end != Some(Peer::Lost)
-            && send_patiently(&stream, &[1], TIMEOUT).is_ok()
+            && send_within(&stream, &[1], TIMEOUT).is_ok()
         {
-            close_gently(stream);
+            close_after_delivery(stream);
         }
     }
 }
@@ -152,15 +152,15 @@ impl Companion {
 pub(crate) struct Accepted {
     qp: QueuePair,
     buffers: Buffers,
-    /// Most credits that are being sent.
+    /// Maximum number of credit messages in flight.
     credits: u32,
 }
 
-/// Connects a sender that has taken up an offer of an instance with so many receives, if both sides have a device; it is not told yet. Called by
-/// a thread of the agent, which may wait.
+/// Connects a sender that has accepted an offer of an instance with `receives` receives, if both sides have a device; the
+/// answer is not sent yet. Called by a thread of the agent, which may wait.
 ///
 /// # Errors
-/// [`Error::TimeOut`] and [`Error::ConnectionReset`] for a sender that does not say what it has, [`Error::InvalidValue`].
+/// [`Error::TimeOut`] and [`Error::ConnectionReset`] for a sender that sends no endpoint, [`Error::InvalidValue`].
 pub(super) fn accept(
     nic: Option<&'static Nic>,
     receives: usize,
@@ -168,7 +168,7 @@ pub(super) fn accept(
 ) -> Result<Option<Accepted>> {
     let Some(nic) = nic else { return Ok(None) };
     let mut hello = [0; HELLO];
-    receive_patiently(stream, &mut hello, SET_UP)?;
+    receive_within(stream, &mut hello, SET_UP)?;
     let [kind, 0, 0, 0, 0, 0, 0, 0, endpoint @ ..] = hello else {
         return Err(Error::InvalidValue);
     };
@@ -178,7 +178,7 @@ pub(super) fn accept(
         _ => return Err(Error::InvalidValue),
     };
     if accepted.is_none() {
-        send_patiently(stream, &[0; ANSWER], SET_UP)?;
+        send_within(stream, &[0; ANSWER], SET_UP)?;
     }
     Ok(accepted)
 }
@@ -201,7 +201,7 @@ impl Accepted {
         })
     }
 
-    /// Tells the sender, and of so many receives; the number that it was told of.
+    /// Answers the sender with the endpoint and the number of receives; returns the announced number.
     pub(super) fn answer(&self, stream: &Stream, posted: u64) -> u64 {
         let granted = u32::try_from(posted).unwrap_or(u32::MAX);
         let mut answer = [0; ANSWER];
@@ -209,9 +209,9 @@ impl Accepted {
         answer[4..6].copy_from_slice(&self.qp.nic().number().to_le_bytes());
         answer[8..8 + Endpoint::SIZE].copy_from_slice(&self.qp.endpoint().encode());
         answer[ANSWER - 8..ANSWER - 4].copy_from_slice(&granted.to_le_bytes());
-        match send_patiently(stream, &answer, SET_UP) {
+        match send_within(stream, &answer, SET_UP) {
             Ok(()) => u64::from(granted),
-            // Its end is noticed with the connection's.
+            // The closed connection is detected later.
             Err(_) => 0,
         }
     }
@@ -222,7 +222,7 @@ impl Accepted {
 struct Current {
     fragment: Fragment,
     slot: u32,
-    /// Immediate data, as `receiving` has it.
+    /// Immediate data, in the format of [`task`](super::super::task).
     immediate: [u8; WRITE_IMMEDIATE],
     /// Byte offset of its data in the buffer.
     from: usize,
@@ -240,17 +240,17 @@ pub(crate) struct VerbsInbox {
     within_message: bool,
     end: Option<Peer>,
     grants: Grants,
-    /// Receives and buffers that the sender is to be told of.
-    untold: (u32, u32),
-    /// Credits that are being sent, and the most of them.
+    /// Receives and buffers not yet announced to the sender.
+    unannounced: (u32, u32),
+    /// Credit messages in flight, and their maximum.
     sending: u32,
     most_sending: u32,
-    /// The offer: it has the slot in the pool of receives, and keeps the key from being offered again.
+    /// The accepted offer: holds the slot in the pool of receives, and keeps the key in use.
     offered: Box<SharedInbox>,
 }
 
 impl VerbsInbox {
-    /// The receiving end for a peer that has taken up an offer. `posted` receives wait.
+    /// The receiving end for a peer that has accepted an offer. `posted` receives are posted already.
     pub(crate) fn new(
         offered: Box<SharedInbox>,
         stream: Stream,
@@ -268,7 +268,7 @@ impl VerbsInbox {
             within_message: false,
             end: None,
             grants: Grants::new(granted, receives),
-            untold: (0, 0),
+            unannounced: (0, 0),
             sending: 0,
             most_sending: accepted.credits,
             offered,
@@ -279,11 +279,11 @@ impl VerbsInbox {
 
     fn grant(&mut self, goes_on: bool) {
         if let Some(count) = self.grants.take(goes_on) {
-            self.untold.0 = self.untold.0.saturating_add(count);
+            self.unannounced.0 = self.unannounced.0.saturating_add(count);
         }
     }
 
-    /// Takes completions from the device.
+    /// Polls completions of the device.
     fn poll(&mut self) {
         loop {
             let (arrived, sending, mut failed) = (&mut self.arrived, &mut self.sending, false);
@@ -294,7 +294,7 @@ impl VerbsInbox {
                     (SEND, Ok(_)) => *sending = sending.saturating_sub(1),
                     _ => failed = true,
                 });
-            // What came before is still delivered.
+            // Messages received before are still delivered.
             if failed || polled.is_err() {
                 self.companion.fail();
             }
@@ -304,7 +304,7 @@ impl VerbsInbox {
         }
     }
 
-    /// Gives a buffer back to the device.
+    /// Posts a buffer to the device again.
     fn release(&mut self, slot: u32) {
         let id = RECEIVE | u64::from(slot);
         // SAFETY: the buffer's message was taken, and the buffers are dropped after the queue pair.
@@ -312,14 +312,14 @@ impl VerbsInbox {
         if posted.is_err() {
             self.companion.fail();
         }
-        self.untold.1 += 1;
+        self.unannounced.1 += 1;
     }
 
     /// The message at the front.
     fn parse(&mut self) -> Result<Option<Current>> {
         while let Some((slot, received)) = self.arrived.front().copied() {
             let current = if received.by_write {
-                // Its data is where the sender has written it.
+                // The device has written its data to its destination.
                 let mut immediate = [0; WRITE_IMMEDIATE];
                 let value = received.immediate.unwrap_or(0);
                 immediate[..4].copy_from_slice(&value.to_ne_bytes());
@@ -357,7 +357,7 @@ impl VerbsInbox {
         Ok(None)
     }
 
-    /// A message that was sent; `None` if it says that one waits.
+    /// Parses a message; `None` if it only notifies that one waits.
     fn parse_send(&self, slot: u32, received: Received) -> Result<Option<Current>> {
         let mut head = [0; HEADER + WRITE_IMMEDIATE];
         let arrived = received.len as usize;
@@ -401,9 +401,9 @@ impl VerbsInbox {
         }))
     }
 
-    /// Tells the sender of receives and buffers.
+    /// Announces receives and buffers to the sender.
     pub(crate) fn flush(&mut self) {
-        let (receives, buffers) = self.untold;
+        let (receives, buffers) = self.unannounced;
         if receives == 0 && buffers < SLOTS / 4 {
             return;
         }
@@ -422,10 +422,10 @@ impl VerbsInbox {
             return;
         }
         self.sending += 1;
-        self.untold = (0, 0);
+        self.unannounced = (0, 0);
     }
 
-    /// Something has come, or the end; false when that was known.
+    /// A descriptor is readable or closed; returns `false` if the end is known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         self.companion.look()
@@ -435,7 +435,7 @@ impl VerbsInbox {
         self.end.is_some()
     }
 
-    /// Descriptors that tell of messages and of the end.
+    /// Descriptors that signal messages and the end of the connection.
     pub(crate) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [Some(self.qp.events()), self.companion.socket()]
     }
@@ -516,7 +516,7 @@ impl Inbox for VerbsInbox {
 
     fn peer(&mut self) -> Peer {
         if self.current.is_none() && self.end.is_none() {
-            // Before it is asked for more: what was sent before the end is in the queue.
+            // First, as messages sent before the end are in the queue.
             let end = self.companion.end;
             if self.peek().is_err() {
                 self.end = Some(Peer::Lost);
@@ -542,7 +542,7 @@ impl Drop for VerbsInbox {
     }
 }
 
-/// Sends to a peer on another machine, and reaches its memory, by an RDMA device.
+/// Sends to a peer on another machine, and accesses its memory, by an RDMA device.
 pub(crate) struct VerbsOutbox {
     qp: QueuePair,
     /// Dropped after the queue pair, as the next two.
@@ -557,23 +557,23 @@ pub(crate) struct VerbsOutbox {
     end: Option<Peer>,
     credits: u64,
     reserved: bool,
-    /// The receiver is to be told, or has been told, that a message waits.
+    /// The receiver must be notified, or has been notified, that a message waits.
     asked: bool,
     /// Buffers of the receiver.
     room: u32,
-    /// Requests without a completion.
+    /// Number of requests without a completion.
     outstanding: u32,
-    /// Send buffers that are used, and the next one: they are freed in order. The same of atomics.
+    /// Number of used send buffers, and the next one, as they are freed in order. The same for atomics.
     sends: (usize, usize),
     changes: (usize, usize),
     /// Completed accesses, in order.
     replies: VecDeque<Result<u64>>,
 }
 
-/// Connects with what a peer offers, by RDMA devices if both sides have one.
+/// Connects to the connection that a peer offers, by RDMA devices if both sides have one.
 ///
 /// # Errors
-/// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it, [`Error::NotSupported`] when TCP is not allowed and needed.
+/// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it, [`Error::NotSupported`] when TCP is needed but not allowed.
 pub(crate) fn connect(offer: &NetworkOffer, nic: Option<&'static Nic>) -> Result<ConnectionOutbox> {
     let link = Link::to(offer)?;
     let (stream, bell) = (call(offer)?, link.bell()?);
@@ -603,7 +603,7 @@ enum Met {
     Tcp(Stream, Arc<Link>, OwnedFd),
 }
 
-/// The sender's objects before it knows the receiver.
+/// The sender's objects before the receiver has answered.
 struct Prepared {
     qp: QueuePair,
     credit_buffers: Buffers,
@@ -642,9 +642,9 @@ impl VerbsOutbox {
             hello[0] = 1;
             hello[8..].copy_from_slice(&prepared.qp.endpoint().encode());
         }
-        send_patiently(&stream, &hello, SET_UP)?;
+        send_within(&stream, &hello, SET_UP)?;
         let mut answer = [0; ANSWER];
-        receive_patiently(&stream, &mut answer, SET_UP)?;
+        receive_within(&stream, &mut answer, SET_UP)?;
         let Some(prepared) = prepared.filter(|_| answer[0] == 1) else {
             return Ok(Met::Tcp(stream, link, bell));
         };
@@ -676,7 +676,7 @@ impl VerbsOutbox {
         self.qp.nic()
     }
 
-    /// Returns `true` if the memory of a process under this key is reached over this connection.
+    /// Returns `true` if this connection reaches the memory of a process under this key.
     pub(crate) fn reaches(&self, offer: &NetworkOffer, key: RemoteKey) -> bool {
         key.nic == self.peer_nic && offer.is_of(self.process())
     }
@@ -685,7 +685,7 @@ impl VerbsOutbox {
         self.link.process()
     }
 
-    /// Takes completions from the device.
+    /// Polls completions of the device.
     pub(crate) fn poll(&mut self) {
         loop {
             let mut failed = false;
@@ -752,7 +752,7 @@ impl VerbsOutbox {
         }
     }
 
-    /// Something has come, or the end; false when that was known.
+    /// A descriptor is readable or closed; returns `false` if the end is known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         let was_open = self.companion.look();
@@ -763,7 +763,7 @@ impl VerbsOutbox {
         was_open
     }
 
-    /// Descriptors that tell of completions and of the end.
+    /// Descriptors that signal completions and the end of the connection.
     pub(crate) fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [Some(self.qp.events()), self.companion.socket()]
     }
@@ -772,7 +772,8 @@ impl VerbsOutbox {
         self.companion.socket()
     }
 
-    /// Room for `requests`, of which the receiver takes `messages` buffers. The last one of these is for asking for receives.
+    /// Returns `true` if `requests` fit in the queue, and the receiver has buffers for `messages` of them. The last buffer
+    /// is reserved for the request for receives.
     fn has_room(&mut self, messages: u32) -> bool {
         let has = |outbox: &Self| {
             outbox.outstanding < SENDS - 1 && (messages == 0 || outbox.room > messages)
@@ -803,10 +804,10 @@ impl VerbsOutbox {
     }
 
     /// Writes the pieces to remote memory, with an immediate value that takes the receive that was reserved, or reads to them. `Again`:
-    /// there is no room at the moment.
+    /// the queue is full.
     ///
     /// # Safety
-    /// The pieces are registered memory that stays as it is until the reply, or this is dropped.
+    /// The pieces are registered memory that does not change until the reply, or this is dropped.
     pub(crate) unsafe fn access(
         &mut self,
         opcode: Opcode,
@@ -830,7 +831,7 @@ impl VerbsOutbox {
         Ok(())
     }
 
-    /// Changes a word of remote memory; the reply has the old one. `Again`: there is no room at the moment.
+    /// Changes a word of remote memory; the reply has the old value. `Again`: the queue is full.
     pub(crate) fn change(
         &mut self,
         opcode: Opcode,
@@ -913,7 +914,7 @@ impl Outbox for VerbsOutbox {
         if !self.has_room(1) || self.sends.0 == SEND_BUFFERS {
             return Err(Error::Again);
         }
-        // A value goes with the send; what is longer, in the message.
+        // A 4-byte value is the immediate of the send; longer data is part of the message.
         let immediate = immediate.unwrap_or_default();
         let value = immediate.try_into().ok().map(u32::from_ne_bytes);
         let in_message = if value.is_some() { &[] } else { immediate };
@@ -978,7 +979,7 @@ impl Outbox for VerbsOutbox {
 
 impl Drop for VerbsOutbox {
     fn drop(&mut self) {
-        // The peer takes the end for the end of all that was sent.
+        // The end must follow everything that was sent.
         let begin = Instant::now();
         while self.peer() == Peer::Present && self.outstanding > 0 && begin.elapsed() < TIMEOUT {
             self.poll();

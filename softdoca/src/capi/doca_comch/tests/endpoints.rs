@@ -11,7 +11,6 @@ use super::super::super::{DOCA_SUCCESS, give, reclaim};
 use super::super::*;
 use super::*;
 use crate::buffer::BufInventory;
-use crate::capi::doca_pe::*;
 use crate::memory::{Mmap, Permissions};
 use crate::runtime::RuntimeDir;
 
@@ -633,7 +632,7 @@ fn missing_mandatory_parameters_are_reported_at_start() {
             &raw mut client,
         ));
         let ctx = doca_comch_client_as_ctx(client);
-        use super::super::super::doca_ctx::doca_ctx_start;
+        use super::super::super::doca_pe::doca_ctx_start;
         use super::super::super::doca_pe::doca_pe_connect_ctx;
         assert_ok(doca_pe_connect_ctx(engine.0, ctx));
         assert_eq!(doca_ctx_start(ctx), Error::BadState.code());

@@ -497,11 +497,11 @@ fn wakes(engine: &Engine, seconds: i64) -> bool {
     let woken = unsafe {
         assert_ok(doca_pe_get_notification_handle(engine.0, &raw mut handle));
         let fd = BorrowedFd::borrow_raw(handle);
-        let patience = Timespec {
+        let timeout = Timespec {
             tv_sec: seconds,
             tv_nsec: 0,
         };
-        let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
+        let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
         assert_ok(doca_pe_clear_notification(engine.0, handle));
         woken
     };

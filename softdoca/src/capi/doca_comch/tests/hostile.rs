@@ -12,7 +12,7 @@ use crate::ring::{EventFd, Geometry, RingConsumer};
 use crate::runtime::{RuntimeDir, Socket, named_socket};
 
 /// Connects to the server's socket, as any process could.
-fn stranger(name: &str) -> Socket {
+fn raw_socket(name: &str) -> Socket {
     let socket = named_socket("comch", &["0000:3b:00.0", name]);
     Socket::connect(&RuntimeDir::get().unwrap(), &socket).unwrap()
 }
@@ -33,7 +33,7 @@ fn hello(name: &str, version: u32) -> Vec<u8> {
 
 /// A handwritten client, accepted by the server. Keep the lifeline.
 fn intruder(pair: &Pair) -> (Socket, Socket) {
-    let socket = stranger(&pair.name);
+    let socket = raw_socket(&pair.name);
     let (lifeline, theirs) = Socket::pair().unwrap();
     socket
         .send(&hello(&pair.name, 1), &[theirs.as_fd()])
@@ -76,7 +76,7 @@ fn garbage_instead_of_a_hello() {
         short,
         hello(&pair.name, 1),
     ] {
-        let socket = stranger(&pair.name);
+        let socket = raw_socket(&pair.name);
         // The last one lacks its descriptor.
         socket.send(&garbage, &[]).unwrap();
         progress_until(&[&pair.server_engine], || socket.is_closed());
@@ -99,7 +99,7 @@ fn refusals_contain_the_reason() {
         (hello(&pair.name, 2), Error::UnsupportedVersion),
         (hello("another", 1), Error::NotFound),
     ] {
-        let socket = stranger(&pair.name);
+        let socket = raw_socket(&pair.name);
         let (_lifeline, theirs) = Socket::pair().unwrap();
         socket.send(&bytes, &[theirs.as_fd()]).unwrap();
         progress_until(&[&pair.server_engine], || socket.is_closed());
@@ -120,7 +120,7 @@ fn silent_connections_do_not_block_clients() {
     let pair = Pair::connect();
     let silent: Vec<Socket> = (0..100)
         .map(|_| {
-            let socket = stranger(&pair.name);
+            let socket = raw_socket(&pair.name);
             pair.server_engine.progress();
             socket
         })
@@ -171,7 +171,7 @@ fn invalid_frames_close_only_their_connection() {
             words(&[5, 2, 1 << 20]),
             both.clone(),
         ),
-        ("an expiry of nobody", words(&[6, 2]), vec![]),
+        ("an expiry of an unknown consumer", words(&[6, 2]), vec![]),
         ("a producer without a bell", words(&[7, 1]), vec![]),
         ("trailing bytes", words(&[6, 2, 2]), vec![]),
     ];
@@ -317,7 +317,7 @@ fn attack(pair: &Pair, steps: &[Step]) {
     let consumer = TestConsumer::run(connection, &memory, &pair.server_engine);
     let mut descriptors = Vec::new();
     assert_eq!(socket.receive(&mut [0; 64], &mut descriptors), Ok(Some(12)));
-    let mut victim = RawRing::new(descriptors.swap_remove(0));
+    let mut attacked = RawRing::new(descriptors.swap_remove(0));
     let posted = 8;
     for (index, len) in [1, 16, 64, 4096, 8000, 64, 64, 64].into_iter().enumerate() {
         consumer.post(memory.room(index * 8192, len), index as u64);
@@ -329,7 +329,7 @@ fn attack(pair: &Pair, steps: &[Step]) {
     let offers = [offer.as_fd(), wake.as_fd(), offer.as_fd()];
     for step in steps {
         match step {
-            Step::Ring(step) => victim.perform(step),
+            Step::Ring(step) => attacked.perform(step),
             // The server may have closed the connection by now.
             Step::Frame(bytes, fds) => drop(socket.send(bytes, &offers[..*fds])),
             Step::Progress => drop(pair.server_engine.progress()),
@@ -388,10 +388,10 @@ fn an_endless_fast_path_message_closes_the_connection() {
         let consumer = TestConsumer::run(connection, &memory, &pair.server_engine);
         let mut descriptors = Vec::new();
         assert_eq!(socket.receive(&mut [0; 64], &mut descriptors), Ok(Some(12)));
-        let mut victim = RawRing::new(descriptors.swap_remove(0));
+        let mut attacked = RawRing::new(descriptors.swap_remove(0));
         consumer.post(memory.room(0, 64), 1);
         for _ in 0..count {
-            victim.fragment(descriptor, 0);
+            attacked.fragment(descriptor, 0);
             pair.server_engine.progress();
         }
         let aborted = Error::ConnectionAborted.code();

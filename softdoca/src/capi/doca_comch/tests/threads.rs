@@ -178,7 +178,7 @@ fn sleep_until(engine: &Engine, mut done: impl FnMut() -> bool) {
 }
 
 fn memory_buf(_: &Memory, task: *mut doca_task) -> *mut doca_abi::doca_buf {
-    use super::super::super::doca_comch_consumer::doca_comch_consumer_task_post_recv_get_buf;
+    use super::super::super::doca_comch::doca_comch_consumer_task_post_recv_get_buf;
     unsafe { doca_comch_consumer_task_post_recv_get_buf(task.cast()) }
 }
 

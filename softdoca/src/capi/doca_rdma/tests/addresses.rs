@@ -11,7 +11,7 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::{ALL, Answer, Bufs, Log, Memory, Side, Told, c, device, ok, submit};
+use super::{ALL, Answer, Bufs, ConnectionEvent, Log, Memory, Side, c, device, ok, submit};
 use crate::capi::doca_pe::{doca_ctx_start, doca_ctx_stop};
 use crate::device::Device;
 use crate::error::Error;
@@ -36,7 +36,7 @@ unsafe extern "C" fn request(connection: *mut doca_rdma_connection, ctx_data: do
         let log = log(ctx_data);
         log.by_address
             .borrow_mut()
-            .push((Told::Request, connection, 0));
+            .push((ConnectionEvent::Request, connection, 0));
         match log.answer.get() {
             Answer::Accept => {
                 let mut data = *b"welcome";
@@ -58,12 +58,12 @@ unsafe extern "C" fn request(connection: *mut doca_rdma_connection, ctx_data: do
 }
 
 macro_rules! callbacks {
-    ($($name:ident: $told:ident;)+) => { $(
+    ($($name:ident: $event:ident;)+) => { $(
         unsafe extern "C" fn $name(connection: *mut doca_rdma_connection, data: doca_data, ctx_data: doca_data) {
             // SAFETY: as in `request`.
             unsafe {
-                log(ctx_data).by_address.borrow_mut().push((Told::$told, connection, data.u64));
-                if Told::$told == Told::Disconnection {
+                log(ctx_data).by_address.borrow_mut().push((ConnectionEvent::$event, connection, data.u64));
+                if ConnectionEvent::$event == ConnectionEvent::Disconnection {
                     // As the reference programs do.
                     ok(doca_rdma_connection_disconnect(connection));
                 }
@@ -134,9 +134,12 @@ impl Side {
     }
 
     /// The callbacks so far, with the connection's user data.
-    pub(super) fn told(&self) -> Vec<(Told, u64)> {
-        let told = self.log.by_address.borrow();
-        told.iter().map(|(told, _, data)| (*told, *data)).collect()
+    pub(super) fn events(&self) -> Vec<(ConnectionEvent, u64)> {
+        let events = self.log.by_address.borrow();
+        events
+            .iter()
+            .map(|(event, _, data)| (*event, *data))
+            .collect()
     }
 
     pub(super) fn last_connection(&self) -> *mut doca_rdma_connection {
@@ -145,12 +148,12 @@ impl Side {
 
     /// Progresses both until this side has had `count` callbacks.
     #[track_caller]
-    fn told_with(&self, other: &Side, count: usize) -> Vec<(Told, u64)> {
+    fn events_with(&self, other: &Side, count: usize) -> Vec<(ConnectionEvent, u64)> {
         self.wait_until("callbacks", |side| {
             other.progress();
-            side.told().len() >= count
+            side.events().len() >= count
         });
-        self.told()
+        self.events()
     }
 }
 
@@ -174,14 +177,20 @@ fn a_client_requests_and_the_server_accepts() {
         }
         let addr = Addr::new(kind, text, port);
         ok(client.call(&addr, 5));
-        assert_eq!(client.told(), [], "callbacks come from progress");
+        assert_eq!(client.events(), [], "callbacks come from progress");
         assert_eq!(
-            client.told_with(&server, 1),
-            [(Told::Established, 5)],
+            client.events_with(&server, 1),
+            [(ConnectionEvent::Established, 5)],
             "{text:?}"
         );
-        let told = server.told_with(&client, 2);
-        assert_eq!(told, [(Told::Request, 0), (Told::Established, 77)]);
+        let events = server.events_with(&client, 2);
+        assert_eq!(
+            events,
+            [
+                (ConnectionEvent::Request, 0),
+                (ConnectionEvent::Established, 77)
+            ]
+        );
         let (to_client, to_server) = (server.last_connection(), client.last_connection());
 
         let (memory, bufs) = (Memory::local(64), Bufs::new());
@@ -222,11 +231,11 @@ fn a_client_requests_and_the_server_accepts() {
         let ender = if round % 2 == 0 { to_server } else { to_client };
         // SAFETY: a live connection.
         ok(unsafe { doca_rdma_connection_disconnect(ender) });
-        let told = client.told_with(&server, 2);
-        assert_eq!(told[1..], [(Told::Disconnection, 5)]);
+        let events = client.events_with(&server, 2);
+        assert_eq!(events[1..], [(ConnectionEvent::Disconnection, 5)]);
         assert_eq!(
-            server.told_with(&client, 3)[2..],
-            [(Told::Disconnection, 77)]
+            server.events_with(&client, 3)[2..],
+            [(ConnectionEvent::Disconnection, 77)]
         );
         assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
         // Programs also read it in the disconnection callback.
@@ -259,9 +268,9 @@ fn each_device_has_ports_of_its_own() {
     let client = start(2);
     for (number, addr) in addrs.iter().enumerate() {
         ok(client.call(addr, number as u64));
-        client.told_with(&servers[number], number + 1);
-        servers[number].told_with(&client, 2);
-        let others = servers[1 - number].told().len();
+        client.events_with(&servers[number], number + 1);
+        servers[number].events_with(&client, 2);
+        let others = servers[1 - number].events().len();
         assert_eq!(others, 2 * number, "the other server was not asked");
     }
 }
@@ -275,13 +284,16 @@ fn several_clients_connect_to_one_port() {
     let clients: Vec<Side> = (0..4).map(|_| start(1)).collect();
     for (number, client) in clients.iter().take(3).enumerate() {
         ok(client.call(&addr, number as u64));
-        client.told_with(&server, 1);
-        server.told_with(client, 2 * (number + 1));
+        client.events_with(&server, 1);
+        server.events_with(client, 2 * (number + 1));
     }
     // The fourth exceeds the limit; the server's request callback is not called.
     ok(clients[3].call(&addr, 9));
-    assert_eq!(clients[3].told_with(&server, 1), [(Told::Failure, 9)]);
-    assert_eq!(server.told().len(), 6);
+    assert_eq!(
+        clients[3].events_with(&server, 1),
+        [(ConnectionEvent::Failure, 9)]
+    );
+    assert_eq!(server.events().len(), 6);
     for user in 0..3 {
         submit(server.receive(null_mut(), user));
     }
@@ -300,15 +312,21 @@ fn a_rejected_client_is_notified_and_may_retry() {
     ok(server.listen(port));
     server.log.answer.set(Answer::Reject);
     ok(client.call(&addr, 1));
-    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
     assert_eq!(
-        server.told(),
-        [(Told::Request, 0)],
+        client.events_with(&server, 1),
+        [(ConnectionEvent::Failure, 1)]
+    );
+    assert_eq!(
+        server.events(),
+        [(ConnectionEvent::Request, 0)],
         "it has rejected itself"
     );
     server.log.answer.set(Answer::Accept);
     ok(client.call(&addr, 2));
-    assert_eq!(client.told_with(&server, 2)[1..], [(Told::Established, 2)]);
+    assert_eq!(
+        client.events_with(&server, 2)[1..],
+        [(ConnectionEvent::Established, 2)]
+    );
     assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
 }
 
@@ -320,9 +338,9 @@ fn a_program_may_answer_a_request_later_and_only_once() {
     ok(server.listen(port));
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
-    server.told_with(&client, 1);
+    server.events_with(&client, 1);
     client.rest(&server);
-    assert_eq!(client.told(), []);
+    assert_eq!(client.events(), []);
     let asked = server.last_connection();
     // SAFETY: live connections, or NULL.
     unsafe {
@@ -338,8 +356,8 @@ fn a_program_may_answer_a_request_later_and_only_once() {
         );
         assert_eq!(doca_rdma_connection_reject(null_mut()), invalid);
     }
-    client.told_with(&server, 1);
-    server.told_with(&client, 2);
+    client.events_with(&server, 1);
+    server.events_with(&client, 2);
     // SAFETY: a live connection.
     let established = unsafe { doca_rdma_connection_reject(asked) };
     assert_eq!(established, Error::BadState.code());
@@ -354,10 +372,13 @@ fn a_client_that_disconnects_before_the_answer_is_detected() {
     server.log.answer.set(Answer::Later);
     let client = start(1);
     ok(client.call(&addr, 1));
-    server.told_with(&client, 1);
+    server.events_with(&client, 1);
     let asked = server.last_connection();
     drop(client);
-    assert_eq!(server.told_with(&server, 2)[1..], [(Told::Failure, 0)]);
+    assert_eq!(
+        server.events_with(&server, 2)[1..],
+        [(ConnectionEvent::Failure, 0)]
+    );
     // SAFETY: a connection that has ended, of a live instance.
     let late = unsafe { doca_rdma_connection_accept(asked, null_mut(), 0) };
     assert_eq!(late, Error::ConnectionAborted.code());
@@ -365,7 +386,10 @@ fn a_client_that_disconnects_before_the_answer_is_detected() {
     server.log.answer.set(Answer::Accept);
     let client = start(1);
     ok(client.call(&addr, 2));
-    assert_eq!(client.told_with(&server, 1), [(Told::Established, 2)]);
+    assert_eq!(
+        client.events_with(&server, 1),
+        [(ConnectionEvent::Established, 2)]
+    );
 }
 
 /// The client gets the established callback first, and may use the connection immediately.
@@ -377,14 +401,14 @@ fn no_message_arrives_before_its_connection_is_established() {
     ok(server.listen(port));
     submit(server.receive(null_mut(), 1));
     ok(client.call(&addr, 2));
-    server.wait_until("the request", |server| server.told().len() == 1);
-    client.wait_until("the acceptance", |client| client.told().len() == 1);
+    server.wait_until("the request", |server| server.events().len() == 1);
+    client.wait_until("the acceptance", |client| client.events().len() == 1);
     submit(client.send(client.last_connection(), null_mut(), 3));
     assert_eq!(client.wait(1), [(3, 0)], "it needs nothing of the server");
-    while server.told().len() < 2 {
+    while server.events().len() < 2 {
         assert_eq!(server.completed(), []);
         server.progress();
-        if server.told().len() < 2 {
+        if server.events().len() < 2 {
             assert_eq!(server.completed(), [], "before it was established");
         }
     }
@@ -399,13 +423,20 @@ fn a_stopping_server_rejects_unanswered_requests() {
     ok(server.listen(port));
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
-    server.told_with(&client, 1);
+    server.events_with(&client, 1);
     // This request is queued at the port: the server has not polled.
     ok(late.call(&addr, 2));
     server.stop();
-    assert_eq!(client.told_with(&client, 1), [(Told::Failure, 1)]);
-    assert_eq!(late.told_with(&late, 1), [(Told::Failure, 2)]);
-    assert_eq!(server.told().len(), 1, "a stopped instance tells nothing");
+    assert_eq!(
+        client.events_with(&client, 1),
+        [(ConnectionEvent::Failure, 1)]
+    );
+    assert_eq!(late.events_with(&late, 1), [(ConnectionEvent::Failure, 2)]);
+    assert_eq!(
+        server.events().len(),
+        1,
+        "a stopped instance reports nothing"
+    );
 }
 
 #[test]
@@ -414,11 +445,17 @@ fn connecting_to_a_port_without_a_listener_fails() {
     let addr = Addr::local(port);
     let (server, client) = (start(1), start(1));
     ok(client.call(&addr, 1));
-    assert_eq!(client.told(), []);
-    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
+    assert_eq!(client.events(), []);
+    assert_eq!(
+        client.events_with(&server, 1),
+        [(ConnectionEvent::Failure, 1)]
+    );
     ok(server.listen(port));
     ok(client.call(&addr, 2));
-    assert_eq!(client.told_with(&server, 2)[1..], [(Told::Established, 2)]);
+    assert_eq!(
+        client.events_with(&server, 2)[1..],
+        [(ConnectionEvent::Established, 2)]
+    );
     // SAFETY: a live handle.
     ok(unsafe { doca_rdma_stop_listen_to_port(server.rdma, port) });
     // The connection stays, the port is closed.
@@ -428,7 +465,10 @@ fn connecting_to_a_port_without_a_listener_fails() {
     assert_eq!(server.wait(1), [(8, 0)]);
     let late = start(1);
     ok(late.call(&addr, 3));
-    assert_eq!(late.told_with(&server, 1), [(Told::Failure, 3)]);
+    assert_eq!(
+        late.events_with(&server, 1),
+        [(ConnectionEvent::Failure, 3)]
+    );
     // Another instance can use it.
     ok(late.listen(port));
 }
@@ -464,7 +504,10 @@ fn a_server_without_a_callback_for_requests_rejects_them() {
     let (server, client) = (Side::start(ALL, 1), start(1));
     ok(server.listen(port));
     ok(client.call(&addr, 1));
-    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
+    assert_eq!(
+        client.events_with(&server, 1),
+        [(ConnectionEvent::Failure, 1)]
+    );
 }
 
 #[test]
@@ -569,7 +612,7 @@ fn check_still_there(server: &Side, port: u16) {
     ok(client.call(&addr, 1));
     client.wait_until("the connection", |client| {
         server.progress();
-        client.told() == [(Told::Established, 1)]
+        client.events() == [(ConnectionEvent::Established, 1)]
     });
 }
 
@@ -581,12 +624,12 @@ fn accepting_a_request_of_a_dead_peer_fails() {
     drop(ghost);
     let socket = come(port);
     socket.send(&word(REQUEST, &details), &[]).expect("room");
-    server.wait_until("the request", |server| server.told().len() == 1);
+    server.wait_until("the request", |server| server.events().len() == 1);
     // SAFETY: a connection of a live instance.
     let accepted = unsafe { doca_rdma_connection_accept(server.last_connection(), null_mut(), 0) };
     assert_eq!(accepted, Error::ConnectionAborted.code());
-    server.wait_until("the failure", |server| server.told().len() == 2);
-    assert_eq!(server.told()[1], (Told::Failure, 0));
+    server.wait_until("the failure", |server| server.events().len() == 2);
+    assert_eq!(server.events()[1], (ConnectionEvent::Failure, 0));
     assert!(socket.is_closed());
     check_still_there(&server, port);
 }
@@ -598,10 +641,10 @@ fn a_client_that_is_ready_before_it_was_accepted_is_disconnected() {
     let (details, _) = client.export();
     let socket = come(port);
     socket.send(&word(REQUEST, &details), &[]).expect("room");
-    server.wait_until("the request", |server| server.told().len() == 1);
+    server.wait_until("the request", |server| server.events().len() == 1);
     socket.send(&word(READY, &[]), &[]).expect("room");
-    server.wait_until("the failure", |server| server.told().len() == 2);
-    assert_eq!(server.told()[1], (Told::Failure, 0));
+    server.wait_until("the failure", |server| server.events().len() == 2);
+    assert_eq!(server.events()[1], (ConnectionEvent::Failure, 0));
     assert!(socket.is_closed());
     check_still_there(&server, port);
 }
@@ -613,14 +656,14 @@ fn a_client_that_leaves_before_it_is_ready_fails_its_connection() {
     let (details, _) = client.export();
     let socket = come(port);
     socket.send(&word(REQUEST, &details), &[]).expect("room");
-    server.wait_until("the request", |server| server.told().len() == 1);
+    server.wait_until("the request", |server| server.events().len() == 1);
     // SAFETY: a connection of a live instance.
     ok(unsafe { doca_rdma_connection_accept(server.last_connection(), null_mut(), 0) });
     client.rest(&server);
-    assert_eq!(server.told().len(), 1, "not established yet");
+    assert_eq!(server.events().len(), 1, "not established yet");
     drop(socket);
-    server.wait_until("the failure", |server| server.told().len() == 2);
-    assert_eq!(server.told()[1], (Told::Failure, 0));
+    server.wait_until("the failure", |server| server.events().len() == 2);
+    assert_eq!(server.events()[1], (ConnectionEvent::Failure, 0));
     check_still_there(&server, port);
 }
 
@@ -653,9 +696,9 @@ fn invalid_requests_are_closed_without_a_callback() {
     }
     assert!(!silent.is_closed(), "it may yet say something");
     let requests = server
-        .told()
+        .events()
         .iter()
-        .filter(|told| told.0 == Told::Request)
+        .filter(|event| event.0 == ConnectionEvent::Request)
         .count();
     assert_eq!(requests, 1, "that of the client that followed the protocol");
 }

@@ -143,7 +143,7 @@ fn a_disconnected_connection_fails_its_tasks() {
     assert_eq!(a.wait(1), [(1, Error::ConnectionReset.code())]);
     b.wait_until("the disconnection", |b| b.log.disconnected.get() == 1);
     a.rest(&b);
-    assert_eq!(a.log.disconnected.get(), 1, "told once");
+    assert_eq!(a.log.disconnected.get(), 1, "reported once");
 }
 
 #[test]

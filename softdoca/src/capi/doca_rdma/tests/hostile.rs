@@ -21,9 +21,9 @@ use crate::runtime::Key;
 #[derive(Debug, Clone)]
 enum Step {
     Ring(RingStep),
-    /// Calls progress on the victim.
+    /// Calls progress on the instance.
     Progress,
-    /// Closes its connection to the victim's agent.
+    /// Closes its connection to the instance's agent.
     HangUp,
 }
 
@@ -56,43 +56,43 @@ impl Attacker {
         }
     }
 
-    fn perform(&mut self, step: &Step, victim: &Side) {
+    fn perform(&mut self, step: &Step, instance: &Side) {
         match step {
             Step::Ring(step) => self.ring.perform(step),
-            Step::Progress => (0..8).for_each(|_| victim.progress()),
+            Step::Progress => (0..8).for_each(|_| instance.progress()),
             Step::HangUp => self.agent = None,
         }
     }
 }
 
-/// Stops the victim and frees its tasks; fails if that does not terminate.
+/// Stops the instance and frees its tasks; fails if that does not terminate.
 #[track_caller]
-fn stop(victim: &Side) {
+fn stop(instance: &Side) {
     let deadline = Instant::now() + Duration::from_secs(10);
     // SAFETY: live handles.
     unsafe {
-        doca_ctx_stop(victim.ctx());
+        doca_ctx_stop(instance.ctx());
         let mut in_flight = 1;
         while in_flight != 0 {
             assert!(
                 Instant::now() < deadline,
                 "{in_flight} tasks stay in flight: {:?}",
-                victim.completed()
+                instance.completed()
             );
-            victim.progress();
+            instance.progress();
             ok(doca_ctx_get_num_inflight_tasks(
-                victim.ctx(),
+                instance.ctx(),
                 &mut in_flight,
             ));
         }
     }
-    victim.stop();
-    assert_eq!(victim.state(), DOCA_CTX_STATE_IDLE);
+    instance.stop();
+    assert_eq!(instance.state(), DOCA_CTX_STATE_IDLE);
 }
 
 #[track_caller]
-fn assert_each_completed_once(victim: &Side, posted: u64) {
-    let mut users: Vec<_> = victim.completed().iter().map(|(user, _)| *user).collect();
+fn assert_each_completed_once(instance: &Side, posted: u64) {
+    let mut users: Vec<_> = instance.completed().iter().map(|(user, _)| *user).collect();
     users.sort_unstable();
     assert_eq!(users, (0..posted).collect::<Vec<_>>());
 }
@@ -100,11 +100,11 @@ fn assert_each_completed_once(victim: &Side, posted: u64) {
 /// Runs the steps against receives of several kinds, one of them without a buf, and sends to a peer that posts a few
 /// receives.
 fn attack(connections: u16, steps: &[Step]) {
-    let (victim, peer) = (Side::start(ALL, connections), Side::start(ALL, 1));
+    let (instance, peer) = (Side::start(ALL, connections), Side::start(ALL, 1));
     let (memory, bufs) = (Memory::local(65_536), Bufs::new());
-    let ((details, connection), (peer_details, _)) = (victim.export(), peer.export());
+    let ((details, connection), (peer_details, _)) = (instance.export(), peer.export());
     let mut attacker = Attacker::claim(&details);
-    ok(victim.connect(connection, &peer_details));
+    ok(instance.connect(connection, &peer_details));
     let mut posted = 0;
     for (index, len) in [0, 16, 64, 4096, 20_000, 64, 64, 64]
         .into_iter()
@@ -114,28 +114,30 @@ fn attack(connections: u16, steps: &[Step]) {
             0 => std::ptr::null_mut(),
             len => c(bufs.room(&memory.mmap, index * 4096, len)),
         };
-        submit(victim.receive(buf, posted));
+        submit(instance.receive(buf, posted));
         posted += 1;
     }
     for user in 0..4 {
         submit(peer.receive(std::ptr::null_mut(), user));
     }
     for step in steps {
-        attacker.perform(step, &victim);
+        attacker.perform(step, &instance);
         // A context that has lost its connection stops by itself, and accepts no more tasks.
-        if matches!(step, Step::Progress) && victim.state() == DOCA_CTX_STATE_RUNNING && posted < 20
+        if matches!(step, Step::Progress)
+            && instance.state() == DOCA_CTX_STATE_RUNNING
+            && posted < 20
         {
             let data = bufs.data(&memory.mmap, 60_000, 64);
-            submit(victim.send(connection, c(data), posted));
+            submit(instance.send(connection, c(data), posted));
             posted += 1;
         }
     }
     let until = Instant::now() + Duration::from_millis(2);
     while Instant::now() < until {
-        victim.progress();
+        instance.progress();
     }
-    stop(&victim);
-    assert_each_completed_once(&victim, posted);
+    stop(&instance);
+    assert_each_completed_once(&instance, posted);
 }
 
 proptest! {
@@ -153,19 +155,19 @@ proptest! {
 /// Regression: servers hung because the receive was taken from the queue and was in no other list when it was refused.
 #[test]
 fn invalid_immediate_data_fails_the_receive_and_closes_the_connection() {
-    let (victim, bufs) = (Side::start(ALL, 1), Bufs::new());
+    let (instance, bufs) = (Side::start(ALL, 1), Bufs::new());
     let memory = Memory::local(4096);
-    let (details, _) = victim.export();
+    let (details, _) = instance.export();
     let mut attacker = Attacker::claim(&details);
     for user in 0..2 {
-        submit(victim.receive(c(bufs.room(&memory.mmap, user as usize * 64, 64)), user));
+        submit(instance.receive(c(bufs.room(&memory.mmap, user as usize * 64, 64)), user));
     }
     attacker
         .ring
         .fragment(35 << 24 | HAS_IMMEDIATE | IS_INLINE, 0);
     let aborted = Error::ConnectionAborted.code();
-    assert_eq!(victim.wait(2), [(0, aborted), (1, aborted)]);
-    stop(&victim);
+    assert_eq!(instance.wait(2), [(0, aborted), (1, aborted)]);
+    stop(&instance);
 }
 
 /// The whole ring, as mapped by the peer.
@@ -207,11 +209,11 @@ impl Mapped {
 fn progress_takes_a_bounded_number_of_fragments() {
     // Progress polls a context up to three times: for events, after the descriptors, and before it sleeps.
     const MOST: u64 = 3 * 64;
-    let victim = Side::start(ALL, 1);
-    let (details, _) = victim.export();
+    let instance = Side::start(ALL, 1);
+    let (details, _) = instance.export();
     let attacker = Attacker::claim(&details);
     let ring = Mapped::of(&attacker.ring);
-    submit(victim.receive(std::ptr::null_mut(), 0));
+    submit(instance.receive(std::ptr::null_mut(), 0));
     let stop_flood = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
         scope.spawn(|| ring.flood(attacker.ring.slots, &stop_flood));
@@ -219,27 +221,27 @@ fn progress_takes_a_bounded_number_of_fragments() {
         let mut most = 0;
         while begin.elapsed() < Duration::from_millis(500) {
             let before = ring.consumed();
-            victim.progress();
+            instance.progress();
             most = most.max(ring.consumed() - before);
         }
         stop_flood.store(true, Ordering::Relaxed);
         most
     });
     assert!((1..=MOST).contains(&most), "{most} fragments in one call");
-    assert_eq!(victim.completed(), [], "the message has not ended");
-    stop(&victim);
-    assert_eq!(victim.completed().len(), 1);
+    assert_eq!(instance.completed(), [], "the message has not ended");
+    stop(&instance);
+    assert_eq!(instance.completed().len(), 1);
 }
 
 #[test]
 fn fragments_without_data_close_the_connection() {
-    let victim = Side::start(ALL, 1);
-    let (details, _) = victim.export();
+    let instance = Side::start(ALL, 1);
+    let (details, _) = instance.export();
     let mut attacker = Attacker::claim(&details);
-    submit(victim.receive(std::ptr::null_mut(), 0));
+    submit(instance.receive(std::ptr::null_mut(), 0));
     attacker.ring.fragment(IS_INLINE | HAS_MORE, 0);
-    assert_eq!(victim.wait(1), [(0, Error::ConnectionAborted.code())]);
-    stop(&victim);
+    assert_eq!(instance.wait(1), [(0, Error::ConnectionAborted.code())]);
+    stop(&instance);
 }
 
 const LEN: usize = 1 << 20;

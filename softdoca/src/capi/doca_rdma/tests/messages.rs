@@ -71,7 +71,7 @@ fn sends_wait_for_the_connection_and_for_receives_in_order() {
         submit(a.send(to_b, c(bufs.data(&memory.mmap, offset, len)), i as u64));
     }
     a.progress();
-    assert_eq!(a.completed(), [], "nobody to send to");
+    assert_eq!(a.completed(), [], "no peer to send to");
     super::ok(a.connect(to_b, &b_details));
     super::ok(b.connect(to_a, &a_details));
     a.rest(&b);
@@ -450,12 +450,12 @@ fn sleep(side: &Side, what: &str) {
         ok(doca_pe_get_notification_handle(side.pe, &mut handle));
         BorrowedFd::borrow_raw(handle)
     };
-    let patience = Timespec {
+    let timeout = Timespec {
         tv_sec: 5,
         tv_nsec: 0,
     };
-    let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
-    assert_eq!(woken, Ok(1), "nobody rang for {what}");
+    let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+    assert_eq!(woken, Ok(1), "no wake-up for {what}");
     // SAFETY: a live engine.
     unsafe {
         ok(doca_pe_clear_notification(side.pe, handle));

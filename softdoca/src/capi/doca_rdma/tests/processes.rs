@@ -14,7 +14,7 @@ use doca_abi::{DOCA_CTX_STATE_IDLE, doca_dev, doca_rdma_connection, doca_sync_ev
 use super::access::{REMOTE_ATOMIC, aligned, word};
 use super::addresses::{Addr, port, start};
 use super::remote_events::{Exported, Remote};
-use super::{ALL, Bufs, Memory, Placement, Side, Told, c, device, import, ok, submit};
+use super::{ALL, Bufs, ConnectionEvent, Memory, Placement, Side, c, device, import, ok, submit};
 use crate::capi::doca_sync_event::*;
 use crate::capi::give;
 use crate::device::Device;
@@ -208,7 +208,7 @@ fn a_peer_that_sleeps_can_be_connected_to_sent_to_read_and_written() {
     });
 }
 
-/// Echoes messages until told to exit.
+/// Echoes messages until it is asked to exit.
 fn echo() {
     let side = Side::start(ALL, 1);
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
@@ -372,15 +372,15 @@ pub(super) fn server() {
     let room = bufs.room(&memory.mmap, 0, 64);
     submit(side.receive(c(room), 1));
     side.wait_until("a message", |side| side.completed() == [(1, 0)]);
-    let (told, connection) = {
-        let told = side.log.by_address.borrow();
-        (told[1].0, told[1].1)
+    let (event, connection) = {
+        let events = side.log.by_address.borrow();
+        (events[1].0, events[1].1)
     };
-    assert_eq!(told, Told::Established);
+    assert_eq!(event, ConnectionEvent::Established);
     submit(side.send(connection, c(room), 2));
     side.wait(2);
     side.wait_until("the end", |side| {
-        side.told().last().map(|told| told.0) == Some(Told::Disconnection)
+        side.events().last().map(|event| event.0) == Some(ConnectionEvent::Disconnection)
     });
 }
 
@@ -394,8 +394,8 @@ fn a_client_connects_to_a_server_of_another_process() {
         peer.hear("listening");
         let client = start(1);
         ok(client.call(&addr, 3));
-        client.wait_until("the connection", |client| client.told().len() == 1);
-        assert_eq!(client.told(), [(Told::Established, 3)]);
+        client.wait_until("the connection", |client| client.events().len() == 1);
+        assert_eq!(client.events(), [(ConnectionEvent::Established, 3)]);
         let connection = client.last_connection();
         let (memory, bufs) = (Memory::local(4096), Bufs::new());
         memory.write(0, b"there and back");
@@ -425,16 +425,18 @@ fn a_server_that_dies_is_detected_before_and_after_its_answer() {
             }
             ok(client.call(&addr, 3));
             if connected {
-                client.wait_until("the connection", |client| client.told().len() == 1);
+                client.wait_until("the connection", |client| client.events().len() == 1);
                 submit(client.receive(null_mut(), 1));
             }
             peer.signal(rustix::process::Signal::KILL);
-            let told = if connected {
-                Told::Disconnection
+            let event = if connected {
+                ConnectionEvent::Disconnection
             } else {
-                Told::Failure
+                ConnectionEvent::Failure
             };
-            client.wait_until("the end", |client| client.told().last() == Some(&(told, 3)));
+            client.wait_until("the end", |client| {
+                client.events().last() == Some(&(event, 3))
+            });
             if connected {
                 let aborted = Error::ConnectionAborted.code();
                 assert_eq!(client.wait(1), [(1, aborted)]);
@@ -572,8 +574,8 @@ fn an_event_is_shared_across_pcie_and_its_destruction_ends_waits() {
         let began = Instant::now();
         // SAFETY: a live handle; then for the last time.
         unsafe {
-            let nobody = doca_sync_event_wait_gt(event, 2, u64::MAX);
-            assert_eq!(nobody, Error::ConnectionReset.code());
+            let waited = doca_sync_event_wait_gt(event, 2, u64::MAX);
+            assert_eq!(waited, Error::ConnectionReset.code());
             assert!(began.elapsed() < Duration::from_secs(2));
             ok(doca_sync_event_stop(event));
             ok(doca_sync_event_destroy(event));

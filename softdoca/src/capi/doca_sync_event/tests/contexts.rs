@@ -244,13 +244,12 @@ fn an_armed_engine_polls_while_a_task_waits() {
         BorrowedFd::borrow_raw(handle)
     };
     context.progress();
-    let wake = |patience: Duration| {
-        let patience = Timespec::try_from(patience).expect("a short time");
+    let wake = |timeout: Duration| {
+        let timeout = Timespec::try_from(timeout).expect("a short time");
         // SAFETY: a live engine and its descriptor.
         unsafe {
             ok(doca_pe_request_notification(context.pe));
-            let woken =
-                rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
+            let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
             ok(doca_pe_clear_notification(context.pe, handle));
             woken
         }

@@ -1,8 +1,8 @@
-//! The sockets at which peers on other machines come in.
+//! Listening sockets for peers on other machines.
 //!
-//! One thread accepts. Each connection has a thread of its own, which lets the peer prove that it has the key, and then serves its memory
-//! requests, answers that this process lives, or hands the connection to a service and ends. The sockets are opened when something is
-//! first offered to the network, and stay until the process ends.
+//! One thread accepts. Each connection has a thread of its own, which authenticates the peer, and then serves its memory
+//! requests or heartbeats, or hands the connection to a service and exits. The sockets are opened when memory or a
+//! service is first offered to the network, and stay open until the process exits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use rustix::net::{Shutdown, SocketFlags};
 use super::super::export::Rights;
 use super::super::limits::{Deadline, Limits};
 use super::super::server::{lock, shielded, with_signals_blocked};
-use super::authentication::{self, CLIENT_HELLO, Handshake, Purpose, Wish};
+use super::authentication::{self, CLIENT_HELLO, Handshake, Purpose, Request};
 use super::serving::{Exposed, Memory};
 use super::settings::Settings;
 use super::stream::{self, Stream};
@@ -29,22 +29,22 @@ use crate::log::{self, Limited};
 use crate::runtime::Key;
 use crate::verbs::Nic;
 
-/// Time that a peer has to prove itself.
-const PROOF: Duration = Duration::from_secs(2);
-/// Connections at a time that have not proved themselves. A further one displaces the oldest of the address that has most of them, so that
-/// unauthenticated ones keep no peer out.
-const MOST_UNPROVEN: usize = 64;
+/// Time limit of a peer's authentication.
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of unauthenticated connections. A further one displaces the oldest of the address that has most of
+/// them, so that unauthenticated connections cannot keep peers out.
+const MAX_UNAUTHENTICATED: usize = 64;
 /// Pause of the listener when the process is out of descriptors or threads.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const STACK: usize = 256 * 1024;
 
 /// Takes a connection over, in the thread of the connection.
 pub(crate) type Deliver = Box<dyn FnOnce(Stream) + Send>;
-/// A service: says whether it takes a peer, before that is told so. It must not wait.
+/// A service: accepts or refuses a peer before the peer gets an answer. It must not wait.
 pub(crate) type Service = Arc<dyn Fn() -> Result<Deliver> + Send + Sync>;
 
-/// The exports of this process that the network reaches.
-pub(super) struct Door {
+/// The exports and services of this process that peers on other machines reach.
+pub(super) struct Listener {
     process: Key,
     settings: Settings,
     limits: Limits,
@@ -53,36 +53,42 @@ pub(super) struct Door {
     services: Mutex<HashMap<Key, Service>>,
     connections: AtomicUsize,
     admitted: AtomicU64,
-    /// In the order in which they came.
-    unproven: Mutex<Vec<Unproven>>,
-    complaints: Mutex<Limited>,
+    /// In the order of arrival.
+    unauthenticated: Mutex<Vec<Unauthenticated>>,
+    warnings: Mutex<Limited>,
 }
 
-/// A connection that has not proved itself.
-struct Unproven {
+/// A connection whose peer is not authenticated yet.
+struct Unauthenticated {
     number: u64,
     address: IpAddr,
-    /// A duplicate, for ending the connection: its thread waits at the other one.
+    /// A duplicate, to shut the connection down while its thread waits on the original.
     socket: OwnedFd,
 }
 
-/// Takes a connection from the list of those that have not proved themselves when dropped.
-struct Unproved {
-    door: Arc<Door>,
+/// Removes a connection from the list of unauthenticated ones when dropped.
+struct UnauthenticatedGuard {
+    listener: Arc<Listener>,
     number: u64,
 }
 
-impl Drop for Unproved {
+impl Drop for UnauthenticatedGuard {
     fn drop(&mut self) {
-        lock(&self.door.unproven).retain(|unproven| unproven.number != self.number);
+        lock(&self.listener.unauthenticated)
+            .retain(|unauthenticated| unauthenticated.number != self.number);
     }
 }
 
-/// The place of the one that a further connection displaces: the oldest of the address with most of them.
-fn displaced(unproven: &[Unproven]) -> Option<usize> {
-    let of = |address: IpAddr| unproven.iter().filter(|it| it.address == address).count();
-    let most = unproven.iter().map(|it| of(it.address)).max()?;
-    unproven.iter().position(|it| of(it.address) == most)
+/// Index of the connection that a further one displaces: the oldest of the address with most of them.
+fn displaced(unauthenticated: &[Unauthenticated]) -> Option<usize> {
+    let of = |address: IpAddr| {
+        unauthenticated
+            .iter()
+            .filter(|it| it.address == address)
+            .count()
+    };
+    let most = unauthenticated.iter().map(|it| of(it.address)).max()?;
+    unauthenticated.iter().position(|it| of(it.address) == most)
 }
 
 /// Counts a connection while it lives.
@@ -104,23 +110,24 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Door {
-    /// That of this process; `None` when it does not use the network.
+impl Listener {
+    /// The listener of this process; `None` if it does not use the network.
     ///
     /// # Errors
     /// When the network is configured wrongly, or its addresses cannot be listened at.
-    pub(super) fn get() -> Result<Option<Arc<Door>>> {
-        static DOOR: OnceLock<Result<Arc<Door>>> = OnceLock::new();
+    pub(super) fn get() -> Result<Option<Arc<Listener>>> {
+        static LISTENER: OnceLock<Result<Arc<Listener>>> = OnceLock::new();
         // Its error may not be final.
         let Some(settings) = Settings::get()? else {
             return Ok(None);
         };
-        DOOR.get_or_init(|| Door::open(settings.clone(), Limits::get()?.clone()))
+        LISTENER
+            .get_or_init(|| Listener::open(settings.clone(), Limits::get()?.clone()))
             .clone()
             .map(Some)
     }
 
-    pub(super) fn open(settings: Settings, limits: Limits) -> Result<Arc<Door>> {
+    pub(super) fn open(settings: Settings, limits: Limits) -> Result<Arc<Listener>> {
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for ip in &settings.addresses {
             let (fd, address) = stream::listen(SocketAddr::new(*ip, 0)).map_err(|error| {
@@ -132,7 +139,7 @@ impl Door {
             listeners.push(fd);
             addresses.push(address);
         }
-        let door = Arc::new(Door {
+        let listener = Arc::new(Listener {
             process: Key::random()?,
             settings,
             limits,
@@ -141,12 +148,12 @@ impl Door {
             services: Mutex::default(),
             connections: AtomicUsize::new(0),
             admitted: AtomicU64::new(0),
-            unproven: Mutex::default(),
-            complaints: Mutex::new(Limited::new(1)),
+            unauthenticated: Mutex::default(),
+            warnings: Mutex::new(Limited::new(1)),
         });
-        let in_thread = Arc::clone(&door);
-        spawn("softdoca-door", move || in_thread.accept(&listeners))?;
-        Ok(door)
+        let in_thread = Arc::clone(&listener);
+        spawn("softdoca-listener", move || in_thread.accept(&listeners))?;
+        Ok(listener)
     }
 
     pub(super) fn process(&self) -> Key {
@@ -190,7 +197,7 @@ impl Door {
                     }
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                     Err(errno) => {
-                        self.complain(format_args!("cannot take a connection: {errno}"));
+                        self.warn(format_args!("cannot take a connection: {errno}"));
                         std::thread::sleep(BACK_OFF);
                     }
                 }
@@ -201,21 +208,22 @@ impl Door {
     pub(super) fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
         // Without a thread for each: there may be many.
         if self.connections.load(Ordering::Relaxed) >= self.limits.connections {
-            return self.complain(format_args!("too many connections: one is closed"));
+            return self.warn(format_args!("too many connections: one is closed"));
         }
-        let unproved = match self.await_proof(&fd, address) {
-            Ok(unproved) => unproved,
+        let guard = match self.track_unauthenticated(&fd, address) {
+            Ok(guard) => guard,
             Err(error) => {
-                return self.complain(format_args!("a connection is closed: {error}"));
+                return self.warn(format_args!("a connection is closed: {error}"));
             }
         };
-        let door = Arc::clone(self);
+        let listener = Arc::clone(self);
         let spawned = spawn("softdoca-peer", move || {
-            let served = Stream::accepted(fd).and_then(|stream| door.meet(stream, unproved));
+            let served =
+                Stream::accepted(fd).and_then(|stream| listener.authenticate(stream, guard));
             match served {
-                // Its end is no news.
+                // A closed connection is not reported.
                 Ok(()) | Err(Error::ConnectionReset) => {}
-                Err(error) => door.complain(format_args!("a connection is closed: {error}")),
+                Err(error) => listener.warn(format_args!("a connection is closed: {error}")),
             }
         });
         if spawned.is_err() {
@@ -223,65 +231,69 @@ impl Door {
         }
     }
 
-    /// Lists a connection as one that has not proved itself, and ends another one if there are too many.
-    fn await_proof(self: &Arc<Self>, fd: &OwnedFd, address: IpAddr) -> Result<Unproved> {
+    /// Lists a connection as unauthenticated, and shuts another one down if there are too many.
+    fn track_unauthenticated(
+        self: &Arc<Self>,
+        fd: &OwnedFd,
+        address: IpAddr,
+    ) -> Result<UnauthenticatedGuard> {
         let number = self.admitted.fetch_add(1, Ordering::Relaxed);
         let socket = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
-        let mut unproven = lock(&self.unproven);
-        unproven.push(Unproven {
+        let mut unauthenticated = lock(&self.unauthenticated);
+        unauthenticated.push(Unauthenticated {
             number,
             address,
             socket,
         });
-        if unproven.len() > MOST_UNPROVEN
-            && let Some(place) = displaced(&unproven)
+        if unauthenticated.len() > MAX_UNAUTHENTICATED
+            && let Some(place) = displaced(&unauthenticated)
         {
-            let oldest = unproven.remove(place);
-            // It may have ended by itself.
+            let oldest = unauthenticated.remove(place);
+            // It may be closed already.
             let _ = rustix::net::shutdown(&oldest.socket, Shutdown::Both);
-            drop(unproven);
-            self.complain(format_args!(
-                "too many connections without a proof of the key: one of {} is closed",
+            drop(unauthenticated);
+            self.warn(format_args!(
+                "too many unauthenticated connections: one of {} is closed",
                 oldest.address
             ));
         }
-        Ok(Unproved {
-            door: Arc::clone(self),
+        Ok(UnauthenticatedGuard {
+            listener: Arc::clone(self),
             number,
         })
     }
 
-    /// Lets a peer prove itself and serves it.
-    fn meet(self: &Arc<Self>, stream: Stream, unproved: Unproved) -> Result<()> {
+    /// Authenticates a peer and serves it.
+    fn authenticate(self: &Arc<Self>, stream: Stream, guard: UnauthenticatedGuard) -> Result<()> {
         let Some(_connection) = Counted::below(&self.connections, self.limits.connections) else {
             return Err(Error::Full);
         };
-        let deadline = Deadline::after(PROOF);
+        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
         let stream = match &self.settings.tls {
             None => stream,
             Some(tls) => match tls.accept(stream, deadline) {
                 Ok(stream) => stream,
                 Err(refused) => {
-                    self.complain(format_args!("a connection is closed: {refused}"));
+                    self.warn(format_args!("a connection is closed: {refused}"));
                     return Ok(());
                 }
             },
         };
-        let hello = authentication::greet()?;
+        let hello = authentication::server_hello()?;
         stream.send_all(&hello, deadline)?;
         let mut bytes = [0; CLIENT_HELLO];
         stream.receive_all(&mut bytes, deadline)?;
         let mut handshake = Handshake::new(self.settings.key.as_ref(), &hello)?;
-        // A stranger gets no answer at all.
-        let wish = handshake.hear(&bytes).inspect_err(|_| {
+        // An unauthenticated peer gets no answer at all.
+        let request = handshake.receive_client_hello(&bytes).inspect_err(|_| {
             if softdoca_net::is_tls(&bytes) {
-                self.complain(format_args!("{}", tls::not_configured()));
+                self.warn(format_args!("{}", tls::not_configured()));
             }
         })?;
-        let found = self.find(&wish);
+        let found = self.find(&request);
         let result = found.as_ref().map(|_| ()).map_err(|error| *error);
         stream.send_all(&handshake.answer(result)?, deadline)?;
-        drop(unproved);
+        drop(guard);
         match found? {
             Found::Liveness => serving::liveness(&stream),
             Found::Memory => serving::memory(self, stream),
@@ -292,15 +304,15 @@ impl Door {
         }
     }
 
-    fn find(&self, wish: &Wish) -> Result<Found> {
-        if wish.process != self.process {
+    fn find(&self, request: &Request) -> Result<Found> {
+        if request.process != self.process {
             return Err(Error::NotFound);
         }
-        match wish.purpose {
+        match request.purpose {
             Purpose::Liveness => Ok(Found::Liveness),
             Purpose::Memory => Ok(Found::Memory),
             Purpose::Service => {
-                let service = lock(&self.services).get(&wish.key).cloned();
+                let service = lock(&self.services).get(&request.key).cloned();
                 let service = service.ok_or(Error::NotFound)?;
                 let taken = shielded(|| service()).unwrap_or(Err(Error::Unexpected));
                 taken.map(Found::Service)
@@ -315,13 +327,10 @@ impl Door {
             .ok_or(Error::NotFound)
     }
 
-    /// Peers can cause these as fast as they like.
-    fn complain(&self, what: fmt::Arguments<'_>) {
-        let mut complaints = self
-            .complaints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(suppressed) = complaints.admit(Instant::now()) {
+    /// Logs a warning, limited in rate: peers can cause any number of them.
+    fn warn(&self, what: fmt::Arguments<'_>) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = warnings.admit(Instant::now()) {
             log::warn!("network: {what}{suppressed}");
         }
     }
@@ -333,7 +342,7 @@ enum Found {
     Service(Deliver),
 }
 
-/// A thread that the program does not know of: its signal handlers are not to run there.
+/// Starts a thread with signals blocked: the program's signal handlers must not run there.
 pub(super) fn spawn(name: &str, action: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = std::thread::Builder::new()
         .name(name.to_owned())
@@ -345,9 +354,9 @@ pub(super) fn spawn(name: &str, action: impl FnOnce() + Send + 'static) -> Resul
         })
 }
 
-/// Withdraws what is offered to the network when dropped: no access is under way afterwards.
+/// Withdraws memory or a service from the network when dropped: no access is in progress afterwards.
 pub(crate) struct NetworkGuard {
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     key: Key,
 }
 
@@ -359,20 +368,20 @@ impl fmt::Debug for NetworkGuard {
 
 impl Drop for NetworkGuard {
     fn drop(&mut self) {
-        let exposed = lock(&self.door.exposed).remove(&self.key);
+        let exposed = lock(&self.listener.exposed).remove(&self.key);
         if let Some(exposed) = exposed {
             exposed.withdraw();
         }
-        let service = lock(&self.door.services).remove(&self.key);
+        let service = lock(&self.listener.services).remove(&self.key);
         drop(service);
     }
 }
 
-/// Lets peers on other machines reach memory under `key`, also by the RDMA device if there is one; `None` when this process does not use the
-/// network.
+/// Lets peers on other machines reach memory under `key`, also by the RDMA device if there is one; `None` if this
+/// process does not use the network.
 ///
 /// # Errors
-/// As [`Door::get`].
+/// As [`Listener::get`].
 pub(crate) fn expose(
     key: Key,
     rights: Rights,
@@ -380,30 +389,33 @@ pub(crate) fn expose(
     memory: Box<dyn Memory>,
     nic: Option<&'static Nic>,
 ) -> Result<Option<NetworkGuard>> {
-    Ok(Door::get()?.map(|door| {
+    Ok(Listener::get()?.map(|listener| {
         let exposed = Exposed::new(rights, range, memory);
         if let Some(nic) = nic {
             exposed.register(nic);
         }
-        door.expose(key, exposed)
+        listener.expose(key, exposed)
     }))
 }
 
-/// Lets one peer on another machine have a connection with `service`; `None` when this process does not use the network.
+/// Connects one peer on another machine with `service`; `None` if this process does not use the network.
 ///
 /// # Errors
-/// As [`Door::get`].
+/// As [`Listener::get`].
 pub(crate) fn serve(key: Key, service: Service) -> Result<Option<NetworkGuard>> {
-    Ok(Door::get()?.map(|door| {
-        lock(&door.services).insert(key, service);
-        NetworkGuard { door, key }
+    Ok(Listener::get()?.map(|listener| {
+        lock(&listener.services).insert(key, service);
+        NetworkGuard { listener, key }
     }))
 }
 
-impl Door {
+impl Listener {
     pub(super) fn expose(self: Arc<Self>, key: Key, exposed: Exposed) -> NetworkGuard {
         lock(&self.exposed).insert(key, Arc::new(exposed));
-        NetworkGuard { door: self, key }
+        NetworkGuard {
+            listener: self,
+            key,
+        }
     }
 }
 
@@ -415,12 +427,15 @@ mod tests {
     fn the_oldest_of_the_address_with_most_connections_is_displaced() {
         let socket = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let of = |addresses: &[u8]| {
-            let unproven = addresses.iter().zip(0..).map(|(last, number)| Unproven {
-                number,
-                address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, *last)),
-                socket: socket(),
-            });
-            displaced(&unproven.collect::<Vec<_>>())
+            let unauthenticated = addresses
+                .iter()
+                .zip(0..)
+                .map(|(last, number)| Unauthenticated {
+                    number,
+                    address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, *last)),
+                    socket: socket(),
+                });
+            displaced(&unauthenticated.collect::<Vec<_>>())
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[1]), Some(0));
