@@ -1,4 +1,4 @@
-//! The C API over the engine: a file implements one DOCA header, or those of one kind of object.
+//! The C API over the engine: a file implements one DOCA header, or the headers of one kind of object.
 //!
 //! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
 //! crosses into C, and no other module defines `extern "C"` functions for programs.

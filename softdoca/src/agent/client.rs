@@ -199,7 +199,7 @@ impl RemoteRegion {
     /// # Errors
     /// [`Error::NotFound`] if the process has exited or has withdrawn the export, [`Error::NotPermitted`] if it does
     /// not grant the rights, [`Error::TooBig`] for more than 1024 segments (`SOFTDOCA_IMPORT_SEGMENTS`),
-    /// [`Error::TimeOut`], and those of `take`.
+    /// [`Error::TimeOut`], and the errors of `take`.
     pub fn open(
         address: &AgentAddress,
         key: Key,

@@ -279,7 +279,9 @@ impl Server {
             Some(listener) => listener.accept(),
             None => return,
         };
-        match accepted.and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, admission))) {
+        match accepted
+            .and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, admission)))
+        {
             Ok(()) => {}
             // Reported to the peer only.
             Err(Error::Full) => admission.warn(format_args!(
@@ -324,7 +326,8 @@ impl Server {
             epoll::EventData::new_u64(id.0),
             epoll::EventFlags::IN,
         )?;
-        admission.ungranted
+        admission
+            .ungranted
             .push_back((Instant::now() + self.limits.idle, id));
         lock(&self.connections).insert(
             id,

@@ -303,7 +303,7 @@ pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_
 
 const NONE: doca_data = doca_data { u64: 0 };
 
-fn unsupported_batch(batch: *const doca_task_batch) -> Result<()> {
+fn batch_unsupported(batch: *const doca_task_batch) -> Result<()> {
     not_null(batch)?;
     Err(Error::NotSupported.because("no context in software has batches of tasks"))
 }
@@ -314,7 +314,7 @@ fn unsupported_batch(batch: *const doca_task_batch) -> Result<()> {
 /// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_batch_submit(task_batch: *mut doca_task_batch) -> doca_error_t {
-    guard(|| unsupported_batch(task_batch))
+    guard(|| batch_unsupported(task_batch))
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`.
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn doca_task_batch_submit(task_batch: *mut doca_task_batch
 pub unsafe extern "C" fn doca_task_batch_try_submit(
     task_batch: *mut doca_task_batch,
 ) -> doca_error_t {
-    guard(|| unsupported_batch(task_batch))
+    guard(|| batch_unsupported(task_batch))
 }
 
 /// Does nothing: batches do not exist.
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn doca_task_batch_free(_task_batch: *mut doca_task_batch)
 pub unsafe extern "C" fn doca_task_batch_get_status(
     task_batch: *const doca_task_batch,
 ) -> doca_error_t {
-    guard(|| unsupported_batch(task_batch))
+    guard(|| batch_unsupported(task_batch))
 }
 
 /// Does nothing: batches do not exist.
@@ -540,7 +540,7 @@ const VECTORS: u32 = 1;
 
 /// # Safety
 /// `ctx` is NULL or a live context, not used by another thread during the call.
-unsafe fn unsupported_datapath(ctx: *mut doca_ctx, what: &str) -> Result<()> {
+unsafe fn datapath_unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { borrow(ctx) }?.expect_idle("set its data path")?;
     Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
@@ -556,7 +556,7 @@ pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
     _gpu_dev: *mut doca_gpu,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { unsupported_datapath(ctx, "GPU data path") })
+    guard(|| unsafe { datapath_unsupported(ctx, "GPU data path") })
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
@@ -569,7 +569,7 @@ pub unsafe extern "C" fn doca_ctx_set_datapath_on_dpa(
     _dpa_dev: *mut doca_dpa,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { unsupported_datapath(ctx, "DPA") })
+    guard(|| unsafe { datapath_unsupported(ctx, "DPA") })
 }
 
 /// Gets the number of completion vectors of a device, which is 1.

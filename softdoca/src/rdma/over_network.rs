@@ -81,7 +81,7 @@ impl Parts {
         }
     }
 
-    /// The peer ends both directions; messages it has sent come over one of them, which is decisive.
+    /// The peer closes both directions; the one that carries its messages is decisive.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
         match (receiver, &self.inbox) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,

@@ -14,7 +14,7 @@ use rustix::net::{
     SocketType,
 };
 
-use super::directory::RuntimeDir;
+use super::RuntimeDir;
 use crate::error::{Error, Result};
 
 /// Maximum length of a message in bytes.

@@ -277,7 +277,10 @@ mod tests {
             .client_hello(&REQUEST)
             .unwrap();
         let mut again = Handshake::new(Some(&key), &server_hello().unwrap()).unwrap();
-        assert_eq!(again.receive_client_hello(&request), Err(Error::Authentication));
+        assert_eq!(
+            again.receive_client_hello(&request),
+            Err(Error::Authentication)
+        );
         let mut client = Handshake::new(Some(&key), &hello).unwrap();
         let request = client.client_hello(&REQUEST).unwrap();
         let mut reflected = [0; SERVER_ANSWER];

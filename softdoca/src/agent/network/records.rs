@@ -1,7 +1,7 @@
 //! Records of TLS 1.3 (RFC 8446, section 5) over a socket, with the keys of a handshake that rustls has done.
 //!
-//! rustls' own records take an allocation and a further copy each. Here both directions have one buffer: what is sent is gathered into it
-//! and encrypted there, and what has come is decrypted there and scattered to its places. A system call moves several records.
+//! rustls' own records take an allocation and a further copy each. Here both directions have one buffer: output is gathered into it
+//! and encrypted there, and input is decrypted there and scattered to its destinations. A system call moves several records.
 //!
 //! Sending changes the keys long before a cipher's limit. A peer sends data, key updates, and a last alert: everything else ends the
 //! connection, and so do key updates and empty records without end, which would keep this process in [`Records::receive`].
@@ -22,9 +22,9 @@ use crate::log;
 const HEADER: usize = 5;
 const TAG: usize = 16;
 const NONCE: usize = 12;
-/// Most bytes of data in a record.
+/// Maximum size of the data of a record in bytes.
 const MOST: usize = 1 << 14;
-/// Most bytes behind a header: data, kind, padding and tag.
+/// Maximum number of bytes behind a header: data, kind, padding and tag.
 const MOST_SEALED: usize = MOST + 256;
 /// Size of a buffer, in records.
 const RECORDS: usize = 8;
@@ -104,7 +104,7 @@ impl Cipher {
 
 /// A record that was received.
 enum Record {
-    /// Not all of it has come.
+    /// Incomplete.
     Incomplete,
     /// Its data is [`Records::data`].
     Opened,
@@ -117,10 +117,10 @@ pub(super) struct Records {
     keys: Box<dyn Keys>,
     sending: Cipher,
     update_after: u64,
-    /// The peer wants the next record with another key.
+    /// The peer has requested a key update.
     update_requested: bool,
     output: Box<[u8]>,
-    /// Records in [`Self::output`] that are to be sent.
+    /// Records in [`Self::output`] that have not been sent.
     unsent: std::ops::Range<usize>,
     receiving: Cipher,
     input: Box<[u8]>,
@@ -130,9 +130,9 @@ pub(super) struct Records {
     data: std::ops::Range<usize>,
     /// Key updates and empty records received since the last data.
     without_data: u32,
-    /// The peer has said that it sends nothing more.
+    /// The peer has sent a `close_notify` alert.
     has_ended: bool,
-    /// No record is opened any more.
+    /// No further record is opened.
     failed: Option<Error>,
 }
 
@@ -162,7 +162,8 @@ impl Records {
         })
     }
 
-    /// Encrypts what fits, and sends it; the number of bytes that were taken. They may not have been sent: see [`Records::flush`].
+    /// Encrypts and sends as much as fits; returns the number of accepted bytes. They may not have been sent: see
+    /// [`Records::flush`].
     ///
     /// # Errors
     /// As [`Stream::send`](super::stream::Stream::send).
@@ -189,7 +190,7 @@ impl Records {
         Ok(taken)
     }
 
-    /// Sends encrypted records; whether that is all.
+    /// Sends encrypted records; returns `true` if none are left.
     ///
     /// # Errors
     /// [`Error::ConnectionReset`] when the peer is gone.
@@ -209,7 +210,7 @@ impl Records {
         self.unsent.is_empty()
     }
 
-    /// Tells the peer that nothing more is sent, if that is possible without waiting.
+    /// Sends a `close_notify` alert, if possible without waiting.
     pub(super) fn close(&mut self, socket: BorrowedFd<'_>) {
         if let Ok(true) = self.flush(socket) {
             self.output[HEADER..HEADER + CLOSE.len()].copy_from_slice(&CLOSE);
@@ -219,7 +220,7 @@ impl Records {
         }
     }
 
-    /// Changes keys after so many records.
+    /// Changes keys after `records` records.
     #[cfg(test)]
     pub(super) fn update_after(&mut self, records: u64) {
         self.update_after = records;
@@ -260,7 +261,7 @@ impl Records {
         Ok(())
     }
 
-    /// Receives what has come, decrypted, as [`Stream::receive`](super::stream::Stream::receive).
+    /// Receives and decrypts available bytes, as [`Stream::receive`](super::stream::Stream::receive).
     ///
     /// # Errors
     /// Also [`Error::ConnectionReset`] for a connection that ends without its alert, or after something that the peer has not sent, and
@@ -530,7 +531,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// Copies the bytes to the places; the number of those that there is room for.
+    /// Copies as many bytes as fit to the destinations; returns their number.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for memory that is not mapped.

@@ -1,4 +1,4 @@
-//! A listener in this process, and peers that come to it.
+//! A listener in this process, and peers that connect to it.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -285,7 +285,7 @@ fn what_was_not_given_is_not_reached(listener: Arc<Listener>) {
             "{addr:#x}"
         );
     }
-    // The connection goes on.
+    // The connection stays open.
     assert_eq!(ask(read.key, addr, 4096, false), Ok(0));
     assert_eq!(ask(write.key, write.addr(), 4096, true), Ok(0));
     assert_eq!(write.byte(4095), 0, "what was read");
@@ -349,7 +349,7 @@ fn strangers_get_random_bytes_and_the_end(listener: Arc<Listener>) {
         peer.write_all(&garbage).unwrap();
         expect_server_hello_only(&listener, &sent_to(peer));
     }
-    // One that says nothing is sent away.
+    // A silent peer is disconnected.
     let begin = Instant::now();
     let silent = TcpStream::connect(address(&listener)).unwrap();
     let sent = sent_to(silent);
@@ -363,7 +363,7 @@ fn strangers_get_random_bytes_and_the_end(listener: Arc<Listener>) {
     assert!(good.is_ok(), "{good:?}");
 }
 
-/// A listener that drops what comes, as a link that is down does: its queue is full.
+/// A listener that drops connection requests, like a failed link: its queue is full.
 struct Cut {
     listener: std::os::fd::OwnedFd,
     address: SocketAddr,

@@ -25,7 +25,7 @@ use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Most bytes of a peer's handshake that wait to be processed: its certificates and those that they were signed with.
+/// Maximum number of unprocessed bytes of a peer's handshake: its chain of certificates.
 const MOST_HANDSHAKE: usize = 32 * 1024;
 const FIRST_READ: usize = 4 * 1024;
 
@@ -36,7 +36,7 @@ pub(super) struct Tls {
     server: Arc<ServerConfig>,
 }
 
-/// Keys are no text.
+/// Without the keys: for logs.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
@@ -47,7 +47,7 @@ impl Tls {
     /// Reads the certificates and the key that the environment names; `None` if it names none.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] for a file that is missing or unusable, [`Error::NotPermitted`] for a private key that everybody can read.
+    /// [`Error::BadConfig`] for a file that is missing or unusable, [`Error::NotPermitted`] for a private key that is readable by all users.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Tls>> {
         let files =
             [TLS_CERTIFICATE, TLS_KEY, TLS_CA].map(|name| variable(name).map(PathBuf::from));
@@ -139,18 +139,18 @@ fn check_mode(key: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The error of a peer that uses TLS, in a process that does not.
+/// Message for a peer that uses TLS, in a process that does not.
 pub(super) fn not_configured() -> String {
     format!(
         "the peer uses TLS, and this process does not: set {TLS_CERTIFICATE}, {TLS_KEY} and {TLS_CA} on both machines or on neither"
     )
 }
 
-/// A handshake that has failed.
+/// A failed handshake.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) error: Error,
-    /// `None`: the connection has ended, or the peer says nothing.
+    /// `None` if the connection was closed or timed out.
     reason: Option<rustls::Error>,
 }
 
@@ -168,7 +168,7 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// The error of a client, which is told why. A peer that is not there is reported by the caller.
+    /// The error of a client, logged with the reason. An unreachable peer is reported by the caller.
     pub(super) fn explained(&self) -> Error {
         match self.reason {
             Some(_) => self.error.because(self),
@@ -252,7 +252,7 @@ enum Next {
     Fail(rustls::Error),
 }
 
-/// Does the handshake. Neither side sends anything behind it before the other has finished: the server speaks first, once it has
+/// Performs the handshake. Neither side sends data before the other has finished: the server sends first, after it has
 /// verified the client.
 fn shake<S: Side>(
     mut side: S,
@@ -315,7 +315,7 @@ where
                 return Ok(Records::new(secrets, Box::new(keys))?);
             }
             Next::Fail(error) => {
-                // The alert tells the peer the reason, as far as that is possible without waiting.
+                // The alert has the reason for the peer; it is sent if possible without waiting.
                 if let Ok(ConnectionState::EncodeTlsData(mut data)) =
                     side.process(&mut incoming[..used]).state
                 {

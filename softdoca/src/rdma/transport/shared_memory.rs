@@ -34,7 +34,7 @@ pub(crate) struct SharedMemory {
     messages: usize,
     /// Shared receive counters, if there may be several connections.
     pool: Option<Arc<ReceivePool>>,
-    /// The RDMA device by which senders on other machines may come.
+    /// The RDMA device over which senders on other machines may connect.
     nic: Option<&'static Nic>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Arrival {
     pub(crate) stream: Stream,
     /// Number of receives it was granted.
     pub(crate) granted: u64,
-    /// Its messages come by RDMA devices.
+    /// Its messages arrive by RDMA devices.
     pub(crate) verbs: Option<Accepted>,
 }
 

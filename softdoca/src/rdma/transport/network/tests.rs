@@ -1,4 +1,5 @@
-//! Any bytes of a peer on another machine, in any pieces: the receiver decodes what the documentation says, in bounded memory.
+//! Arbitrary bytes of a peer on another machine, in arbitrary pieces: the receiver decodes them as documented, in bounded
+//! memory.
 
 use std::time::{Duration, Instant};
 
