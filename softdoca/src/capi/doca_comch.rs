@@ -934,8 +934,8 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
 pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> u32 {
-    // SAFETY: guaranteed by the caller.
     guard_with(0, || {
+        // SAFETY: guaranteed by the caller.
         unsafe { received_body(task) }.map_or(0, PostRecv::producer)
     })
 }

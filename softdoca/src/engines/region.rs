@@ -4,7 +4,7 @@
 //! all sources, each multiplied by the row's factor for that source. All kernels compute the same results; the kernel
 //! is chosen once per process. The portable kernel also processes the bytes that do not fill a vector.
 //!
-//! The loops are generic over the width of vectors ([`Vector`]). They are inlined into one function per kernel that
+//! The loops are generic over the width of vectors (`Vector`). They are inlined into one function per kernel that
 //! enables the instructions of its vectors; called from elsewhere they are correct but slow.
 
 #[cfg(target_arch = "aarch64")]
