@@ -22,7 +22,7 @@ pub mod sandbox;
 ///
 /// # Errors
 ///
-/// Those of `sched_getaffinity`.
+/// The errors of `sched_getaffinity`.
 pub fn allowed_cpus() -> std::io::Result<Vec<usize>> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU)

@@ -54,7 +54,7 @@ impl BufInventory {
     ///
     /// # Errors
     ///
-    /// Those of `doca_buf_inventory_create`.
+    /// The errors of `doca_buf_inventory_create`.
     pub fn new(count: usize) -> Result<Self> {
         let mut inventory = ptr::null_mut();
         // SAFETY: the out-parameter is valid.
@@ -238,7 +238,7 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// Those of `doca_buf_get_data_len`; none for a live buf.
+    /// The errors of `doca_buf_get_data_len`; none for a live buf.
     #[inline]
     pub fn data_len(&self) -> Result<usize> {
         let mut len = 0;

@@ -94,7 +94,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of `doca_devinfo_create_list`.
+    /// The errors of `doca_devinfo_create_list`.
     pub fn list() -> Result<Vec<DeviceInfo>> {
         DeviceInfo::all()
     }
@@ -103,7 +103,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of the functions that list its representors.
+    /// The errors of the functions that list its representors.
     pub fn info(&self) -> Result<DeviceInfo> {
         // SAFETY: the device is open.
         describe(unsafe { sys::doca_dev_as_devinfo(self.as_ptr()) })
@@ -114,7 +114,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of `doca_devinfo_rep_create_list`.
+    /// The errors of `doca_devinfo_rep_create_list`.
     pub fn representors(&self) -> Result<Vec<String>> {
         if !self.has_representors()? {
             return Ok(Vec::new());
@@ -419,7 +419,7 @@ impl DeviceInfo {
     ///
     /// # Errors
     ///
-    /// Those of the functions that list devices and representors.
+    /// The errors of the functions that list devices and representors.
     pub fn all() -> Result<Vec<Self>> {
         let list = DeviceList::new()?;
         list.items().map(describe).collect()

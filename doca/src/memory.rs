@@ -124,7 +124,7 @@ impl Mmap {
     ///
     /// # Errors
     ///
-    /// Those of `doca_mmap_start` and of the functions that create the map.
+    /// The errors of `doca_mmap_start` and of the functions that create the map.
     pub fn register(device: &Device, region: Arc<MemoryRegion>, access: Access) -> Result<Self> {
         let mut mmap = ptr::null_mut();
         // SAFETY: the result has a valid place.
@@ -149,7 +149,7 @@ impl Mmap {
     ///
     /// # Errors
     ///
-    /// Those of `doca_mmap_create_from_export`, for a blob that is damaged, withdrawn, or belongs to another device.
+    /// The errors of `doca_mmap_create_from_export`, for a blob that is damaged, withdrawn, or belongs to another device.
     pub fn import(device: &Device, blob: &[u8]) -> Result<Self> {
         let mut mmap = ptr::null_mut();
         // SAFETY: the blob is valid for its length, the device is open, the out-parameter is valid.
@@ -199,7 +199,7 @@ impl Mmap {
     ///
     /// # Errors
     ///
-    /// Those of `doca_mmap_export_pci`, e.g. if the permissions do not include PCI access.
+    /// The errors of `doca_mmap_export_pci`, e.g. if the permissions do not include PCI access.
     pub fn export_pci(&self, device: &Device) -> Result<Vec<u8>> {
         let (mut blob, mut len) = (ptr::null(), 0);
         // SAFETY: the map and the device are live, both results have a place.
@@ -221,7 +221,7 @@ impl Mmap {
     ///
     /// # Errors
     ///
-    /// Those of `doca_mmap_export_rdma`, e.g. if the permissions do not include RDMA access.
+    /// The errors of `doca_mmap_export_rdma`, e.g. if the permissions do not include RDMA access.
     pub fn export_rdma(&self, device: &Device) -> Result<Vec<u8>> {
         let (mut blob, mut len) = (ptr::null(), 0);
         // SAFETY: the map and the device are live, both results have a place.

@@ -67,7 +67,7 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of `doca_pe_create`.
+    /// The errors of `doca_pe_create`.
     pub fn new() -> Result<Self> {
         Self::create(None)
     }
@@ -163,7 +163,7 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of `doca_pe_request_notification`.
+    /// The errors of `doca_pe_request_notification`.
     pub fn arm(&self) -> Result<bool> {
         let queue = &self.inner.queue;
         if queue.has_undelivered() {
@@ -187,7 +187,7 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Those of `doca_pe_clear_notification`.
+    /// The errors of `doca_pe_clear_notification`.
     pub fn disarm(&self) -> Result<()> {
         let handle = self.as_fd().as_raw_fd();
         // SAFETY: the engine is live and belongs to this thread; the handle is its own.

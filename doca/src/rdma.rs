@@ -378,7 +378,7 @@ impl Rdma {
     ///
     /// # Errors
     ///
-    /// Those of `doca_rdma_stop_listen_to_port`, e.g. if the instance does not listen to the port.
+    /// The errors of `doca_rdma_stop_listen_to_port`, e.g. if the instance does not listen to the port.
     pub fn stop_listening(&self, port: u16) -> Result<()> {
         // SAFETY: the instance is live.
         unsafe { call!(doca_rdma_stop_listen_to_port(self.context.object(), port)) }

@@ -153,7 +153,7 @@ impl<W: 'static> WorkerPe<W> {
     ///
     /// # Errors
     ///
-    /// Those of `doca_pe_create`.
+    /// The errors of `doca_pe_create`.
     pub fn new() -> Result<Self> {
         Ok(Self {
             pe: Pe::for_workers(TypeId::of::<W>())?,

@@ -53,7 +53,7 @@ impl SyncEventBuilder {
     ///
     /// # Errors
     ///
-    /// Those of `doca_sync_event_start` and of the functions that create the event.
+    /// The errors of `doca_sync_event_start` and of the functions that create the event.
     pub fn start(self) -> Result<SyncEvent> {
         let event = self.create()?;
         // SAFETY: just created and configured, and not used elsewhere.
@@ -391,7 +391,7 @@ impl SyncEvent {
     ///
     /// # Errors
     ///
-    /// Those of `doca_sync_event_get`, e.g. if the value belongs to another process that is gone.
+    /// The errors of `doca_sync_event_get`, e.g. if the value belongs to another process that is gone.
     pub fn get(&self) -> Result<u64> {
         let mut value = 0;
         // SAFETY: the event is started, the out-parameter is valid.

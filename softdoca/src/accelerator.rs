@@ -328,7 +328,7 @@ impl Gathered {
     /// The data of a list, readable until a map is stopped.
     ///
     /// # Errors
-    /// Those of [`memory::copy`](crate::memory::copy()).
+    /// The errors of [`memory::copy`](crate::memory::copy()).
     pub(crate) fn source(&mut self, list: &Buf) -> Result<&[Extent]> {
         self.gather(list.data_segments(), usize::MAX, |segment, memory| {
             // SAFETY: the memory is as long as the segment.
@@ -355,7 +355,7 @@ impl Gathered {
     /// Copies staged results to the destination and adds `len` bytes to its data.
     ///
     /// # Errors
-    /// Those of [`memory::copy`](crate::memory::copy()).
+    /// The errors of [`memory::copy`](crate::memory::copy()).
     pub(crate) fn write_back(&self, list: &Buf, len: usize) -> Result<()> {
         for (extent, memory) in &self.private {
             let segment = list.tail_segments().nth(*extent).ok_or(Error::BadState)?;

@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn new(mut sink: W, header: &Header) -> io::Result<Self> {
         let header = recorded::Header {
             version: VERSION,
@@ -86,7 +86,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let entry = recorded::Entry::from(entry);
         self.sink.write_all(&entry.encode_length_delimited_to_vec())
@@ -255,7 +255,7 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn from_reader(source: impl Read) -> Result<Self, Error> {
         let mut reader = Reader::new(source)?;
         let mut entries = Vec::new();

@@ -465,7 +465,7 @@ impl<W: Write> Recorder<W> {
     ///
     /// # Errors
     ///
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn new(sink: W, header: &Header) -> io::Result<Self> {
         Ok(Self {
             started: Instant::now(),

@@ -233,7 +233,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// Those of `doca_comch_consumer_get_id`.
+    /// The errors of `doca_comch_consumer_get_id`.
     pub fn consumer_id(&self) -> Result<u32> {
         let mut id = 0;
         // SAFETY: the consumer is live, the out-parameter is valid.

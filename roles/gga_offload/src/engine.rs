@@ -448,8 +448,8 @@ struct Slot {
     error: Option<Status>,
     /// When they were asked.
     asked_at: Duration,
-    /// The chunk that the read at hand does without, or that was replaced.
-    recovered: Option<Target>,
+    /// Chunk that the current read does without, or that was replaced by the one recovered from the two others.
+    missing: Option<Target>,
     /// Targets that failed to read their chunk of the block at hand.
     avoided: Targets,
     /// Result of suspecting data_1: the block as it was read, and with the recovered chunk.
@@ -473,7 +473,7 @@ impl Slot {
             failed: Targets::NONE,
             error: None,
             asked_at: Duration::ZERO,
-            recovered: None,
+            missing: None,
             avoided: Targets::NONE,
             first_comparison: None,
             remade: set::Outcome::Retry,
@@ -701,7 +701,7 @@ impl StripeEngine {
     }
 
     #[cold]
-    fn degraded(&mut self) -> &mut DegradedCounts {
+    fn degraded_counts(&mut self) -> &mut DegradedCounts {
         self.statistics.degraded.get_or_insert_default()
     }
 
@@ -744,7 +744,7 @@ impl StripeEngine {
         let it = &mut self.slots[slot as usize];
         it.stage = Stage::StripeLock;
         it.avoided = Targets::NONE;
-        it.recovered = None;
+        it.missing = None;
         it.first_comparison = None;
         let lock = locks.of(it.stripe());
         let ticket = locks.queue(lock);

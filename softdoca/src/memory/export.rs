@@ -301,7 +301,7 @@ impl Validity {
     /// Allocates a word for a new export.
     ///
     /// # Errors
-    /// Those of the operating system, if a new page is needed.
+    /// The operating system refuses a new page.
     pub(super) fn begin() -> Result<Validity> {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let page = match pages.iter().position(|page| !page.free.is_empty()) {

@@ -33,7 +33,7 @@ impl Rdma {
     /// callbacks.
     ///
     /// # Errors
-    /// Those of an export; [`Error::NotSupported`] for dynamic connections.
+    /// The errors of an export; [`Error::NotSupported`] for dynamic connections.
     pub(crate) fn connect_to_address(
         &self,
         ctx: &Ctx,

@@ -417,7 +417,7 @@ impl Rdma {
     /// connect either, as it only receives, and is read and written.
     ///
     /// # Errors
-    /// Those of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of another transport type,
+    /// The errors of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of another transport type,
     /// [`Error::BadState`] if the connection is already connected, [`Error::AlreadyExist`] if another peer has used
     /// the details, [`Error::ConnectionAborted`] if the peer no longer exists.
     pub(crate) fn connect(

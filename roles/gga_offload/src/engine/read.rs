@@ -18,7 +18,6 @@
 //! Where blocks without checksum are written again with one, or given one by a scrub, two chunks that make up a block without checksum
 //! may be of two writes, too: the checksum may be in the third one. Until the stripe was verified, such a block is read only when all
 //! three chunks fit each other, and no chunk is made of two.
-//!
 
 use std::fmt;
 
@@ -40,11 +39,11 @@ impl StripeEngine {
             Some(None) if sources.contains(Target::DataP) => self.next_recovery(),
             Some(None) => None,
             Some(Some(missing)) => {
-                self.degraded().reads += 1;
+                self.degraded_counts().reads += 1;
                 Some(missing)
             }
         };
-        self.slot(slot).recovered = without;
+        self.slot(slot).missing = without;
         let targets = without.map_or(Targets::DATA, Targets::without);
         self.read_chunks(slot, targets, Stage::Chunks);
     }
@@ -82,7 +81,7 @@ impl StripeEngine {
         if !it.failed.is_empty() {
             return self.chunks_not_read(slot);
         }
-        match it.recovered {
+        match it.missing {
             None => self.verify(slot, None, Stage::Verification),
             Some(without) => self.recover(slot, without, Stage::Recovery(without)),
         }
@@ -104,7 +103,7 @@ impl StripeEngine {
             self.setup.set.request_repair(stripe);
         }
         for target in unreadable.iter() {
-            let count = &mut self.degraded().failed_reads[target.number()];
+            let count = &mut self.degraded_counts().failed_reads[target.number()];
             if count.count() {
                 let (count, name) = (*count, target.name());
                 tracing::warn!(
@@ -155,7 +154,7 @@ impl StripeEngine {
     pub(super) fn verify(&mut self, slot: u32, recovered: Option<Target>, stage: Stage) {
         let it = self.slot(slot);
         it.stage = stage;
-        it.recovered = recovered;
+        it.missing = recovered;
         let stripe = it.stripe();
         self.act(Action::Verify {
             slot,
@@ -197,7 +196,7 @@ impl StripeEngine {
     #[cold]
     pub(super) fn too_few_targets(&mut self, slot: u32) {
         let stripe = self.slot(slot).stripe();
-        let impossible = &mut self.degraded().impossible;
+        let impossible = &mut self.degraded_counts().impossible;
         if impossible.count() {
             let count = *impossible;
             tracing::error!("too few storage targets are left for block {stripe} ({count} so far)");
@@ -248,7 +247,7 @@ impl StripeEngine {
     /// The block is wrong or unverified: reads the third chunk.
     #[cold]
     pub(super) fn fetch_third_chunk(&mut self, slot: u32, quality: Quality) {
-        let third = self.slots[slot as usize].recovered.unwrap_or(Target::DataP);
+        let third = self.slots[slot as usize].missing.unwrap_or(Target::DataP);
         let is_there = self.sources(slot).contains(third);
         if !is_there && self.stale_candidate(slot) != Some(third) {
             return self.conclude_read(slot, quality);
@@ -263,7 +262,7 @@ impl StripeEngine {
             return self.recover(slot, Target::Data1, Stage::Suspicion(Target::Data1));
         }
         // It cannot be recovered.
-        let recovered = it.recovered;
+        let recovered = it.missing;
         self.verify(slot, recovered, Stage::FinalVerification);
     }
 

@@ -73,7 +73,7 @@ impl StripeEngine {
     fn store_degraded(&mut self, slot: u32) {
         let stripe = self.slot(slot).stripe();
         self.setup.set.missed.insert(stripe);
-        self.degraded().writes += 1;
+        self.degraded_counts().writes += 1;
     }
 
     /// Every target has stored its chunk, or has failed to, or is detached.
@@ -104,7 +104,7 @@ impl StripeEngine {
             return self.too_few_targets(slot);
         }
         if !failed.is_empty() {
-            self.degraded().writes += 1;
+            self.degraded_counts().writes += 1;
         }
         let on_all = asked == Targets::ALL && failed.is_empty();
         if on_all || self.setup.set.is_committed() {
