@@ -9,8 +9,6 @@
 mod credits;
 pub(super) mod network;
 pub(super) mod shared_memory;
-#[cfg(test)]
-mod tests;
 pub(super) mod verbs;
 
 use std::os::fd::BorrowedFd;
@@ -307,4 +305,262 @@ pub(super) trait Outbox {
 
     /// This thread is awake.
     fn disarm(&mut self);
+}
+
+#[cfg(test)]
+mod tests {
+    //! Both ends of the shared-memory transport in one process, and peers that do not keep to it.
+
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::network::NetworkInbox;
+    use super::shared_memory::{SharedInbox, SharedMemory, SharedOutbox};
+    use super::{Fragment, Inbox, Outbox, Peer};
+    use crate::agent::{self, AgentAddress};
+    use crate::error::{Error, Result};
+    use crate::ring::EventFd;
+
+    fn transport(connections: u16) -> SharedMemory {
+        let wake = Arc::new(EventFd::new().expect("an eventfd"));
+        SharedMemory::new(connections, 16, &wake, None).expect("memory")
+    }
+
+    fn local() -> AgentAddress {
+        AgentAddress::local().expect("an address")
+    }
+
+    fn pair(receiver: &SharedMemory) -> (SharedOutbox, SharedInbox) {
+        let inbox = receiver.offer(0).expect("a ring");
+        let outbox = transport(1)
+            .claim(&local(), inbox.key())
+            .expect("the first claim");
+        (outbox, inbox)
+    }
+
+    fn push(outbox: &mut SharedOutbox, data: &[u8], more: bool) -> Result<()> {
+        // SAFETY: a slice is readable for its length.
+        unsafe {
+            outbox.push(None, data.len(), true, more, &mut |write| {
+                write(data.as_ptr(), data.len());
+                Ok(())
+            })
+        }
+    }
+
+    fn wait_for(what: Peer, mut peer: impl FnMut() -> Peer) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while peer() != what {
+            assert!(Instant::now() < deadline, "the peer stays {:?}", peer());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn both_sides_see_the_state_of_the_other() {
+        let (receiver, sender) = (transport(1), transport(1));
+        let mut inbox = receiver.offer(0).expect("a ring");
+        assert_eq!(inbox.peer(), Peer::Expected);
+        let outbox = sender
+            .claim(&local(), inbox.key())
+            .expect("the first claim");
+        assert_eq!(
+            (inbox.peer(), outbox.peer()),
+            (Peer::Present, Peer::Present)
+        );
+        drop(outbox);
+        assert_eq!(inbox.peer(), Peer::Closed);
+        let (outbox, inbox) = pair(&receiver);
+        drop(inbox);
+        assert_eq!(outbox.peer(), Peer::Closed);
+    }
+
+    #[test]
+    fn ring_is_offered_once_and_not_after_its_end() {
+        for connections in [1, 2] {
+            let receiver = transport(connections);
+            let (_outbox, inbox) = pair(&receiver);
+            let (again, key) = (transport(1).claim(&local(), inbox.key()), inbox.key());
+            assert_eq!(again.err(), Some(Error::AlreadyExist));
+            drop(inbox);
+            assert_eq!(
+                transport(1).claim(&local(), key).err(),
+                Some(Error::NotFound)
+            );
+        }
+    }
+
+    #[test]
+    fn wrong_greetings_do_not_use_up_the_offer() {
+        let receiver = transport(1);
+        let inbox = receiver.offer(0).expect("a ring");
+        let file = tempfile::tempfile().expect("a file");
+        let ask = |payload: &[u8], fds: &[_]| {
+            agent::request(&local(), inbox.key(), payload, fds)
+                .map(|_| ())
+                .err()
+        };
+        let fd = file.as_fd();
+        assert_eq!(ask(b"", &[fd]), Some(Error::UnsupportedVersion));
+        assert_eq!(ask(b"SDRDMA\0\x02", &[fd]), Some(Error::UnsupportedVersion));
+        assert_eq!(ask(b"SDRDMA\0\x01", &[]), Some(Error::InvalidValue));
+        assert_eq!(ask(b"SDRDMA\0\x01", &[fd, fd]), Some(Error::InvalidValue));
+        transport(1)
+            .claim(&local(), inbox.key())
+            .expect("the first right claim");
+    }
+
+    /// The descriptors that a sender gets, in the hands of one that knows no manners.
+    fn steal(inbox: &SharedInbox) -> (agent::AgentConnection, Vec<OwnedFd>) {
+        let file = tempfile::tempfile().expect("a file");
+        let claim = agent::request(&local(), inbox.key(), b"SDRDMA\0\x01", &[file.as_fd()]);
+        let (connection, _, fds) = claim.expect("the first claim");
+        (connection, fds)
+    }
+
+    #[test]
+    fn garbage_in_the_ring_closes_the_connection() {
+        let receiver = transport(1);
+        let mut inbox = receiver.offer(4).expect("a ring");
+        let (_connection, fds) = steal(&inbox);
+        assert_eq!(
+            inbox.peer(),
+            Peer::Present,
+            "an eventfd that is none is no harm"
+        );
+        // Everything but the header, which the receiver does not read again.
+        let size = rustix::fs::fstat(&fds[0]).expect("a memfd").st_size as usize;
+        for byte in [0x00, 0xff, 0x01] {
+            let garbage = vec![byte; size - 64];
+            rustix::io::pwrite(&fds[0], &garbage, 64).expect("a writable memfd");
+            assert_eq!(inbox.peek(), Ok(None), "other laps are no messages");
+        }
+        // A fragment of the first lap that is longer than any may be.
+        let word = 1_u64 << 32 | 0xff_ffff;
+        rustix::io::pwrite(&fds[0], &word.to_ne_bytes(), 512).expect("a writable memfd");
+        assert_eq!(inbox.peek().err(), Some(Error::ConnectionAborted));
+        inbox.post(1);
+        inbox.arm();
+        inbox.disarm();
+    }
+
+    #[test]
+    fn sender_that_disconnects_without_closing_is_lost() {
+        let receiver = transport(1);
+        let mut inbox = receiver.offer(1).expect("a ring");
+        let (connection, fds) = steal(&inbox);
+        assert_eq!(inbox.peer(), Peer::Present);
+        drop((connection, fds));
+        wait_for(Peer::Lost, || inbox.peer());
+    }
+
+    #[test]
+    fn invalid_receive_count_grants_no_credits() {
+        let receiver = transport(2);
+        let (mut outbox, mut inbox) = pair(&receiver);
+        assert!(!outbox.reserve_receive());
+        receiver.post();
+        inbox.post(1);
+        assert!(
+            outbox.reserve_receive() && outbox.reserve_receive(),
+            "kept for the next message"
+        );
+        push(&mut outbox, b"a message", false).expect("room");
+        assert!(!outbox.reserve_receive());
+        let fragment = inbox.peek().expect("sound").expect("a message");
+        assert_eq!((fragment.len, fragment.more), (9, false));
+        inbox.advance();
+        // A receiver that takes back what it has given.
+        let other = receiver.offer(0).expect("a ring");
+        let (_connection, fds) = steal(&other);
+        rustix::io::pwrite(&fds[2], &0_u64.to_ne_bytes(), 64).expect("a writable memfd");
+        assert!(!outbox.reserve_receive());
+    }
+
+    /// State of a receiver with one posted receive after these bytes from another machine.
+    fn over_the_network(bytes: &[u8]) -> (Result<Option<Fragment>>, Peer) {
+        let receiver = transport(1);
+        let (here, there) = crate::agent::stream_pair();
+        let offered = Box::new(receiver.offer(0).expect("a ring"));
+        let mut inbox = NetworkInbox::new(offered, (here, 0), 1).expect("a receiver");
+        inbox.flush();
+        assert_eq!(there.send_from(bytes), Ok(bytes.len()));
+        there.shut_down_output();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            inbox.set_readable();
+            match inbox.peek() {
+                Ok(None) if inbox.peer() == Peer::Present => {
+                    assert!(Instant::now() < deadline, "nothing came");
+                    std::thread::yield_now();
+                }
+                found => return (found, inbox.peer()),
+            }
+        }
+    }
+
+    #[test]
+    fn frames_of_another_machine_are_checked() {
+        let whole = [1, 1, 0, 0, 3, 0, 0, 0, b'a', b'b', b'c'];
+        let fragment = Fragment {
+            len: 3,
+            immediate_len: None,
+            more: false,
+        };
+        assert_eq!(over_the_network(&whole).0, Ok(Some(fragment)));
+        let immediate = [1, 5, 4, 0, 0, 0, 0, 0, 9, 9, 9, 9];
+        let fragment = Fragment {
+            len: 0,
+            immediate_len: Some(4),
+            more: false,
+        };
+        assert_eq!(over_the_network(&immediate).0, Ok(Some(fragment)));
+        assert_eq!(
+            over_the_network(&[2, 0, 0, 0, 0, 0, 0, 0]),
+            (Ok(None), Peer::Closed)
+        );
+        // Broken off.
+        assert_eq!(over_the_network(&whole[..10]), (Ok(None), Peer::Lost));
+        assert_eq!(over_the_network(&[]), (Ok(None), Peer::Lost));
+        for bytes in [
+            // A fragment in the middle of no message, unknown flags, and a byte that is always 0.
+            [1, 0, 0, 0, 3, 0, 0, 0],
+            [1, 9, 0, 0, 3, 0, 0, 0],
+            [1, 1, 0, 1, 3, 0, 0, 0],
+            // Immediate data without its flag, its flag without it, and too much of it.
+            [1, 1, 4, 0, 0, 0, 0, 0],
+            [1, 5, 0, 0, 0, 0, 0, 0],
+            [1, 5, 9, 0, 0, 0, 0, 0],
+            // More data than a fragment has.
+            [1, 1, 0, 0, 1, 0x80, 0, 0],
+            [1, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
+            // No frame of a sender.
+            [0, 0, 0, 0, 0, 0, 0, 0],
+            [4, 0, 0, 0, 1, 0, 0, 0],
+            [0xff; 8],
+        ] {
+            assert_eq!(
+                over_the_network(&bytes).0,
+                Err(Error::ConnectionAborted),
+                "{bytes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn message_of_another_machine_needs_a_receive() {
+        let receiver = transport(1);
+        let (here, there) = crate::agent::stream_pair();
+        let offered = Box::new(receiver.offer(0).expect("a ring"));
+        let mut inbox = NetworkInbox::new(offered, (here, 0), 0).expect("a receiver");
+        let message = [1, 1, 0, 0, 1, 0, 0, 0, b'a'];
+        assert_eq!(there.send_from(&message), Ok(message.len()));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while inbox.peek() == Ok(None) {
+            inbox.set_readable();
+            assert!(Instant::now() < deadline, "nothing came");
+        }
+        assert_eq!(inbox.peek(), Err(Error::ConnectionAborted));
+    }
 }
