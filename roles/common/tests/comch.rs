@@ -1,5 +1,6 @@
 //! Comch control channels, server and client in one process.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use doca::{Access, Consumer, Device, ErrorCode, MemoryRegion, Mmap, Pe};
@@ -12,8 +13,11 @@ use wire::control::{Message, Payload};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A server name that no other test uses: tests run in parallel, and so do runs of this program.
 fn name(test: &str) -> String {
-    format!("role-common-{test}-{}", std::process::id())
+    static NAMES: AtomicU32 = AtomicU32::new(0);
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    format!("role-common-{test}-{}-{number}", std::process::id())
 }
 
 fn opens(payload: &Payload) -> bool {
