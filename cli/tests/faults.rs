@@ -114,7 +114,7 @@ fn service_that_reports_success_after_its_target_died_is_detected() {
     let programs = with_script("doca_storage_comch_to_rdma_zero_copy", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: target, io, SIGKILL");
     assert!(
-        reason.contains("service ended well, and noticed nothing"),
+        reason.contains("service exited with success, without noticing the fault"),
         "{reason}"
     );
 }

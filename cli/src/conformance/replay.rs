@@ -222,7 +222,7 @@ impl Replay {
                 meaning: "it was asked to end".to_owned(),
                 took: started.elapsed(),
                 output,
-                ..Case::new(&suite, "the target ends well", outcome)
+                ..Case::new(&suite, "clean shutdown", outcome)
             });
         } else if let Some(failed) = cases
             .iter_mut()

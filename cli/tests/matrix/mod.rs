@@ -31,7 +31,7 @@ fn own_roles_interoperate_in_both_deployments() {
     assert_eq!(rows[0][3..10], [&pass[..], &["noticed"; 3]].concat());
     assert_eq!(
         rows[1][5..12],
-        [&pass[..], &["noticed", "noticed", "healed"]].concat()
+        [&pass[..], &["noticed", "noticed", "repaired"]].concat()
     );
     let junit = fs::read_to_string(junit).expect("a document");
     assert!(
@@ -170,7 +170,7 @@ fn unexpected_implementation_fails() {
         "{better}"
     );
     let better = reason(&cases, "rust,own,rust,rust,rust: corrupt_block");
-    assert!(better.contains("it ended well"), "{better}");
+    assert!(better.contains("it exited with success"), "{better}");
 }
 
 #[test]

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use super::plan::{FaultyRole, LoadKind};
-use super::run::Settings;
-use crate::faults::relay::FaultyLine;
-use crate::matrix::Layout;
-use crate::network::{Cable, Condition};
-use crate::role::Violation;
 use deployment::implementation::Role;
 use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
+
+use super::Settings;
+use super::plan::{FaultyRole, LoadKind};
+use crate::faults::relay::FaultyLine;
+use crate::matrix::Layout;
+use crate::network::{Cable, Condition};
+use crate::role::Violation;
 
 /// Block size of the initiator in bytes.
 pub(super) const BLOCK_SIZE: usize = 4096;

@@ -14,17 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deployment::process::{Process, Signal};
+use deployment::sandbox::HOST_DEVICE;
 use fastrand::Rng;
 
 use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, TICK, end_of};
-use super::ledger::{Counts, Ledger, Pattern};
 use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
-use super::run::{Hammer, ResourceWatch, Totals};
-use super::verifier::{Entry, Reading, Version};
+use super::verifier::{Counts, Entry, Ledger, Pattern, Reading, Version};
+use super::{Hammer, ResourceWatch, Totals};
 use crate::matrix::Layout;
 use crate::role::{During as _, Violation};
-use deployment::process::{Process, Signal};
-use deployment::sandbox::HOST_DEVICE;
 
 /// Number of requests in flight per client.
 const DEPTH: usize = 12;

@@ -3,21 +3,19 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use deployment::process::{Process, Signal};
+use deployment::sandbox::{HOST_DEVICE, Sandbox};
 use fastrand::Rng;
 
 use super::deployment::{Deployment, Redundancy, TICK, end_of};
-use super::ledger::Counts;
-use super::load;
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
-use super::run::{Commands, Settings};
-use super::verifier::{Findings, Verifier};
+use super::verifier::{Counts, Findings, Verifier};
+use super::{Commands, Settings, load};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
 use crate::role::{During as _, Violation};
-use deployment::process::{Process, Signal};
-use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
 /// Result of a round without a violation.
 #[derive(Debug, Clone, Copy, Default)]
@@ -280,7 +278,7 @@ impl RoundRun<'_, '_, '_> {
         let is_good = end_of(load.process, limit).during("load")?;
         let findings = self.sessions.findings(session)?;
         Violation::unless(
-            is_good && findings.ended_well && findings.counts.failed == 0,
+            is_good && findings.ended_cleanly && findings.counts.failed == 0,
             "the load to go on, and none of its I/Os to fail",
             format!("{findings:?}, and it said{log}"),
         )?;
@@ -313,7 +311,7 @@ impl RoundRun<'_, '_, '_> {
             "no I/O to fail as long as the session lasts",
             format!("{findings:?}, and the load said{log}"),
         )?;
-        Ok((is_good && findings.ended_well, findings.counts))
+        Ok((is_good && findings.ended_cleanly, findings.counts))
     }
 
     /// Checks that the service ends the session of a stopped load.
@@ -480,7 +478,7 @@ impl<'a> Sessions<'a> {
         })?;
         self.counts += findings.counts;
         self.reported = session;
-        self.is_read_back = findings.ended_well && findings.counts.failed == 0;
+        self.is_read_back = findings.ended_cleanly && findings.counts.failed == 0;
         match &findings.violation {
             Some(violation) => Err(Violation::new(violation.clone())),
             None => Ok(findings),
@@ -502,7 +500,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Discards the result of the last read-back.
-    pub(super) fn read_back_again(&mut self) {
+    fn read_back_again(&mut self) {
         self.is_read_back = false;
     }
 
@@ -548,7 +546,7 @@ impl<'a> Sessions<'a> {
         end_of(load.process, self.settings.limit).during("first writes")?;
         let findings = self.findings(session)?;
         Violation::unless(
-            findings.ended_well && findings.counts.failed == 0,
+            findings.ended_cleanly && findings.counts.failed == 0,
             "all blocks to be written",
             format!("{findings:?}, and it said{said}"),
         )

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::attack::{
-    AgentCalls, Attack, Control, Cost, Descriptor, End, Frame, Frames, Manner, Play, RingWrite,
-    Session, Silent, Step,
+    AgentCalls, Attack, Bytes, Control, Cost, Descriptor, End, Frame, Frames, Manner, Play,
+    RingWrite, Session, Silent, Step,
 };
-use super::bytes::Bytes;
 use super::network::{Authenticated, Exported, Input, NetworkAttack, Unauthenticated};
 use super::raw::words;
-use super::service_attacks::service_attacks;
+use super::service::service_attacks;
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -561,7 +560,7 @@ fn frames() -> Vec<Attack> {
             &[D::Ring, D::EventFd],
         ),
         one(
-            "comch-consumer-full-bell",
+            "comch-consumer-full-doorbell",
             "Announces a consumer whose eventfd is full and blocks",
             consumer(2, 64),
             &[D::Ring, D::FullEventFd],
@@ -1219,8 +1218,9 @@ fn network() -> Vec<Attack> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use deployment::implementation::Role;
+
+    use super::*;
 
     #[test]
     fn there_are_many_and_each_has_a_name_of_its_own() {

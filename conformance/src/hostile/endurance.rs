@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attack::Attack;
-use super::client::{Client, ClientProcess, SESSION};
-use super::server::Server;
+use super::server::{Client, ClientProcess, SESSION, Server};
 use super::{Observation, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
@@ -82,25 +81,21 @@ pub(super) fn endure(
     done: &dyn Fn(&str),
     interrupted: &dyn Fn() -> bool,
 ) -> Report {
-    let mut report = Report::default();
+    let not_started = |reason| Report {
+        cases: vec![Case::new(
+            &suite(settings.role),
+            "start",
+            Outcome::Failed(reason),
+        )],
+    };
     let server = match Server::start(settings.role, &settings.implementation) {
         Ok(server) => server,
-        Err(violation) => {
-            let outcome = Outcome::Failed(violation.to_string());
-            let case = Case::new(&suite(settings.role), "start", outcome);
-            report.cases.push(case);
-            return report;
-        }
+        Err(violation) => return not_started(violation.to_string()),
     };
     let client = Client::default();
-    let mut process = match ClientProcess::start((settings.client)(&server.client_endpoint())) {
+    let mut process = match ClientProcess::start((settings.client)(&server.endpoint().into())) {
         Ok(process) => process,
-        Err(error) => {
-            let outcome = Outcome::Failed(format!("the client does not start: {error}"));
-            let case = Case::new(&suite(settings.role), "start", outcome);
-            report.cases.push(case);
-            return report;
-        }
+        Err(error) => return not_started(format!("the client does not start: {error}")),
     };
     let session_lock = server.session_lock().clone();
     let mut run = Run {

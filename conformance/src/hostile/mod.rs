@@ -4,18 +4,13 @@
 //! of the attacker's. A small driver plays it, and then asks as another client whether the role still serves, and the operating system what
 //! it takes. The attacker's sockets, rings and agent are made from the documented layouts: it shares no code with softdoca.
 
-mod agent;
 mod attack;
-mod bytes;
 mod catalogue;
-mod channel;
-mod client;
 mod endurance;
 mod network;
 mod raw;
 mod server;
 mod service;
-mod service_attacks;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -23,27 +18,24 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use deployment::implementation::{Implementation, Role};
 use wire::control::{InitStorage, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole};
-
-use agent::Agent;
-use attack::{
-    AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
-};
-use channel::{Channel, Comch, ControlEndpoint, OwnedControlEndpoint, Probe};
-use network::{Exported, NetworkAttack};
-use raw::{Packets, RawRing};
-use server::Server;
-
-pub use attack::{Attack, Cost};
-pub use catalogue::attacks;
-pub use client::ClientEndpoint;
-pub use endurance::Limit;
 
 use crate::faults::relay::Moment;
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::role::Violation;
-use deployment::implementation::{Implementation, Role};
+use attack::{
+    AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
+};
+use network::{Exported, NetworkAttack};
+use raw::{Agent, Channel, Comch, ControlEndpoint, Packets, Probe, RawRing};
+use server::Server;
+
+pub use attack::{Attack, Cost};
+pub use catalogue::attacks;
+pub use endurance::Limit;
+pub use server::ClientEndpoint;
 
 /// Role under attack, attacks and limit of a run.
 pub struct Settings {
@@ -231,12 +223,12 @@ fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::
     match play {
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
-        Play::Control(control) => play_control(server.endpoint(), control),
+        Play::Control(control) => play_control(&server.endpoint(), control),
         Play::Silent(silent) => {
             *held_up = play_silent(server, silent);
             Ok(())
         }
-        Play::Frames(frames) => play_frames(server.endpoint(), frames),
+        Play::Frames(frames) => play_frames(&server.endpoint(), frames),
         Play::Agent(calls) => play_agent(server, calls),
         Play::Session(session) => {
             let (held, longest) = play_session(server, session);
@@ -312,7 +304,7 @@ fn play_exported(
     Ok(())
 }
 
-fn play_control(endpoint: ControlEndpoint<'_>, control: &Control) -> io::Result<()> {
+fn play_control(endpoint: &ControlEndpoint, control: &Control) -> io::Result<()> {
     let bytes = control.bytes.make();
     let mut open = Vec::new();
     let mut refused = None;
@@ -373,7 +365,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
 fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
-    let endpoint = OwnedControlEndpoint::from(server.endpoint());
+    let endpoint = server.endpoint();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut open = Vec::new();
@@ -383,7 +375,7 @@ fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
                     matches!(channel.read(Duration::ZERO), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
                 });
                 if open.len() < silent.connections {
-                    open.extend(Channel::open(endpoint.borrow()));
+                    open.extend(Channel::open(&endpoint));
                 }
                 std::thread::sleep(silent.pace);
             }
@@ -404,7 +396,7 @@ fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
     })
 }
 
-fn play_frames(endpoint: ControlEndpoint<'_>, frames: &Frames) -> io::Result<()> {
+fn play_frames(endpoint: &ControlEndpoint, frames: &Frames) -> io::Result<()> {
     let ControlEndpoint::Comch { runtime, channel } = endpoint else {
         return Ok(());
     };
@@ -428,7 +420,7 @@ fn play_frames(endpoint: ControlEndpoint<'_>, frames: &Frames) -> io::Result<()>
                     .collect::<io::Result<_>>()?;
                 let borrowed: Vec<BorrowedFd<'_>> =
                     descriptors.iter().map(|it| it.as_fd()).collect();
-                send_frame(&comch.socket, &frame.bytes, &borrowed)?;
+                comch.socket.send_or_stall(&frame.bytes, &borrowed)?;
             }
             if begin.elapsed() > LONGEST {
                 break;
@@ -441,21 +433,6 @@ fn play_frames(endpoint: ControlEndpoint<'_>, frames: &Frames) -> io::Result<()>
     }
     std::thread::sleep(frames.hold);
     Ok(())
-}
-
-/// Waits a little when the role does not read.
-fn send_frame(socket: &Packets, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(300);
-    loop {
-        match socket.send(bytes, descriptors) {
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            sent => return sent,
-        }
-    }
 }
 
 fn play_agent(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
@@ -487,18 +464,18 @@ fn play_agents_by_name(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()
     Ok(())
 }
 
-fn call(server: &Server<'_>, address: &agent::Address, calls: &AgentCalls) -> io::Result<()> {
+fn call(server: &Server<'_>, address: &raw::Address, calls: &AgentCalls) -> io::Result<()> {
     let bytes = calls.bytes.make();
     let mut open = Vec::new();
     for _ in 0..calls.connections {
-        let Ok(socket) = agent::connect(server.runtime(), address) else {
+        let Ok(socket) = raw::connect(server.runtime(), address) else {
             // Its queue is full for the moment.
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
         if !bytes.is_empty() {
             for _ in 0..calls.times {
-                send_frame(&socket, &bytes, &[])?;
+                socket.send_or_stall(&bytes, &[])?;
                 // Answers are thrown away.
                 let _ = socket.receive(Duration::ZERO);
             }
@@ -515,7 +492,7 @@ struct Held {
     agent: Agent,
     claims: Vec<Packets>,
     /// Agents of the role.
-    agents: Vec<agent::Address>,
+    agents: Vec<raw::Address>,
     /// RDMA connection details of the role.
     details: Vec<::bytes::Bytes>,
 }
@@ -523,7 +500,7 @@ struct Held {
 /// Plays a session, while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
 fn play_session(server: &Server<'_>, session: &Session) -> (io::Result<Held>, Duration) {
     let turn = server.session_lock().enter();
-    let begun = Channel::open(server.endpoint()).and_then(|mut channel| {
+    let begun = Channel::open(&server.endpoint()).and_then(|mut channel| {
         channel.ask(Payload::QueryStorageRequest, ANSWER)?;
         Ok(channel)
     });
@@ -566,9 +543,11 @@ fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Re
             // A service starts when its initiator has a consumer for each core.
             for core in 1..=session.cores.min(8) {
                 let ring = raw::descriptor(Descriptor::Ring)?;
-                let bell = raw::descriptor(Descriptor::EventFd)?;
+                let doorbell = raw::descriptor(Descriptor::EventFd)?;
                 let frame = raw::words(&[5, 2 * core, 64]);
-                send_frame(&comch.socket, &frame, &[ring.as_fd(), bell.as_fd()])?;
+                comch
+                    .socket
+                    .send_or_stall(&frame, &[ring.as_fd(), doorbell.as_fd()])?;
             }
         }
         expect(
@@ -618,12 +597,12 @@ fn connect(server: &Server<'_>, held: &mut Held, claims: bool) -> io::Result<Vec
             _ => None,
         })?;
         held.agents
-            .extend(agent::agent_of(&theirs).map(|(address, _)| address));
+            .extend(raw::agent_of(&theirs).map(|(address, _)| address));
         held.details.push(theirs.clone());
         if !claims {
             continue;
         }
-        let (socket, ring) = agent::claim(server.runtime(), &theirs)?;
+        let (socket, ring) = raw::claim(server.runtime(), &theirs)?;
         held.claims.push(socket);
         rings.push(RawRing::new(ring)?);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::bytes::Bytes;
+use super::attack::Bytes;
 use crate::role::Violation;
 
 /// The key of the roles under attack.

@@ -7,11 +7,560 @@
 
 mod cable;
 mod deployment;
-mod fault;
-mod run;
 
-pub use cable::{Condition, relay};
-pub use fault::Fault;
-pub use run::{Run, Settings, Summary};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::hammer::Redundancy;
+use crate::report::{Case, Outcome, Report};
+use crate::role::Violation;
+use ::deployment::implementation::{Implementation, Layout};
+use ::deployment::process::{Process, Signal};
+use deployment::Deployment;
 
 pub(crate) use cable::Cable;
+pub use cable::{Condition, relay};
+
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(10);
+/// An initiator's log line when its session is set up and I/Os begin.
+const STARTED: &str = "start_storage_request";
+/// Time between the start of a session's I/Os and a fault.
+const BEFORE: Duration = Duration::from_secs(1);
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose programs.
+    pub implementation: Implementation,
+    /// The deployments, one after the other; each gets its share of the time.
+    pub layouts: Vec<Layout>,
+    /// Time after which no further fault is injected. Each is injected once at least.
+    pub duration: Duration,
+    /// The faults.
+    pub faults: Vec<Fault>,
+    /// Blocks of the storage.
+    pub blocks: u64,
+    /// Operations of a session.
+    pub operations: u32,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
+    /// Time after which the deployment has to be whole again.
+    pub limit: Duration,
+    /// Program and first arguments of [`relay`](relay) as a process.
+    pub cable: Vec<OsString>,
+}
+
+impl Settings {
+    fn cpu(&self, role: usize) -> String {
+        self.cpus[role % self.cpus.len()].to_string()
+    }
+}
+
+/// Counts of the sessions so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Injected faults.
+    pub faults: u64,
+    /// Sessions that have read back what they wrote.
+    pub sessions: u64,
+    /// Their operations: each is a write and a read.
+    pub operations: u64,
+    /// Sessions that failed, and were allowed to.
+    pub failed: u64,
+    /// Blocks that did not hold what was written.
+    pub wrong: u64,
+}
+
+/// Injections of one fault in one layout.
+struct Row {
+    fault: Fault,
+    injected: u64,
+    /// Sessions that went on, or began, without the target.
+    losses: usize,
+    took: Duration,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    /// Its settings.
+    pub settings: Settings,
+}
+
+impl Run {
+    /// Runs. `progress` is called with the next fault and the counts so far. A violation ends the run of a layout; the second value is
+    /// where the files of its processes are.
+    pub fn run(
+        &self,
+        progress: &dyn Fn(&str, Summary),
+        interrupted: &dyn Fn() -> bool,
+    ) -> (Report, Summary, Vec<PathBuf>) {
+        let (mut report, mut summary) = (Report::default(), Summary::default());
+        let mut kept = Vec::new();
+        let share =
+            self.settings.duration / u32::try_from(self.settings.layouts.len().max(1)).unwrap_or(1);
+        for &layout in &self.settings.layouts {
+            let mut rows: Vec<Row> = self
+                .settings
+                .faults
+                .iter()
+                .map(|&fault| Row {
+                    fault,
+                    injected: 0,
+                    losses: 0,
+                    took: Duration::ZERO,
+                })
+                .collect();
+            let (mut violation, mut addresses) = (None, None);
+            match Deployment::start(layout, &self.settings) {
+                Err(found) => violation = Some((0, found)),
+                Ok(deployment) => {
+                    let mut load = Load {
+                        deployment,
+                        settings: &self.settings,
+                        initiator: None,
+                        summary: &mut summary,
+                        tolerance: Tolerance::None,
+                        interrupted,
+                    };
+                    let end = Instant::now() + share;
+                    for index in 0.. {
+                        let at = index % rows.len();
+                        let is_first_round = index < rows.len();
+                        if interrupted() || !is_first_round && Instant::now() >= end {
+                            break;
+                        }
+                        let row = &mut rows[at];
+                        let target = index % load.deployment.targets();
+                        progress(
+                            &format!("{layout}: {} of target {target}", row.fault.name()),
+                            *load.summary,
+                        );
+                        let begin = Instant::now();
+                        match load.inject(row.fault, target) {
+                            Ok(losses) => row.losses += losses,
+                            Err(found) => {
+                                violation = Some((at, found));
+                                break;
+                            }
+                        }
+                        row.injected += 1;
+                        row.took += begin.elapsed();
+                    }
+                    if violation.is_none() && !interrupted() {
+                        addresses = Some(load.deployment.check_addresses());
+                        violation = load.end().err().map(|found| (rows.len() - 1, found));
+                    }
+                    let Load { deployment, .. } = load;
+                    if violation.is_some() {
+                        let Deployment { sandbox, .. } = deployment;
+                        kept.push(sandbox.keep());
+                    }
+                }
+            }
+            for (at, row) in rows.into_iter().enumerate() {
+                report.cases.push(case(layout, at, row, &mut violation));
+            }
+            report.cases.push(addresses_case(layout, addresses));
+        }
+        (report, summary, kept)
+    }
+}
+
+fn suite(layout: Layout) -> &'static str {
+    match layout {
+        Layout::ZeroCopy => "network.zero_copy",
+        Layout::Gga => "network.gga",
+    }
+}
+
+/// The check of the addresses that were used; `None` if the run ended before it.
+fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> Case {
+    let (outcome, note) = match checked {
+        None => (Outcome::NotRun("the run ended before".to_owned()), None),
+        Some(Err(violation)) => (Outcome::Failed(violation.to_string()), None),
+        Some(Ok(seen)) => (Outcome::Passed, Some(format!("{seen} kinds of frames"))),
+    };
+    Case {
+        meaning:
+            "Nothing listens, and no frame is sent, at other addresses than those of the machines."
+                .to_owned(),
+        note,
+        ..Case::new(suite(layout), "addresses", outcome)
+    }
+}
+
+fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Violation)>) -> Case {
+    let outcome = match violation.take_if(|(of, _)| *of == at) {
+        Some((_, violation)) => Outcome::Failed(violation.to_string()),
+        None if row.injected > 0 => Outcome::Passed,
+        None => Outcome::NotRun("the run ended before".to_owned()),
+    };
+    let note = match layout {
+        Layout::ZeroCopy => format!("{} injected", row.injected),
+        Layout::Gga => format!(
+            "{} injected, target detached {} times",
+            row.injected, row.losses
+        ),
+    };
+    Case {
+        meaning: row.fault.meaning().to_owned(),
+        note: Some(note),
+        took: row.took,
+        ..Case::new(suite(layout), row.fault.name(), outcome)
+    }
+}
+
+/// Sessions that may fail at a time, with any error but wrong data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tolerance {
+    /// None.
+    None,
+    /// Sessions during set-up: a service that has accepted a target needs it until I/Os begin.
+    SetUp,
+    /// All: the storage has no redundancy, or its service was killed.
+    All,
+}
+
+/// Sessions of initiators, one after the other.
+struct Load<'a> {
+    deployment: Deployment<'a>,
+    settings: &'a Settings,
+    initiator: Option<Process>,
+    summary: &'a mut Summary,
+    tolerance: Tolerance,
+    interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Load<'_> {
+    /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded. Returns how often the service has gone
+    /// on without the target meanwhile.
+    fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Violation> {
+        self.await_io()?;
+        let before = (self.summary.failed, self.deployment.losses(target));
+        let cuts_all = fault == Fault::ServiceReplaced;
+        self.tolerance = match self.deployment.layout {
+            _ if fault.is_endured() => Tolerance::None,
+            Layout::Gga if !cuts_all => Tolerance::SetUp,
+            Layout::ZeroCopy | Layout::Gga => Tolerance::All,
+        };
+        self.summary.faults += 1;
+        let affected = match cuts_all {
+            true => 0..self.deployment.targets(),
+            false => target..target + 1,
+        };
+        for target in affected.clone() {
+            self.deployment.set(target, fault.conditions())?;
+        }
+        match fault {
+            Fault::TargetReplaced => {
+                self.deployment.kill_target(target)?;
+                self.deployment.start_target(target)?;
+            }
+            Fault::ServiceReplaced => self.deployment.end_service(Signal::KILL)?,
+            Fault::AnotherAddress => {
+                self.deployment.kill_target(target)?;
+                self.deployment.change_address(target)?;
+                self.deployment.start_target(target)?;
+            }
+            _ => {}
+        }
+        self.keep_on(fault.duration())?;
+        if fault.must_be_noticed() {
+            self.await_notice(target, before)?;
+        }
+        let mut losses = self.deployment.losses(target) - before.1;
+        for target in affected {
+            self.deployment.set(target, [Condition::GOOD; 2])?;
+        }
+        match fault {
+            Fault::ServiceReplaced => {
+                self.finish()?;
+                self.deployment.start_service()?;
+            }
+            Fault::AnotherAddress => {
+                // Its flags name the target's address: an administrator gives it the new one.
+                self.finish()?;
+                self.deployment.end_service(Signal::TERM)?;
+                self.deployment.start_service()?;
+            }
+            _ => {}
+        }
+        let after = self.deployment.losses(target);
+        self.recover()?;
+        losses += self.deployment.losses(target) - after;
+        Ok(losses)
+    }
+
+    /// Waits until the service has noticed that it does not reach a target: it goes on without that one, or, where there is no other, a session
+    /// has failed. `before` are the counts of failed sessions and of losses before the fault.
+    fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Violation> {
+        let deadline = Instant::now() + self.settings.limit;
+        loop {
+            let is_noticed = match self.deployment.layout {
+                Layout::ZeroCopy => self.summary.failed > before.0,
+                Layout::Gga => self.deployment.losses(target) > before.1,
+            };
+            if is_noticed || (self.interrupted)() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Violation::expected(
+                    "the service to notice that a target is not reached",
+                    format!("nothing within {:?}", self.settings.limit),
+                ));
+            }
+            self.keep_on(TICK)?;
+        }
+    }
+
+    /// Waits until all targets are whole, and a session that began after the fault has succeeded.
+    fn recover(&mut self) -> Result<(), Violation> {
+        let deadline = Instant::now() + self.settings.limit;
+        // The session of the fault.
+        self.finish()?;
+        self.tolerance = Tolerance::None;
+        let before = self.summary.sessions;
+        while self.summary.sessions == before || self.deployment.redundancy() != Redundancy::Whole {
+            if (self.interrupted)() {
+                return Ok(());
+            }
+            self.pump()?;
+            if Instant::now() >= deadline {
+                return Err(Violation::expected(
+                    format!(
+                        "a session to succeed with all targets online within {:?}",
+                        self.settings.limit
+                    ),
+                    format!(
+                        "{} sessions, {:?}",
+                        self.summary.sessions - before,
+                        self.deployment.redundancy()
+                    ),
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Waits until the I/Os of a session have begun.
+    fn await_io(&mut self) -> Result<(), Violation> {
+        let deadline = Instant::now() + self.settings.limit;
+        let has_started = |initiator: &Process| {
+            !initiator.has_ended() && initiator.lines().iter().any(|line| line.contains(STARTED))
+        };
+        while !self.initiator.as_ref().is_some_and(has_started) {
+            if Instant::now() >= deadline {
+                return Err(Violation::expected(
+                    "a session to begin its I/Os",
+                    "none in time",
+                ));
+            }
+            self.keep_on(TICK)?;
+            if (self.interrupted)() {
+                return Ok(());
+            }
+        }
+        self.keep_on(BEFORE)
+    }
+
+    /// Has sessions for some time.
+    fn keep_on(&mut self, time: Duration) -> Result<(), Violation> {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !(self.interrupted)() {
+            self.pump()?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the session that runs.
+    fn finish(&mut self) -> Result<(), Violation> {
+        let deadline = Instant::now() + self.settings.limit;
+        while let Some(initiator) = &mut self.initiator {
+            if initiator.status().is_some() {
+                return self.reap();
+            }
+            if Instant::now() >= deadline {
+                let limit = self.settings.limit;
+                return Err(Violation::expected(
+                    format!("the session to end within {limit:?}"),
+                    initiator.stderr(),
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Starts a session if there is none, and counts one that has ended.
+    fn pump(&mut self) -> Result<(), Violation> {
+        match &self.initiator {
+            None => self.initiator = Some(self.deployment.initiator()?),
+            Some(initiator) if initiator.has_ended() => self.reap()?,
+            Some(_) => {}
+        }
+        match self.tolerance {
+            Tolerance::All => Ok(()),
+            Tolerance::None | Tolerance::SetUp => self.deployment.inspect(),
+        }
+    }
+
+    fn reap(&mut self) -> Result<(), Violation> {
+        let Some(initiator) = self.initiator.take() else {
+            return Ok(());
+        };
+        let exit = initiator.into_exit();
+        let report: serde_json::Value =
+            serde_json::from_str(&exit.stdout).unwrap_or(serde_json::Value::Null);
+        if !report["mismatch"].is_null() {
+            self.summary.wrong += 1;
+            return Err(Violation::expected(
+                "every block to hold what was written",
+                &report["mismatch"],
+            ));
+        }
+        if exit.succeeded() {
+            let counted = report["operation_count"].as_u64();
+            self.summary.sessions += 1;
+            self.summary.operations += counted.unwrap_or_default();
+            return Violation::unless(
+                counted == Some(u64::from(self.settings.operations)),
+                format!("{} operations", self.settings.operations),
+                format!("{counted:?}"),
+            );
+        }
+        let may_fail = match self.tolerance {
+            Tolerance::None => false,
+            Tolerance::SetUp => !exit.stderr.contains(STARTED),
+            Tolerance::All => true,
+        };
+        if may_fail {
+            self.summary.failed += 1;
+            return Ok(());
+        }
+        Err(Violation::expected(
+            "the session to go on",
+            format!("{:?}: {}", exit.status, exit.stderr),
+        ))
+    }
+
+    /// Ends the last session and all roles.
+    fn end(&mut self) -> Result<(), Violation> {
+        self.finish()?;
+        self.deployment.end()
+    }
+}
+
+// The faults of a network.
+
+/// A fault of the network of one target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The cable is cut for less than the time after which a peer is given up.
+    ShortCut,
+    /// The cable is cut.
+    Cut,
+    /// Only frames towards the target are lost.
+    CutToTarget,
+    /// Only frames towards the service are lost.
+    CutToService,
+    /// Frames take 50 ms in each direction.
+    Delay,
+    /// One of 100 frames is lost in each direction.
+    Loss,
+    /// The target is killed and started again behind a cut cable: the service's connections are half open.
+    TargetReplaced,
+    /// The service is killed and started again behind cut cables: the targets' connections are half open.
+    ServiceReplaced,
+    /// The target's machine returns with another address.
+    AnotherAddress,
+}
+
+impl Fault {
+    /// All faults.
+    pub const ALL: [Self; 9] = [
+        Self::ShortCut,
+        Self::Cut,
+        Self::Delay,
+        Self::CutToTarget,
+        Self::Loss,
+        Self::CutToService,
+        Self::TargetReplaced,
+        Self::AnotherAddress,
+        Self::ServiceReplaced,
+    ];
+
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ShortCut => "short_cut",
+            Self::Cut => "cut",
+            Self::CutToTarget => "cut_to_target",
+            Self::CutToService => "cut_to_service",
+            Self::Delay => "delay",
+            Self::Loss => "loss",
+            Self::TargetReplaced => "target_replaced",
+            Self::ServiceReplaced => "service_replaced",
+            Self::AnotherAddress => "another_address",
+        }
+    }
+
+    /// The fault in a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::ShortCut => "The cable to a target is cut for half a second.",
+            Self::Cut => "The cable to a target is cut.",
+            Self::CutToTarget => "Frames from the service to a target are lost.",
+            Self::CutToService => "Frames from a target to the service are lost.",
+            Self::Delay => "Frames between service and target take 50 ms in each direction.",
+            Self::Loss => "One of 100 frames between service and target is lost.",
+            Self::TargetReplaced => {
+                "A target is killed and started again behind a cut cable: the service's connections are half open."
+            }
+            Self::ServiceReplaced => {
+                "The service is killed and started again behind cut cables: the targets' connections are half open."
+            }
+            Self::AnotherAddress => {
+                "A target's machine returns with another address; later the service is started with it."
+            }
+        }
+    }
+
+    /// Conditions towards the target and back while the fault lasts.
+    fn conditions(self) -> [Condition; 2] {
+        match self {
+            Self::CutToTarget => [Condition::CUT, Condition::GOOD],
+            Self::CutToService => [Condition::GOOD, Condition::CUT],
+            Self::Delay => [Condition::SLOW; 2],
+            Self::Loss => [Condition::LOSSY; 2],
+            Self::ShortCut
+            | Self::Cut
+            | Self::TargetReplaced
+            | Self::ServiceReplaced
+            | Self::AnotherAddress => [Condition::CUT; 2],
+        }
+    }
+
+    /// Time for which it lasts. Unless it is short, peers notice a cut within 3 s.
+    fn duration(self) -> Duration {
+        match self {
+            Self::ShortCut => Duration::from_millis(500),
+            _ => Duration::from_secs(5),
+        }
+    }
+
+    /// Returns `true` if the service has to notice that it does not reach the target, and ends the fault only then. A service that is killed
+    /// notices nothing.
+    fn must_be_noticed(self) -> bool {
+        !self.is_endured() && self != Self::ServiceReplaced
+    }
+
+    /// Returns `true` if no peer may be given up.
+    fn is_endured(self) -> bool {
+        matches!(self, Self::ShortCut | Self::Delay | Self::Loss)
+    }
+}

@@ -9,8 +9,7 @@ use wire::control::{Payload, StorageDetails};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::{DEPTH, Improper, Link, Load, LoadState, Malformed, Task};
-use crate::hammer::ledger::Pattern;
-use crate::hammer::verifier::{Account, Entry, Reading, Version};
+use crate::hammer::verifier::{Account, Entry, Pattern, Reading, Version};
 use crate::matrix::Layout;
 use crate::role::{ControlPeer as _, Violation};
 

@@ -8,8 +8,7 @@ use wire::control::{
     StorageDetails,
 };
 
-use super::peers::{Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer};
-use super::{BLOCK, presented, scripts};
+use super::{BLOCK, Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer, presented, scripts};
 use crate::role::{Check, During as _, Fixture, Step, Violation};
 
 const WATCH: Duration = Duration::from_millis(60);

@@ -7,8 +7,7 @@ use wire::control::{
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
 };
 
-use super::service::Service;
-use super::{Plan, Step, describe, is_error, one_of_each};
+use super::{Plan, Service, Step, describe, is_error, one_of_each};
 use crate::role::{
     Check, ControlPeer as _, During as _, Fixture, Polled, Running, TcpPeer, Violation,
 };

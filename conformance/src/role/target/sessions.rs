@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use deployment::process::Signal;
 use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
 
 use super::io::{read, write};
-use super::service::Service;
-use super::{Plan, Step};
+use super::{Plan, Service, Step};
 use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Violation};
-use deployment::process::Signal;
 
 /// Time in which an incorrect target would serve a second client.
 const SERVICE_WINDOW: Duration = Duration::from_millis(150);

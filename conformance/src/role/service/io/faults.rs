@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use wire::io_message::IoMessageType::{Read, Write};
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::IoMessageType::{self, Read, Write};
+use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{Volume, answered, content, contents};
-use crate::role::service::peers::{Peers, Reply};
-use crate::role::service::{BLOCK, BLOCKS};
+use crate::role::service::{BLOCK, BLOCKS, Peers, Reply};
 use crate::role::{Check, Fixture, Step, Violation};
 use crate::target::Fault;
 

@@ -1,13 +1,10 @@
 //! Checks for the gga_offload service only: chunks, parity, recovery.
 
 use wire::control::{Payload, StorageDetails};
-use wire::io_message::IoMessageType;
-use wire::io_message::IoMessageType::{Read, Write};
+use wire::io_message::IoMessageType::{self, Read, Write};
 
-use super::{Volume, content, contents, holding};
-use crate::role::service::peers::{Peers, Reply};
-use crate::role::service::stored::HALF;
-use crate::role::service::{BLOCK, BLOCKS};
+use super::{HALF, Volume, content, contents, holding};
+use crate::role::service::{BLOCK, BLOCKS, Peers, Reply};
 use crate::role::{Check, Fixture, Step, Violation};
 
 /// Flag for recovering one half in every read.
