@@ -11,7 +11,7 @@ use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr};
 
-use super::series::{AfterPause, median};
+use crate::series::{AfterPause, median};
 
 /// Duration of the pause: forty times the longest sleep of an idle thread.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);

@@ -8,10 +8,9 @@ use deployment::network::Network;
 use deployment::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
-use super::Error;
-use super::first_ios::PAUSE;
-use super::point::{Operation, Point};
-use super::series::{Figures, Latency};
+use crate::Error;
+use crate::first_ios::PAUSE;
+use crate::series::{Figures, Latency, Operation, Point};
 
 /// Time limit of a yardstick. With one I/O in flight on a machine whose CPUs are busy, each I/O takes tens of milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -114,7 +113,7 @@ impl Yardsticks {
             Operation::Write => (slots, blocks),
             Operation::Read | Operation::RecoveryRead => (blocks, slots),
         };
-        let bandwidth = yardstick::copy::bandwidth(point.block_size as usize, from, to, time)?;
+        let bandwidth = yardstick::copy_bandwidth(point.block_size as usize, from, to, time)?;
         let rate = bandwidth / f64::from(point.block_size);
         Ok(Figures::of_rate(rate, point.block_size))
     }
@@ -126,7 +125,7 @@ impl Yardsticks {
     /// There is no such CPU.
     pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
         // The same duration as the pause of a deployment: the longer a CPU has slept, the longer its wake-up takes.
-        let latency = yardstick::wake::latency(cpus, PAUSE)?;
+        let latency = yardstick::wake_up_latency(cpus, PAUSE)?;
         Ok(Figures {
             wake_up_ns: Some(latency.as_nanos() as f64),
             ..Figures::without_rate()

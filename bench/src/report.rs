@@ -4,10 +4,9 @@ mod plot;
 
 use std::fmt::Write as _;
 
-use super::baseline::{Comparison, Metric, Trend};
-use super::point::{Layout, Point};
-use super::series::{Bucket, Series};
-use super::suite::{Measurement, OURS, Results, Sense, Subject, Verdict};
+use crate::baseline::{Comparison, Metric, Trend};
+use crate::series::{Bucket, Layout, Point, Series};
+use crate::suite::{Measurement, OURS, Results, Sense, Subject, Verdict};
 use plot::{Axis, Curve, Form, Plot, nines};
 
 /// Renders the page.

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
-use crate::{Cli, NAME, roles};
+use crate::{Cli, NAME, ROLES, reference_roles};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> ExitCode {
 /// Command with the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
     let mut whole = lay_out(Cli::command()).version(env!("CARGO_PKG_VERSION"));
-    for role in &roles::ALL {
+    for role in &ROLES {
         whole = whole.mut_subcommand(role.name, |command| {
             let about = command.get_about().cloned().unwrap_or_default();
             (role.command)(role.name)
@@ -54,7 +54,7 @@ fn whole() -> Command {
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let programs = roles::reference()
+    let programs = reference_roles()
         .iter()
         .map(|role| (role.command)(role.program));
     for command in programs.chain([whole()]) {
@@ -70,7 +70,7 @@ fn write(directory: &Path) -> io::Result<usize> {
     for (shell, place) in shells {
         let place = directory.join(place);
         fs::create_dir_all(&place)?;
-        let named = roles::reference()
+        let named = reference_roles()
             .iter()
             .map(|role| (role.program, (role.command)(role.program)));
         for (name, mut command) in named.chain([(NAME, whole())]) {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn mandatory_flags_of_roles_are_marked() {
-        for role in &roles::ALL {
+        for role in &ROLES {
             let command = (role.command)(role.program);
             let required: Vec<_> = command
                 .get_arguments()

@@ -8,21 +8,23 @@
 mod bench;
 mod conformance;
 mod demo;
-mod failure;
 mod generate;
 mod monitor;
-mod roles;
 mod sdk;
 mod table;
-mod yardstick;
 
-use std::ffi::OsString;
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use role_common::console;
-use role_common::flags::lay_out;
+use deployment::implementation::{self, Implementation};
+use role_common::console::{self, EXIT_USAGE};
+use role_common::errln;
+use role_common::flags::{self, lay_out};
 
 const NAME: &str = "doca-storage";
 
@@ -60,10 +62,10 @@ enum Command {
     Generate(generate::Options),
     /// A process of a baseline measurement of `bench`
     #[command(hide = true)]
-    Yardstick(yardstick::Options),
+    Yardstick(bench::YardstickOptions),
     /// The initiator of `bench` for measurements after pauses
     #[command(hide = true)]
-    FirstIos(bench::first_ios::Options),
+    FirstIos(bench::FirstIosOptions),
     /// The storage target: doca_storage_target_rdma
     #[command(disable_help_flag = true)]
     Target(RoleArguments),
@@ -110,7 +112,7 @@ fn parsed() -> Result<Cli, clap::Error> {
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = roles::run_as_program(&arguments).or_else(|| roles::help(&arguments)) {
+    if let Some(code) = run_as_program(&arguments).or_else(|| role_help(&arguments)) {
         return code;
     }
     let command = match parsed() {
@@ -138,8 +140,8 @@ fn main() -> ExitCode {
         Command::Status(options) => monitor::status(&options),
         Command::Top(options) => monitor::top(&options),
         Command::Generate(options) => generate::run(&options),
-        Command::Yardstick(options) => yardstick::run(&options),
-        Command::FirstIos(options) => bench::first_ios::run(&options),
+        Command::Yardstick(options) => bench::run_yardstick(&options),
+        Command::FirstIos(options) => bench::run_first_ios(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
@@ -149,4 +151,131 @@ fn main() -> ExitCode {
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     };
     console::conclude(NAME, code)
+}
+
+// Errors of commands, and their exit status: 1 for failures, 2 for wrong usage.
+
+/// Result of a command.
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// Invalid or inconsistent flags; the text says what was expected.
+#[derive(Debug)]
+struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for UsageError {}
+
+/// Creates an error of wrong usage.
+fn usage(message: impl Into<String>) -> Box<dyn Error> {
+    Box::new(UsageError(message.into()))
+}
+
+/// Finds the implementation given by a flag's `NAME=DIR`.
+fn implementation(text: &str) -> Result<Implementation> {
+    Implementation::parse(text).map_err(|error| match error {
+        implementation::Error::Syntax(_) => usage(error.to_string()),
+        _ => error.into(),
+    })
+}
+
+/// Reports the error of `doca-storage <command>`, and returns its exit status.
+fn conclude(command: &str, error: &(dyn Error + 'static)) -> ExitCode {
+    errln!("doca-storage {command}: error: {error}");
+    if error.is::<UsageError>() {
+        ExitCode::from(EXIT_USAGE)
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+// Roles of this program: as subcommands, and selected by the name of the executable if it is that of a reference
+// program.
+
+/// A role, or a front end.
+#[derive(Debug, Clone, Copy)]
+struct Role {
+    /// Subcommand.
+    name: &'static str,
+    /// Program name: that of the reference, if it has the role.
+    program: &'static str,
+    /// Command with its flags, for a program of this name.
+    command: fn(&'static str) -> clap::Command,
+    run: fn(Vec<OsString>) -> ExitCode,
+}
+
+/// Number of roles of the reference.
+const REFERENCE_ROLES: usize = 5;
+
+/// Roles of the reference, under whose names this program is installed.
+fn reference_roles() -> &'static [Role] {
+    &ROLES[..REFERENCE_ROLES]
+}
+
+/// All roles, those of the reference first.
+static ROLES: [Role; REFERENCE_ROLES + 2] = [
+    Role {
+        name: "target",
+        program: role_target::NAME,
+        command: flags::command::<role_target::cli::Flags>,
+        run: |arguments| role_target::run(arguments),
+    },
+    Role {
+        name: "zero-copy",
+        program: role_zero_copy::NAME,
+        command: flags::command::<role_zero_copy::cli::Flags>,
+        run: |arguments| role_zero_copy::run(arguments),
+    },
+    Role {
+        name: "gga-offload",
+        program: role_gga_offload::NAME,
+        command: flags::command::<role_gga_offload::cli::Flags>,
+        run: |arguments| role_gga_offload::run(arguments),
+    },
+    Role {
+        name: "initiator",
+        program: role_initiator::cli::NAME,
+        command: flags::command::<role_initiator::cli::Flags>,
+        run: |arguments| role_initiator::run(arguments),
+    },
+    Role {
+        name: "sbc-generator",
+        program: role_sbc_generator::NAME,
+        command: flags::command::<role_sbc_generator::cli::Flags>,
+        run: |arguments| role_sbc_generator::run(arguments),
+    },
+    Role {
+        name: "nbd",
+        program: nbd_frontend::cli::NAME,
+        command: flags::command::<nbd_frontend::cli::Flags>,
+        run: |arguments| nbd_frontend::run(arguments),
+    },
+    Role {
+        name: "vhost-user-blk",
+        program: vhost_user_blk_frontend::cli::NAME,
+        command: flags::command::<vhost_user_blk_frontend::cli::Flags>,
+        run: |arguments| vhost_user_blk_frontend::run(arguments),
+    },
+];
+
+/// Runs the role whose program name this was started under, through a link of that name.
+fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
+    let program = Path::new(arguments.first()?).file_name()?;
+    let role = ROLES
+        .iter()
+        .find(|role| program == OsStr::new(role.program))?;
+    Some((role.run)(arguments.to_vec()))
+}
+
+/// Runs `help ROLE`: roles print their own help.
+fn role_help(arguments: &[OsString]) -> Option<ExitCode> {
+    let [_, help, name] = arguments else {
+        return None;
+    };
+    let role = ROLES.iter().find(|role| name == OsStr::new(role.name))?;
+    (help == OsStr::new("help")).then(|| (role.run)(vec![role.name.into(), "--help".into()]))
 }

@@ -10,8 +10,7 @@ use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
 use super::{Mix, content};
-use crate::point::{Layout, Operation, Point};
-use crate::series::{Figures, SystemCalls};
+use crate::series::{Figures, Layout, Operation, Point, SystemCalls};
 use crate::{Error, file};
 
 /// Time for a role to become ready for its peers.

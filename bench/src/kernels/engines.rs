@@ -12,7 +12,7 @@ use softdoca::engines::galois::Multiplier;
 use softdoca::engines::matrix::{Matrix, MatrixType};
 use softdoca::engines::region::Kernel;
 use wire::stored_block::Header;
-use yardstick::isal::IsaL;
+use yardstick::IsaL;
 
 use super::{ErasureCoding, speed};
 

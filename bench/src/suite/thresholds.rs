@@ -2,11 +2,12 @@
 
 use serde::{Serialize, Serializer};
 
-use super::subject::{Exchanged, OURS, THEIRS};
-use super::{Limits, Measurement, Results, Subject, gga_limit, gga_point};
+use super::{Exchanged, Limits, Measurement, OURS, Results, Subject, THEIRS, gga_limit, gga_point};
 use crate::file::{BLOCK_SIZE, Work};
-use crate::point::{Layout, Operation, Point};
-use crate::series::{AfterPause, BlockKernels, CpuTime, Figures, Series, SystemCalls, median};
+use crate::series::{
+    AfterPause, BlockKernels, CpuTime, Figures, Layout, Operation, Point, Series, SystemCalls,
+    median,
+};
 
 /// Direction of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -362,14 +363,16 @@ fn front_ends(results: &Results) -> Vec<Threshold> {
             }),
         })
     };
-    let nbd = crate::nbd::points().into_iter().filter_map(|point| {
-        threshold(
-            format!("NBD server, {point}: of nbdkit's memory plugin"),
-            &Subject::NbdServer { point },
-            &Subject::Nbd { point },
-        )
-    });
-    let disks = crate::vhost_user_blk::points();
+    let nbd = crate::front_ends::nbd_points()
+        .into_iter()
+        .filter_map(|point| {
+            threshold(
+                format!("NBD server, {point}: of nbdkit's memory plugin"),
+                &Subject::NbdServer { point },
+                &Subject::Nbd { point },
+            )
+        });
+    let disks = crate::front_ends::vhost_user_blk_points();
     let disks = disks.into_iter().filter_map(|point| {
         threshold(
             format!("vhost-user-blk, {point}: of qemu-storage-daemon's null disk"),
@@ -446,7 +449,7 @@ fn hosts(results: &Results) -> Vec<Threshold> {
             ),
         ])
     };
-    let all = crate::point::network_points()
+    let all = crate::series::network_points()
         .into_iter()
         .filter_map(bars_of);
     all.flatten().flatten().collect()
@@ -925,7 +928,7 @@ mod tests {
 
     #[test]
     fn two_hosts_are_compared_with_bare_tcp_and_nbdkit() {
-        let [base, single, large, _] = crate::point::network_points();
+        let [base, single, large, _] = crate::series::network_points();
         let of = |point: Point, rate: f64, p50_ns: f64| Figures {
             latency: Some(crate::series::Latency {
                 p50_ns,

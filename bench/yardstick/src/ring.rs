@@ -4,17 +4,19 @@
 //! It has the structure of a zero-copy read, reduced to the cost of shared memory: four hops of one cache line, one
 //! memcpy from the target's memory to the initiator's, and a yield of the CPU by each idle process.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::sched_yield;
 use serde::{Deserialize, Serialize};
-
-use crate::arena::Arena;
-use crate::bare_ring::{End, SIZE, SLOTS, WORDS};
 
 /// Offset of the rings in bytes: after a page of flags.
 const RINGS: usize = 4096;
@@ -257,6 +259,137 @@ impl Idle {
     }
 }
 
+// A ring of one-cache-line messages with one sender, one receiver and no credits.
+
+/// Number of slots. Fewer messages are in flight, so the sender need not check for space.
+pub(crate) const SLOTS: usize = 512;
+/// Size of a ring in bytes.
+pub(crate) const SIZE: usize = SLOTS * size_of::<Slot>();
+/// Words of a message; the eighth of the cache line marks it as present.
+pub(crate) const WORDS: usize = 7;
+
+#[repr(C, align(64))]
+struct Slot {
+    words: [AtomicU64; WORDS],
+    /// Number of the pass over the ring in which the message was written, from 1 on.
+    round: AtomicU64,
+}
+
+/// One end of a ring.
+pub(crate) struct End<'a> {
+    slots: &'a [Slot; SLOTS],
+    next: u64,
+}
+
+impl<'a> End<'a> {
+    /// Creates an end of the ring at `offset`.
+    pub(crate) fn new(arena: &'a Arena, offset: usize) -> Self {
+        assert!(offset.is_multiple_of(64) && offset + SIZE <= arena.len());
+        // SAFETY: within the arena and aligned; other processes access it as atomics only.
+        let slots = unsafe { &*arena.at(offset).cast::<[Slot; SLOTS]>() };
+        Self { slots, next: 0 }
+    }
+
+    /// Sends a message. At most `SLOTS - 1` messages may be in the ring.
+    pub(crate) fn push(&mut self, message: [u64; WORDS]) {
+        let slot = &self.slots[self.next as usize % SLOTS];
+        for (word, value) in slot.words.iter().zip(message) {
+            word.store(value, Ordering::Relaxed);
+        }
+        slot.round
+            .store(self.next / SLOTS as u64 + 1, Ordering::Release);
+        self.next += 1;
+    }
+
+    /// Receives the next message, if there is one.
+    pub(crate) fn pop(&mut self) -> Option<[u64; WORDS]> {
+        let slot = &self.slots[self.next as usize % SLOTS];
+        if slot.round.load(Ordering::Acquire) != self.next / SLOTS as u64 + 1 {
+            return None;
+        }
+        self.next += 1;
+        Some(std::array::from_fn(|word| {
+            slot.words[word].load(Ordering::Relaxed)
+        }))
+    }
+}
+
+// Shared memory of the processes.
+
+/// Zeroed, page-aligned memory that processes share.
+pub(crate) struct Arena {
+    start: NonNull<u8>,
+    len: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: plain memory; all access goes through raw pointers, whose users justify it.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Creates an arena of `len` bytes.
+    pub(crate) fn create(len: usize) -> io::Result<Self> {
+        let file = memfd_create("yardstick", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len as u64)?;
+        Self::map(file, len)
+    }
+
+    /// Opens another process's arena at its [`path`](Arena::path).
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Self::map(file.into(), len)
+    }
+
+    /// Path at which other processes of the same user can open the memory, as long as this value exists.
+    pub(crate) fn path(&self) -> PathBuf {
+        let (pid, file) = (std::process::id(), self.file.as_fd().as_raw_fd());
+        format!("/proc/{pid}/fd/{file}").into()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Pointer to the byte at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If `offset` is out of range.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len, "expected an offset below {}", self.len);
+        // SAFETY: within the mapping, as checked above.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+
+    fn map(file: OwnedFd, len: usize) -> io::Result<Self> {
+        // Populates all pages, so that there are no page faults during a measurement.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address chosen by the kernel.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                &file,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self { start, len, file })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: unmaps the whole mapping, which is not used any more: pointers into it do not outlive the arena.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,5 +425,30 @@ mod tests {
             operations: 1,
         };
         assert!(Pipeline::create(load).is_err());
+    }
+
+    #[test]
+    fn messages_arrive_in_order_across_wraps() {
+        let arena = Arena::create(SIZE).expect("memory");
+        let (mut sender, mut receiver) = (End::new(&arena, 0), End::new(&arena, 0));
+        for round in 0..SLOTS as u64 * 3 {
+            assert_eq!(receiver.pop(), None);
+            sender.push([round, 1, 2, 3, 4, 5, 6]);
+            sender.push([round, 6, 5, 4, 3, 2, 1]);
+            assert_eq!(receiver.pop(), Some([round, 1, 2, 3, 4, 5, 6]));
+            assert_eq!(receiver.pop(), Some([round, 6, 5, 4, 3, 2, 1]));
+        }
+    }
+
+    #[test]
+    fn two_mappings_are_one_memory() {
+        let one = Arena::create(8192).expect("memory");
+        let other = Arena::open(&one.path()).expect("the same");
+        assert_eq!(other.len(), 8192);
+        // SAFETY: both mappings exist and are not accessed otherwise.
+        unsafe {
+            one.at(5000).write_volatile(17);
+            assert_eq!(other.at(5000).read_volatile(), 17);
+        }
     }
 }

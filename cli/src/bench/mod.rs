@@ -1,32 +1,37 @@
 //! `doca-storage bench`: measurements, compared with limits of the machine.
 
-pub mod first_ios;
-mod page_file;
 mod plan;
-mod table;
 
 use std::cell::RefCell;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::bench::baseline::Baseline;
-use ::bench::deployment::cannot_count;
+use ::bench::baseline::{Baseline, Comparison, Machine, Metric, Provenance, Trend};
+use ::bench::deployment::{cannot_count, no_twins};
+use ::bench::first_ios;
 use ::bench::limits::Yardsticks;
-use ::bench::linkage::no_twins;
-use ::bench::provenance::{Machine, Provenance};
+use ::bench::report::rounds;
 use ::bench::suite::{
-    Kernels, Measurement, Observer, Results, Runner, Subject, Verdict, idle, kernels, measure,
-    thresholds,
+    Kernels, Measurement, Observer, Results, Runner, Sense, Subject, Threshold, Verdict, idle,
+    kernels, measure, thresholds,
 };
 use ::deployment::implementation::{Implementation, Role, Usage};
-use clap::{Args, value_parser};
+use ::yardstick::ring::{self, Load};
+use ::yardstick::tcp;
+use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
+use tabled::builder::Builder;
+use tempfile::NamedTempFile;
 
-use crate::failure::{self, Result, implementation, usage};
-use page_file::PageFile;
+use crate::table::{self, Layout};
+use crate::{Result, implementation, usage};
 
 const HELP: &str = "\
 Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is 1 if a
@@ -103,7 +108,7 @@ pub struct Options {
 pub fn run(options: &Options) -> ExitCode {
     options
         .run()
-        .unwrap_or_else(|error| failure::conclude("bench", &*error))
+        .unwrap_or_else(|error| crate::conclude("bench", &*error))
 }
 
 /// Parses a duration in seconds, whole or not, or with a unit.
@@ -204,7 +209,7 @@ impl Options {
         if self.json {
             outln!("{}", serde_json::to_string_pretty(&results)?);
         } else {
-            table::print(&results);
+            print(&results);
         }
         Ok(match results.verdict {
             Verdict::Pass | Verdict::Incomplete if !results.interrupted => ExitCode::SUCCESS,
@@ -288,8 +293,9 @@ impl Options {
         }
         if self.hosts.is_some() {
             // One error with the missing programs, instead of a failure of each measurement.
-            drop(::bench::point::network()?);
-            let missing = ::bench::nbd::missing().map(|missing| format!("NOT RUN: {missing}"));
+            drop(::bench::series::two_machines()?);
+            let missing =
+                ::bench::front_ends::nbdkit_missing().map(|missing| format!("NOT RUN: {missing}"));
             let subjects = plan::hosts(missing.is_none());
             left_out.extend(missing);
             left_out.push(NO_NVME_TCP.to_owned());
@@ -304,11 +310,11 @@ impl Options {
             plan::add_axes(&mut subjects);
         }
         if self.compare.iter().any(|with| with == "nbd") {
-            match ::bench::nbd::missing() {
+            match ::bench::front_ends::nbdkit_missing() {
                 None => plan::add_nbd(&mut subjects),
                 Some(missing) => left_out.push(missing),
             }
-            match ::bench::vhost_user_blk::missing() {
+            match ::bench::front_ends::storage_daemon_missing() {
                 None => plan::add_vhost_user_blk(&mut subjects),
                 Some(missing) => left_out.push(missing),
             }
@@ -398,3 +404,398 @@ const NO_NVME_TCP: &str = "NVMe/TCP: not compared: the kernel's target and host 
 
 /// Minimum duration of the idle measurement: a tick of CPU time is 10 ms.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// Destination of a page. An existing file is kept until a page is complete, and is then replaced atomically.
+#[derive(Debug)]
+struct PageFile {
+    path: PathBuf,
+    /// The destination if it is a device or a pipe, which cannot be replaced.
+    device: Option<File>,
+}
+
+impl PageFile {
+    /// Checks that a page can be written to `path`.
+    fn at(path: &Path) -> Result<Self> {
+        Self::check(path).map_err(|error| format!("--report {}: {error}", path.display()).into())
+    }
+
+    fn check(path: &Path) -> Result<Self> {
+        let mut page = Self {
+            // A link's target is replaced, and not the link.
+            path: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+            device: None,
+        };
+        match page.path.metadata() {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err("expected a file, got a directory".into());
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                page.device = Some(OpenOptions::new().write(true).open(&page.path)?);
+            }
+            Ok(_) => {
+                OpenOptions::new().write(true).open(&page.path)?;
+                page.temporary()?;
+            }
+            Err(_) => drop(page.temporary()?),
+        }
+        Ok(page)
+    }
+
+    /// Replaces the page.
+    fn write(&self, page: &str) -> Result<()> {
+        let wrong = |error| format!("--report {}: {error}", self.path.display());
+        match &self.device {
+            Some(device) => {
+                let mut device: &File = device;
+                device.write_all(page.as_bytes()).map_err(wrong)?;
+            }
+            None => {
+                let mut file = self.temporary().map_err(wrong)?;
+                file.write_all(page.as_bytes()).map_err(wrong)?;
+                file.persist(&self.path)
+                    .map_err(|error| wrong(error.error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a temporary file in the same directory.
+    fn temporary(&self) -> std::io::Result<NamedTempFile> {
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        tempfile::Builder::new()
+            .prefix(".bench")
+            .suffix(".html")
+            // Permissions of a new file: the umask applies.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+    }
+}
+
+// Table of results.
+
+fn print(results: &Results) {
+    let machine = &results.machine;
+    table::say!(
+        "{}, {} CPUs, Linux {}, load {:.1} before; medians of {}; software DOCA, no BlueField involved",
+        machine.cpu,
+        machine.cpus,
+        machine.kernel,
+        machine.load,
+        rounds(results.rounds_completed)
+    );
+    if results
+        .measurements
+        .iter()
+        .any(|one| one.subject.has_rate())
+    {
+        print_measurements(&results.measurements);
+    }
+    if !results.thresholds.is_empty() {
+        print_thresholds(&results.thresholds);
+    }
+    for reason in &results.left_out {
+        table::say!("left out: {reason}");
+    }
+    for measurement in results.measurements.iter().filter(|one| one.crashes > 0) {
+        table::say!(
+            "{}: {} sessions began again, because a C++ program crashed",
+            measurement.series.name,
+            measurement.crashes
+        );
+    }
+    for measurement in &results.measurements {
+        if let Some(failure) = &measurement.failure {
+            table::say!("FAIL {}: {failure}", measurement.series.name);
+        }
+    }
+    if let Some(comparison) = &results.comparison {
+        print_changes(comparison);
+    }
+    if results.interrupted {
+        table::say!(
+            "INTERRUPTED after {} of {} rounds",
+            results.rounds_completed,
+            results.rounds
+        );
+    }
+    if results.verdict == Verdict::Void {
+        table::say!(
+            "VOID: the bare ring or connection was too slow, so the machine did something else: run it again when nothing else runs"
+        );
+    }
+    let [holding, missed, unknown] = results.counts();
+    table::say!("{holding} target values met, {missed} missed, {unknown} not measured");
+}
+
+fn print_changes(comparison: &Comparison) {
+    let mut table = Builder::new();
+    table.push_record([
+        "since the baseline",
+        "figure",
+        "then",
+        "now",
+        "change",
+        "spread",
+        "",
+    ]);
+    for change in &comparison.changes {
+        let spread = change.spread.map_or_else(
+            || "-".to_owned(),
+            |[low, high]| format!("{:+.1} to {:+.1} %", low * 1e2, high * 1e2),
+        );
+        table.push_record([
+            change.name.clone(),
+            match change.metric {
+                Metric::Rate => "k I/O/s",
+                Metric::MedianLatency => "p50 us",
+            }
+            .to_owned(),
+            format!("{:.1}", change.then / 1e3),
+            format!("{:.1}", change.now / 1e3),
+            format!("{:+.1} %", change.change * 1e2),
+            spread,
+            match change.trend {
+                Trend::Better => "better",
+                Trend::Worse => "WORSE",
+                Trend::WithinSpread => "within spread",
+                Trend::Unknown => "too few runs",
+            }
+            .to_owned(),
+        ]);
+    }
+    let layout = Layout {
+        right: &[2, 3, 4, 5],
+        optional: &[2, 3],
+        flexible: Some(0),
+    };
+    outln!("{}", table::render(table, layout));
+    for difference in &comparison.differences {
+        table::say!("the baseline is of another machine: {difference}");
+    }
+}
+
+fn print_measurements(measurements: &[Measurement]) {
+    let mut table = Builder::new();
+    table.push_record([
+        "measured",
+        "k I/O/s",
+        "min",
+        "max",
+        "GiB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "CPU us/I/O: initiator",
+        "service",
+        "targets",
+    ]);
+    // Measurements without a rate are shown with their thresholds.
+    for measurement in measurements.iter().filter(|one| one.subject.has_rate()) {
+        let series = &measurement.series;
+        let text = |value: Option<f64>, unit: f64, digits: usize| {
+            value.map_or_else(
+                || "-".to_owned(),
+                |value| format!("{:.digits$}", value / unit),
+            )
+        };
+        let rates = || series.runs.iter().map(|run| run.rate);
+        table.push_record([
+            series.name.clone(),
+            text(series.median(|run| Some(run.rate)), 1e3, 1),
+            text(rates().reduce(f64::min), 1e3, 1),
+            text(rates().reduce(f64::max), 1e3, 1),
+            text(
+                series.median(|run| Some(run.bandwidth)),
+                f64::from(1 << 30),
+                2,
+            ),
+            text(series.median(|run| Some(run.latency?.p50_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.latency?.p99_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.latency?.p99_9_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.cpu_ns?.initiator)), 1e3, 2),
+            text(series.median(|run| Some(run.cpu_ns?.service)), 1e3, 2),
+            text(series.median(|run| Some(run.cpu_ns?.targets)), 1e3, 2),
+        ]);
+    }
+    let layout = Layout {
+        right: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+        optional: &[10, 9, 8, 7, 2, 3, 6],
+        flexible: Some(0),
+    };
+    outln!("{}", table::render(table, layout));
+}
+
+fn print_thresholds(thresholds: &[Threshold]) {
+    let mut table = Builder::new();
+    table.push_record(["threshold", "value", "wanted", "holds", "from"]);
+    for threshold in thresholds {
+        let sense = match threshold.sense {
+            Sense::AtLeast => ">=",
+            Sense::AtMost => "<=",
+        };
+        let holds = match threshold.holds() {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "not measured",
+        };
+        table.push_record([
+            threshold.name.clone(),
+            threshold
+                .value
+                .map_or_else(|| "-".to_owned(), |value| format!("{value:.3}")),
+            format!("{sense} {:.2}", threshold.limit),
+            holds.to_owned(),
+            threshold.detail.clone(),
+        ]);
+    }
+    let layout = Layout {
+        right: &[1, 2],
+        optional: &[4],
+        flexible: Some(0),
+    };
+    outln!("{}", table::render(table, layout));
+}
+
+// Processes that only `bench` starts: the initiator with a pause, and those of the baselines.
+
+#[derive(Debug, Args)]
+pub struct FirstIosOptions {
+    /// Name of the service's channel
+    #[arg(long)]
+    channel: String,
+
+    /// CPU that it runs on
+    #[arg(long)]
+    cpu: usize,
+
+    /// I/Os on their way
+    #[arg(long)]
+    transactions: u32,
+}
+
+/// Runs the load, and prints its measurements as JSON.
+pub fn run_first_ios(options: &FirstIosOptions) -> ExitCode {
+    play_first_ios(options).map_or_else(
+        |error| crate::conclude("first-ios", &*error),
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn play_first_ios(options: &FirstIosOptions) -> Result<()> {
+    ::yardstick::pin(options.cpu)?;
+    let load = first_ios::Load {
+        channel: options.channel.clone(),
+        transactions: options.transactions,
+    };
+    outln!("{}", serde_json::to_string(&first_ios::run(&load)?)?);
+    Ok(())
+}
+
+#[derive(Debug, Args)]
+pub struct YardstickOptions {
+    /// Process of the pipeline, or of the connection
+    #[arg(value_enum)]
+    stage: Stage,
+
+    /// Memory shared by the three processes of the pipeline
+    #[arg(long, value_name = "FILE", required_unless_present = "address")]
+    memory: Option<PathBuf>,
+
+    /// Address of the connection's server
+    #[arg(long, value_name = "ADDRESS:PORT", required_if_eq_any = [("stage", "client"), ("stage", "server")])]
+    address: Option<SocketAddr>,
+
+    /// CPU to run on
+    #[arg(long)]
+    cpu: usize,
+
+    /// Number of I/Os in flight
+    #[arg(long)]
+    transactions: usize,
+
+    /// Size of an I/O in bytes
+    #[arg(long)]
+    block_size: usize,
+
+    /// Number of blocks of the target
+    #[arg(long)]
+    blocks: usize,
+
+    /// Total number of I/Os
+    #[arg(long)]
+    operations: u64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Stage {
+    Initiator,
+    Service,
+    Target,
+    Client,
+    Server,
+}
+
+/// Runs the process; the initiator or client prints its measurement as JSON.
+pub fn run_yardstick(options: &YardstickOptions) -> ExitCode {
+    play_yardstick(options).map_or_else(
+        |error| crate::conclude("yardstick", &*error),
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn play_yardstick(options: &YardstickOptions) -> Result<()> {
+    ::yardstick::pin(options.cpu)?;
+    let load = Load {
+        transactions: options.transactions,
+        block_size: options.block_size,
+        blocks: options.blocks,
+        operations: options.operations,
+    };
+    let memory = || options.memory.as_deref().ok_or("expected --memory");
+    let address = || options.address.ok_or("expected --address");
+    let measured = match options.stage {
+        Stage::Initiator => ring::run(ring::Stage::Initiator, memory()?, load)?,
+        Stage::Service => ring::run(ring::Stage::Service, memory()?, load)?,
+        Stage::Target => ring::run(ring::Stage::Target, memory()?, load)?,
+        Stage::Client => Some(tcp::run(address()?, load)?),
+        Stage::Server => {
+            tcp::serve(address()?, load)?;
+            None
+        }
+    };
+    if let Some(measured) = measured {
+        outln!("{}", serde_json::to_string(&measured)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_replaces_the_earlier_one_only_when_it_is_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("page.html");
+        std::fs::write(&path, "earlier").expect("written");
+        let page = PageFile::at(&path).expect("a place");
+        assert_eq!(std::fs::read_to_string(&path).expect("a page"), "earlier");
+        page.write("new").expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("a page"), "new");
+        let files = directory.path().read_dir().expect("a directory").count();
+        assert_eq!(files, 1, "nothing else is left there");
+    }
+
+    #[test]
+    fn unusable_places_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(PageFile::at(directory.path()).is_err());
+        assert!(PageFile::at(&directory.path().join("missing/page.html")).is_err());
+        let device = PageFile::at(Path::new("/dev/null")).expect("a device");
+        device.write("page").expect("written");
+        assert!(!Path::new("/dev/null").metadata().expect("there").is_file());
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::bench::deployment::Mix;
 use ::bench::file::Work;
-use ::bench::point::{Layout, Operation, Point};
+use ::bench::series::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::deployment::implementation::Implementation;
 
@@ -198,14 +198,18 @@ pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
 pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::Nbd { point }, Subject::NbdServer { point }];
     let first = subjects.len().min(2);
-    let all = ::bench::nbd::points().into_iter().flat_map(both);
+    let all = ::bench::front_ends::nbd_points().into_iter().flat_map(both);
     subjects.splice(first..first, all);
 }
 
 /// Adds our vhost-user-blk back end and QEMU's.
 pub(super) fn add_vhost_user_blk(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::NullDisk { point }, Subject::VhostUserBlk { point }];
-    subjects.extend(::bench::vhost_user_blk::points().into_iter().flat_map(both));
+    subjects.extend(
+        ::bench::front_ends::vhost_user_blk_points()
+            .into_iter()
+            .flat_map(both),
+    );
 }
 
 /// Deployments with a file, and fio on the same file.
@@ -221,7 +225,7 @@ pub(super) fn hosts(with_nbdkit: bool) -> Vec<Subject> {
         let ours = [Subject::BareTcp { point }, Subject::Hosts { point }];
         ours.into_iter().chain(nbdkit)
     };
-    ::bench::point::network_points()
+    ::bench::series::network_points()
         .into_iter()
         .flat_map(all)
         .collect()

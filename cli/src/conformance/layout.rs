@@ -10,10 +10,8 @@ use role_common::outln;
 use serde::Serialize;
 use tabled::builder::Builder;
 
+use super::{ReportOptions, Result, exit_code, usage};
 use crate::table;
-
-use super::report::ReportOptions;
-use super::{Result, exit_code, usage};
 
 #[derive(Debug, Args)]
 pub(super) struct Layout {

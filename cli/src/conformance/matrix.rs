@@ -16,10 +16,8 @@ use role_common::shutdown::Shutdown;
 use serde::Serialize;
 use tabled::builder::Builder;
 
-use super::report::ReportOptions;
-use super::{LayoutChoice, Result, WEEK, seconds, try_all, usage};
-use crate::failure::implementation;
-use crate::table;
+use super::{LayoutChoice, ReportOptions, Result, WEEK, seconds, try_all, usage};
+use crate::{implementation, table};
 
 const HELP: &str = "\
 The name of a mix lists the implementations of the initiator, the service, and the target (or data_1, data_2 and data_p), separated

@@ -1,31 +1,32 @@
-//! Checks of one role between scripted peers.
+//! One role: checks between scripted peers, attacks and their cost; a faulty target for tests of an initiator.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
+use ::conformance::hostile::{self, Attack, ClientEndpoint, Limit, Settings, attacks};
 use ::conformance::role::{Check, Subject, checks, run};
-use ::deployment::implementation::Usage;
-use ::deployment::implementation::{self, Implementation};
+use ::conformance::target::{Fault, Script, ScriptedTarget};
+use ::deployment::implementation::{self, Implementation, Usage};
 use ::deployment::sandbox::entries;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
+use role_common::errln;
+use role_common::flags::{self, duration};
 use role_common::shutdown::Shutdown;
 use rustix::process::{Pid, Signal, kill_process};
 use wire::release::Release;
 
+use super::{ReportOptions, Result, progress, role, seconds, usage};
 use crate::table;
-
-use super::faulty_target::release;
-use super::report::{ReportOptions, progress};
-use super::{Result, seconds, usage};
 
 /// Number of retries of a check after a crash of the reference: 8 are too few.
 const CRASH_RETRIES: u32 = 60;
 
-const HELP: &str = "\
+const ROLE_HELP: &str = "\
 The exit status is 0 if all checks passed, 1 if one failed, and 2 for wrong usage.
 
 Examples:
@@ -36,7 +37,7 @@ Examples:
   doca-storage conformance role initiator --bin build/doca_storage_initiator_comch --crash-retries 8 --junit initiator.xml";
 
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = ROLE_HELP)]
 pub(super) struct RoleOptions {
     /// Role of the binary
     #[arg(value_enum)]
@@ -208,12 +209,12 @@ const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
 /// Polling interval.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(super) fn is_inside() -> bool {
+fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Runs the checks in a child process, and checks that no files are left.
-pub(super) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
+fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
     let runtime = directory.path().join("run");
     fs::DirBuilder::new().mode(0o700).create(&runtime)?;
@@ -249,5 +250,304 @@ fn interrupt(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have exited in the meantime.
         let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+// A target with faults, for one session.
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "doca-storage conformance faulty-target [OPTIONS]\n           --content <FILE> --fault <FAULT>"
+)]
+pub(super) struct FaultyTarget {
+    /// DOCA device
+    #[arg(short, long, default_value = "3b:00.0")]
+    device: String,
+
+    /// TCP port to listen on; 0 picks a free one and prints it
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    listen_port: u16,
+
+    /// IPv4 address of this machine to listen at
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::LOCALHOST)]
+    listen_address: Ipv4Addr,
+
+    /// File with the content of the storage
+    #[arg(long, value_name = "FILE")]
+    content: PathBuf,
+
+    /// Size of a storage block in bytes, or with a unit such as 4k
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
+    block_size: u32,
+
+    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read,
+    /// answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N
+    #[arg(long)]
+    fault: Fault,
+
+    /// Release of the service's protocol: 3.0, 3.1 or 3.2
+    #[arg(long, value_name = "RELEASE", default_value_t, value_parser = release)]
+    protocol: Release,
+
+    /// File for the storage's data after the session
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+fn block_size(text: &str) -> std::result::Result<u32, String> {
+    match flags::size_u32(text) {
+        Ok(size @ 1..) => Ok(size),
+        _ => Err("expected bytes, at least 1, or a size such as 4k".to_owned()),
+    }
+}
+
+impl FaultyTarget {
+    /// Serves one session.
+    pub(super) fn serve(&self) -> Result<()> {
+        let content = std::fs::read(&self.content)
+            .map_err(|error| format!("--content {}: {error}", self.content.display()))?;
+        let block_size = self.block_size as usize;
+        if content.is_empty() || !content.len().is_multiple_of(block_size) {
+            return Err(format!(
+                "--content {}: expected a whole number of blocks of {block_size} bytes, the file has {}",
+                self.content.display(),
+                content.len()
+            )
+            .into());
+        }
+        let script = Script {
+            device: self.device.clone(),
+            block_size: self.block_size,
+            content,
+            fault: self.fault,
+            features: 0,
+            records: None,
+            release: self.protocol,
+        };
+        let target = ScriptedTarget::listen_at(
+            script,
+            SocketAddrV4::new(self.listen_address, self.listen_port),
+        )?;
+        errln!("listening on port {}", target.port()?);
+        let content = target.serve()?;
+        if let Some(path) = &self.dump {
+            std::fs::write(path, content)
+                .map_err(|error| format!("--dump {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Parses the name of a release.
+pub(super) fn release(text: &str) -> Result<Release, String> {
+    let all = Release::ALL;
+    let named = all.into_iter().find(|release| release.name() == text);
+    named.ok_or_else(|| format!("expected one of {}", all.map(Release::name).join(", ")))
+}
+
+// Attacks on one role.
+
+const HOSTILE_HELP: &str = "\
+Each attack has cost limits: seconds until another client is served after it, seconds by which another client is delayed during it, MiB,
+descriptors, and log lines. The note of an attack has its measured cost and, if the role stopped the attack, the error that ended
+it. The exit status is 0 if all attacks stayed within their limits, and 1 if not.
+
+With --duration or --sessions, attacks run in random order beside a well-behaved client: its started sessions may not fail,
+it must be served within the limit after each attack, and the role's memory, descriptors and threads may not grow.
+
+Examples:
+  doca-storage conformance hostile --role target
+  doca-storage conformance hostile --role zero-copy --list
+  doca-storage conformance hostile --role gga-offload --only ring- --only import-
+  doca-storage conformance hostile --role initiator
+  doca-storage conformance hostile --role target --duration 10m --junit hostile.xml
+  doca-storage conformance hostile --role zero-copy --sessions 5000";
+
+#[derive(Debug, Args)]
+#[command(after_help = HOSTILE_HELP)]
+pub(super) struct Hostile {
+    /// Role under attack; a service gets targets of the same implementation, an initiator is started for each attack
+    #[arg(long, value_enum)]
+    role: AttackedRole,
+
+    /// Directory of the programs [default: this program]
+    #[arg(long = "bin", value_name = "DIR")]
+    binaries: Option<PathBuf>,
+
+    /// Only attacks whose names contain this text; may be repeated, which selects more
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// List the attacks without running them
+    #[arg(long)]
+    list: bool,
+
+    /// Run attacks in random order for this time, beside a well-behaved client; not for an initiator [default: each
+    /// once]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "sessions")]
+    duration: Option<Duration>,
+
+    /// Run attacks in random order until there were this many sessions, half of them of a well-behaved client; not for
+    /// an initiator
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..))]
+    sessions: Option<u32>,
+
+    /// Seed of the random order [default: any]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Factor for the allowed times, for a loaded machine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
+    time_scale: u32,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AttackedRole {
+    Initiator,
+    Target,
+    ZeroCopy,
+    GgaOffload,
+}
+
+impl From<AttackedRole> for implementation::Role {
+    fn from(role: AttackedRole) -> Self {
+        match role {
+            AttackedRole::Initiator => Self::Initiator,
+            AttackedRole::Target => Self::Target,
+            AttackedRole::ZeroCopy => Self::ZeroCopy,
+            AttackedRole::GgaOffload => Self::GgaOffload,
+        }
+    }
+}
+
+impl Hostile {
+    /// Runs the attacks, and fails if one exceeded its cost limits.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        if matches!(self.role, AttackedRole::Initiator)
+            && (self.duration.is_some() || self.sessions.is_some())
+        {
+            return Err(usage(
+                "--duration and --sessions are for roles that serve one session after the other, \
+                 beside attacks: expected --role target, zero-copy or gga-offload, got initiator, which is started for each attack. Leave them \
+                 out to play each attack once",
+            ));
+        }
+        let attacks = self.chosen()?;
+        if self.list {
+            for Attack {
+                name,
+                meaning,
+                cost,
+                ..
+            } in &attacks
+            {
+                let line = format!(
+                    "{name}: {meaning} (at most {} s, held up {} s, {} MiB, {} descriptors, {} lines)",
+                    cost.service.as_secs(),
+                    cost.held_up.as_secs(),
+                    cost.memory,
+                    cost.descriptors,
+                    cost.lines
+                );
+                table::say!("{line}");
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let shutdown = Shutdown::on_signals()?;
+        if !role::is_inside() {
+            return role::enter(&shutdown);
+        }
+        let role = self.role.into();
+        let implementation = match &self.binaries {
+            Some(directory) => Implementation::in_directory("given", directory)?,
+            // Not the directory of this program, which may contain other builds.
+            None => Implementation::of_binary("own", role, &std::env::current_exe()?),
+        };
+        let limit = match (self.duration, self.sessions) {
+            (Some(time), _) => Some(Limit::Time(time)),
+            (None, Some(count)) => Some(Limit::Sessions(count as usize)),
+            (None, None) => None,
+        };
+        let progress = match limit {
+            _ if self.report.json => ProgressBar::hidden(),
+            Some(Limit::Sessions(count)) => progress(count / 2),
+            Some(Limit::Time(_)) => progress(0),
+            None => progress(attacks.len()),
+        };
+        let own = std::env::current_exe()?;
+        let settings = Settings {
+            client: Box::new(move |endpoint| ClientOptions::command(endpoint, &own)),
+            implementation,
+            role,
+            attacks,
+            limit,
+            seed: self.seed,
+        };
+        let done = |name: &str| {
+            progress.set_message(name.to_owned());
+            progress.inc(1);
+        };
+        let report = hostile::run(&settings, &done, &|| shutdown.is_requested());
+        progress.finish_and_clear();
+        self.report.finish("conformance hostile", &report)
+    }
+
+    fn chosen(&self) -> Result<Vec<Attack>> {
+        let role = self.role.into();
+        let mut all = attacks();
+        all.retain(|attack| attack.is_for(role));
+        for attack in &mut all {
+            attack.cost = attack.cost.with_times(self.time_scale);
+        }
+        for name in &self.only {
+            if !all.iter().any(|attack| attack.name.contains(name.as_str())) {
+                return Err(usage(format!(
+                    "--only {name}: expected a part of the name of an attack; --list shows them"
+                )));
+            }
+        }
+        all.retain(|attack| {
+            self.only.is_empty() || self.only.iter().any(|name| attack.name.contains(name))
+        });
+        Ok(all)
+    }
+}
+
+/// Flags of the well-behaved client.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct ClientOptions {
+    /// TCP port of a target
+    #[arg(long)]
+    target: Option<u16>,
+
+    /// Comch server name of a service
+    #[arg(long)]
+    service: Option<String>,
+}
+
+impl ClientOptions {
+    fn command(endpoint: &ClientEndpoint, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.args(["conformance", "hostile-client"]);
+        match endpoint {
+            ClientEndpoint::Target(port) => command.args(["--target", &port.to_string()]),
+            ClientEndpoint::Service(name) => command.args(["--service", name]),
+        };
+        command
+    }
+
+    /// Runs sessions on request until standard input is closed.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let endpoint = match (self.target, &self.service) {
+            (Some(port), _) => ClientEndpoint::Target(port),
+            (None, Some(name)) => ClientEndpoint::Service(name.clone()),
+            (None, None) => return Err(usage("expected --target PORT or --service NAME")),
+        };
+        endpoint.run()?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -14,8 +14,7 @@ use role_common::shutdown::Shutdown;
 use serde::Serialize;
 use tabled::builder::Builder;
 
-use super::report::ReportOptions;
-use super::{Result, WEEK, exit_code, seconds, usage};
+use super::{ReportOptions, Result, WEEK, exit_code, seconds, shortened, usage};
 use crate::table::{self, Layout};
 
 const HELP: &str = "\
@@ -286,15 +285,5 @@ impl fmt::Display for Report {
             "{} passed, {} failed, {} not found",
             self.passed, self.failed, self.not_found
         )
-    }
-}
-
-/// Shortens a reason to one line of limited length.
-fn shortened(reason: &str) -> String {
-    const LONGEST: usize = 80;
-    let line = reason.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
     }
 }

@@ -1,36 +1,31 @@
 //! The demo: a deployment of real processes on this machine, driven through all strategies.
 //!
-//! * [`options`]: the flags; [`plan`]: the resulting sessions, blocks and operations;
-//! * [`layout`]: the deployments: a service with one target or three;
-//! * [`content`]: the initial data, made from a real file;
+//! * [`Options`]: the flags; [`plan`]: the resulting sessions, blocks and operations, the deployments (a service with one target or
+//!   three), and the initial data, made from a real file;
 //! * [`volume`]: the session without an initiator: NBD;
 //! * [`deployment`]: processes of a session and their command lines;
 //! * [`report`]: the table and the verdict.
 
-mod content;
 mod deployment;
-mod layout;
-mod options;
 mod plan;
 mod report;
 mod volume;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ::deployment::network::Network;
+use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::console::EXIT_USAGE;
 use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
+use role_common::stored_block::MatrixType;
+use role_common::{errln, flags, outln};
 
 use crate::table;
-
-pub use options::Options;
-
-use content::Content;
 use deployment::Deployment;
-use plan::Plan;
+use plan::{Content, Plan};
 use report::{Report, Row};
 
 /// Error that prevents the demo from running. A failed role is reported in the table instead.
@@ -74,7 +69,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         .prefix("doca-storage-")
         .tempdir()
         .map_err(Error::io("a private runtime directory"))?;
-    if options.keep && options.layout == options::LayoutChoice::Volume {
+    if options.keep && options.layout == LayoutChoice::Volume {
         return Err(Error::Options(
             "--keep: expected --layout zero-copy, gga or all: of the volume nothing is kept"
                 .to_owned(),
@@ -154,4 +149,130 @@ fn progress_line(options: &Options, title: &str) -> ProgressBar {
         .with_message(title.to_owned());
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+// The demo's flags.
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage demo
+  doca-storage demo --content photo.raw --workers 2 --blocks-per-io 4
+  doca-storage demo --layout gga --matrix-type cauchy --block-size 65536
+  doca-storage demo --layout zero-copy --block-size 512 --local-io-region-size 65536
+  doca-storage demo --layout gga --hosts 4
+  doca-storage demo --keep";
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// Deployment to run: zero-copy (one target), gga (compression and erasure coding over three), volume (an NBD
+    /// server in front of zero-copy), or all of them
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
+    pub layout: LayoutChoice,
+
+    /// File to store; an embedded text by default
+    #[arg(long, value_name = "FILE")]
+    pub content: Option<PathBuf>,
+
+    /// Size of a storage block in bytes, or with a unit such as 64k; gga needs a multiple of 128
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    pub block_size: u32,
+
+    /// Worker threads of each role
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=64))]
+    pub workers: u32,
+
+    /// Transactions in flight of each worker
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=4096))]
+    pub transactions: u32,
+
+    /// Blocks of each I/O
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=255))]
+    pub blocks_per_io: u16,
+
+    /// Size of the initiator's memory in bytes, or with a unit such as 1M; 0 for the size of the storage
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = flags::size)]
+    pub local_io_region_size: u64,
+
+    /// Matrix of the gga deployment's parity
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
+    pub matrix_type: MatrixType,
+
+    /// Number of I/Os per worker in the zero-copy deployment's throughput tests; by default as many as take a few
+    /// seconds
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub operations: Option<u32>,
+
+    /// Number of machines. With 2 to 4, these are network namespaces, with RDMA over TCP between them: initiator and service run on the
+    /// first, and the targets are distributed over the others
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=4))]
+    pub hosts: u16,
+
+    /// Afterwards start targets and a service once more (zero-copy ones, with all layouts), print the command lines, and
+    /// leave them running
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    const LIMITS: std::ops::RangeInclusive<u64> = 64..=64 << 20;
+    match flags::size(text).map(|size| (LIMITS.contains(&size), size as u32)) {
+        Ok((true, size)) => Ok(size),
+        _ => Err(format!(
+            "expected bytes, {} to {}, or a size such as 64k",
+            LIMITS.start(),
+            LIMITS.end()
+        )),
+    }
+}
+
+/// Selectable deployments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LayoutChoice {
+    /// The zero-copy service and its target
+    ZeroCopy,
+    /// The gga_offload service and its three targets
+    Gga,
+    /// A file system image through an NBD server in front of the zero-copy service
+    Volume,
+    /// All of them, one after the other
+    #[default]
+    All,
+}
+
+impl LayoutChoice {
+    pub fn has_zero_copy(self) -> bool {
+        matches!(self, Self::ZeroCopy | Self::All)
+    }
+
+    pub fn has_gga(self) -> bool {
+        matches!(self, Self::Gga | Self::All)
+    }
+
+    pub fn has_volume(self) -> bool {
+        matches!(self, Self::Volume | Self::All)
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            layout: LayoutChoice::default(),
+            content: None,
+            block_size: 4096,
+            workers: 1,
+            transactions: 64,
+            blocks_per_io: 1,
+            local_io_region_size: 0,
+            matrix_type: MatrixType::default(),
+            operations: None,
+            hosts: 1,
+            keep: false,
+            json: false,
+        }
+    }
 }

@@ -235,7 +235,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::demo::{Options, content::Content};
+    use crate::demo::Options;
+    use crate::demo::plan::Content;
 
     fn row(service_ios: u64) -> Row {
         let content = Content {

@@ -48,7 +48,7 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Time after which the deployment has to be whole again.
     pub limit: Duration,
-    /// Program and first arguments of [`relay`](relay) as a process.
+    /// Program and first arguments of [`relay`] as a process.
     pub cable: Vec<OsString>,
 }
 

@@ -1,18 +1,20 @@
-//! The page in a real browser: nothing is wider than the window, and plots are in the right number of columns.
-//! Screenshots are written to `target/tmp/bench_page`. Without Chromium (Debian's package has the same name) the
-//! tests are reported as ignored.
+//! Tests that need programs or libraries which may not be installed. They are then reported as ignored and not as passed: the
+//! binary has its own harness, because Rust's cannot decide that at run time.
+//!
+//! * The page in a real browser: nothing is wider than the window, and plots are in the right number of columns.
+//!   Screenshots are written to `target/tmp/bench_page`. Chromium is Debian's package of the same name.
+//! * ISA-L.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use bench::baseline::Baseline;
+use bench::baseline::{Baseline, Machine, Provenance};
 use bench::kernels::{ErasureCoding, Speed};
-use bench::point::{Layout, Operation, Point};
-use bench::provenance::{Machine, Provenance};
 use bench::report;
-use bench::series::{Figures, Latency, Series};
+use bench::series::{Figures, Latency, Layout, Operation, Point, Series};
 use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, thresholds};
 use libtest_mimic::{Arguments, Failed, Trial};
+use yardstick::IsaL;
 
 /// Widths of windows in pixels, and the number of columns of plots at these widths.
 const WIDTHS: [(u32, usize); 3] = [(500, 1), (1280, 2), (1920, 2)];
@@ -35,17 +37,33 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let chromium = chromium();
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench_page");
-    let trials = WIDTHS.map(|(width, columns)| {
-        let (chromium, output) = (chromium.clone(), output.clone());
-        let is_missing = chromium.is_none();
-        let test = move || match chromium {
-            Some(chromium) => look(&chromium, &output, width, columns),
-            None => Err("Chromium is not installed".into()),
-        };
-        Trial::test(format!("page_fits_a_window_of_{width}_pixels"), test)
-            .with_ignored_flag(is_missing)
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    let mut trials: Vec<_> = WIDTHS
+        .into_iter()
+        .map(|(width, columns)| {
+            let (chromium, output) = (chromium.clone(), output.clone());
+            let is_missing = chromium.is_none();
+            let test = move || match chromium {
+                Some(chromium) => look(&chromium, &output, width, columns),
+                None => Err("Chromium is not installed".into()),
+            };
+            Trial::test(format!("page_fits_a_window_of_{width}_pixels"), test)
+                .with_ignored_flag(is_missing)
+        })
+        .collect();
+    trials.push(isal());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn isal() -> Trial {
+    let name = "it_computes_in_the_field_of_doca";
+    match IsaL::load() {
+        Ok(library) => Trial::test(name, move || computes_in_the_field_of_doca(&library)),
+        Err(error) => {
+            eprintln!("NOT RUN: {name}: {error}");
+            // Fails if it is requested explicitly (--ignored).
+            Trial::test(name, move || Err(error.into())).with_ignored_flag(true)
+        }
+    }
 }
 
 fn chromium() -> Option<PathBuf> {
@@ -297,4 +315,22 @@ fn histogram(median: f64) -> Vec<(f64, f64, u64)> {
         .zip(middle - 3..)
         .map(|(count, index)| (bound(index), bound(index + 1), count))
         .collect()
+}
+
+fn computes_in_the_field_of_doca(library: &IsaL) -> Result<(), Failed> {
+    let (a, b) = ([0x83_u8; 96], [5_u8; 96]);
+    let (mut sum, mut weighted) = ([0; 96], [0; 96]);
+    library
+        .coder(2, &[1, 1, 2, 4])
+        .code(&[&a, &b], &mut [&mut sum, &mut weighted]);
+    // 2 * 0x83 is reduced by the polynomial 0x11d; 4 * 5 is not.
+    for (what, came, expected) in [
+        ("the sum", sum, 0x83 ^ 5),
+        ("the weighted sum", weighted, (0x106 ^ 0x11d) as u8 ^ 20),
+    ] {
+        if came != [expected; 96] {
+            return Err(format!("{what}: expected {expected:#x}, got {:#x}", came[0]).into());
+        }
+    }
+    Ok(())
 }
