@@ -2,8 +2,7 @@
 //!
 //! * [`deployment`]: one session of real roles of any implementation: rate, latencies, CPU time of every process; the DOCA library that a program loads.
 //! * [`first_ios`]: an initiator that pauses, for the first I/Os after a pause.
-//! * [`limits`]: limits of the machine, as the yardsticks measure them.
-//! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
+//! * [`limits`]: limits of the machine, as the yardsticks measure them; compression, erasure coding and verification of stored blocks, alone.
 //! * [`front_ends`], [`mod@file`]: comparisons with nbdkit, qemu-storage-daemon and fio.
 //! * [`baseline`]: origin of results, and comparison with an earlier run; [`report`]: the page.
 //! * [`series`]: measured points, repeated runs and their medians; [`suite`]: subjects that are measured alternately, and the required relations
@@ -14,7 +13,6 @@ pub mod deployment;
 pub mod file;
 pub mod first_ios;
 pub mod front_ends;
-pub mod kernels;
 pub mod limits;
 pub mod report;
 pub mod series;

@@ -12,8 +12,7 @@ use serde::Serialize;
 use crate::baseline::{Comparison, Machine, Provenance};
 use crate::deployment::{Mix, after_pause, cpu_of, system_calls};
 use crate::file::Work;
-use crate::kernels::ErasureCoding;
-use crate::limits::Yardsticks;
+use crate::limits::{ErasureCoding, Yardsticks};
 use crate::series::{BlockKernels, Figures, Layout, Operation, Point, Series};
 use crate::{Error, file, front_ends, series};
 
@@ -245,9 +244,9 @@ fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
     let time = time / 5;
     let content = super::deployment::content(BLOCK);
     let incompressible = || std::io::Error::other("expected content that can be compressed");
-    let lz4 = crate::kernels::lz4(&content, time).ok_or_else(incompressible)?;
-    let check = super::kernels::engines::cost(&content, cpus, time)?;
-    let parity = super::kernels::engines::ours(BLOCK / 2, Vandermonde, time);
+    let lz4 = crate::limits::lz4(&content, time).ok_or_else(incompressible)?;
+    let check = crate::limits::engines::cost(&content, cpus, time)?;
+    let parity = crate::limits::engines::ours(BLOCK / 2, Vandermonde, time);
     Ok(Figures {
         kernels: Some(BlockKernels {
             compress_ns: lz4.compress.block_ns,
@@ -270,7 +269,7 @@ fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
 pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     use softdoca::engines::matrix::MatrixType::Cauchy;
 
-    use super::kernels::engines::{isal, ours};
+    use crate::limits::engines::{isal, ours};
 
     const HALF: usize = 32 << 10;
     let isal = match yardstick::IsaL::load() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use bench::baseline::{Baseline, Machine, Provenance};
-use bench::kernels::{ErasureCoding, Speed};
+use bench::limits::{ErasureCoding, Speed};
 use bench::report;
 use bench::series::{Figures, Latency, Layout, Operation, Point, Series};
 use bench::suite::{Kernels, Measurement, OURS, Results, Subject, Verdict, thresholds};

@@ -5,8 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use role_common::stored_block;
-use role_common::stored_block::{Checksum, Encoder, Geometry, Verdict, inspect};
+use role_common::stored_block::{self, Checksum, Encoder, Geometry, Verdict, inspect};
 use role_common::superblock::SetId;
 use softdoca::engines::galois::Multiplier;
 use softdoca::engines::matrix::{Matrix, MatrixType};
@@ -14,7 +13,7 @@ use softdoca::engines::region::Kernel;
 use wire::stored_block::Header;
 use yardstick::IsaL;
 
-use super::{ErasureCoding, speed};
+use crate::limits::{ErasureCoding, speed};
 
 // Cost of verifying a stored block before it is used, compared with using it unverified.
 //
@@ -245,7 +244,7 @@ mod tests {
     fn compression_is_measured() {
         let time = Duration::from_micros(100);
         let content: Vec<u8> = (0..8192_u32).map(|byte| (byte / 64) as u8).collect();
-        let speeds = crate::kernels::lz4(&content, time).expect("it compresses");
+        let speeds = crate::limits::lz4(&content, time).expect("it compresses");
         assert!(speeds.compress.bandwidth > 1e5 && speeds.decompress.bandwidth > 1e5);
     }
 }
