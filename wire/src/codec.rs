@@ -1,9 +1,98 @@
-//! The steps of generated decoders and encoders: nom's parsers with this crate's errors.
+//! Errors of decoding untrusted bytes, and the steps of generated decoders and encoders: nom's parsers with these errors,
+//! and blobs in JSON as two hexadecimal digits per byte.
+
+use std::fmt;
 
 use bytes::Bytes;
-use nom::{Parser, bytes::complete::take};
+use nom::Parser;
+use nom::bytes::complete::take;
+use serde::{Deserializer, Serializer, de};
+use thiserror::Error;
 
-use crate::DecodeError;
+/// Reason why bytes were refused: the expected and the actual value.
+///
+/// `message` is the name in [`TABLE`](crate::layout::TABLE), or `frame` while the type of a control message is not
+/// known; `field` is the name in the schema. Widths, sizes and lengths are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The input ends inside a field.
+    #[error("{message}.{field}: expected {expected} bytes, got {found}")]
+    Truncated {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field where the input ended.
+        field: &'static str,
+        /// Length of the field.
+        expected: usize,
+        /// Length of the remaining input.
+        found: usize,
+    },
+    /// A message of fixed size has another length.
+    #[error("{message}: expected exactly {expected} bytes, got {found}")]
+    WrongSize {
+        /// Message that was being read.
+        message: &'static str,
+        /// Size of the message.
+        expected: usize,
+        /// Length of the input.
+        found: usize,
+    },
+    /// An enumeration holds a value that the protocol does not define.
+    #[error("{message}.{field}: expected {expected}, got {found}")]
+    UnknownValue {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field of the enumeration.
+        field: &'static str,
+        /// Values that the protocol defines.
+        expected: &'static str,
+        /// Actual value.
+        found: u64,
+    },
+    /// A length or number is outside of its limits.
+    #[error("{message}.{field}: expected {min} to {max}, got {found}")]
+    OutOfRange {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field with the number, or with this length.
+        field: &'static str,
+        /// Smallest accepted value.
+        min: u64,
+        /// Largest accepted value.
+        max: u64,
+        /// Actual value.
+        found: u64,
+    },
+    /// A constant field has another value.
+    #[error("{message}.{field}: expected {expected:#x}, got {found:#x}")]
+    WrongConstant {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field of the constant.
+        field: &'static str,
+        /// The constant.
+        expected: u64,
+        /// Actual value.
+        found: u64,
+    },
+    /// Bytes follow the last field of a message.
+    #[error("{message}: expected no bytes after the last field, got {found}")]
+    TrailingBytes {
+        /// Message that was being read.
+        message: &'static str,
+        /// Number of bytes after its last field.
+        found: usize,
+    },
+    /// A recorded message lacks a required field.
+    #[error("{message}.{field}: expected one, the recording has none")]
+    Missing {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field that is missing.
+        field: &'static str,
+    },
+}
 
 /// nom's own error, which only says that the input has ended; the functions of this module convert it.
 type Ended<'a> = nom::error::Error<&'a [u8]>;
@@ -134,4 +223,52 @@ pub(crate) fn share(frame: &Bytes, part: &[u8]) -> Bytes {
 /// The longest prefix of `text` that has at most `limit` bytes and ends at a character boundary.
 pub(crate) fn cut(text: &str, limit: usize) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(limit)]
+}
+
+/// For serde's `with`.
+pub(crate) fn serialize_hex<S: Serializer>(
+    bytes: &Bytes,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    // `Bytes` implements this format as lower hexadecimal.
+    serializer.collect_str(&format_args!("{bytes:x}"))
+}
+
+/// For serde's `with`.
+pub(crate) fn deserialize_hex<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Bytes, D::Error> {
+    deserializer.deserialize_str(HexVisitor)
+}
+
+struct HexVisitor;
+
+impl de::Visitor<'_> for HexVisitor {
+    type Value = Bytes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an even number of hexadecimal digits")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let refused = || E::invalid_value(de::Unexpected::Str(text), &self);
+        if !rest.is_empty() {
+            return Err(refused());
+        }
+        pairs
+            .iter()
+            .map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?))
+            .collect::<Option<Bytes>>()
+            .ok_or_else(refused)
+    }
+}
+
+fn digit(character: u8) -> Option<u8> {
+    match character {
+        b'0'..=b'9' => Some(character - b'0'),
+        b'a'..=b'f' => Some(character - b'a' + 10),
+        b'A'..=b'F' => Some(character - b'A' + 10),
+        _ => None,
+    }
 }

@@ -30,19 +30,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod backing;
 mod codec;
 pub mod control;
-mod error;
-mod hex;
 pub mod io_message;
 pub mod layout;
 #[cfg(test)]
 mod odd;
-pub mod recording;
 pub mod release;
 
-pub use error::DecodeError;
+pub use codec::DecodeError;
 
 pub mod io_message_3_0 {
     //! I/O messages of DOCA 3.0, with a correlation id, and addresses instead of offsets. The roles use them through
@@ -78,4 +74,43 @@ pub mod sbc {
 
     /// Largest accepted content in bytes: 2 GiB.
     pub const MAX_CONTENT: u64 = Header::MAX_CONTENT_SIZE;
+}
+
+pub mod backing {
+    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
+    //! [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
+
+    include!(concat!(env!("OUT_DIR"), "/backing.rs"));
+
+    /// Length of the header in bytes.
+    pub const HEADER_SIZE: usize = Header::SIZE;
+
+    /// Offset of the first block in bytes.
+    pub const CONTENT_OFFSET: u64 = Header::CONTENT_OFFSET as u64;
+
+    /// Offsets of the two slots of the superblock, indexed by its sequence modulo 2.
+    pub const RECORD_OFFSETS: [u64; 2] = [
+        Header::RECORD_OFFSET as u64,
+        Header::RECORD_OFFSET as u64 + 4096,
+    ];
+
+    /// Length of a superblock in bytes; the first layout is not longer.
+    pub const RECORD_SIZE: usize = Superblock::SIZE;
+}
+
+pub mod recording {
+    //! prost's types of the same messages, for recordings of sessions.
+    //!
+    //! Their protobuf encoding is used in files of this project only, never on the wire between roles. `From` and `TryFrom`
+    //! convert between them and [`crate::control::Message`] and [`crate::io_message::Repr`].
+
+    include!(concat!(env!("OUT_DIR"), "/recording.rs"));
+
+    /// Control transcripts: recorded control messages with their times.
+    pub mod transcript {
+        include!(concat!(
+            env!("OUT_DIR"),
+            "/prost/doca_storage.transcript.rs"
+        ));
+    }
 }

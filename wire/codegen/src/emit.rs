@@ -1,26 +1,23 @@
 //! Generates Rust code from the model: formatted token streams, one file per module and two for all modules.
 //!
-//! The generated code uses `crate::codec` for the steps of decoders and encoders, `crate::DecodeError`, `crate::hex`
-//! for blobs in JSON, and `crate::layout` for the types of the table.
+//! The generated code uses `crate::codec` for the steps of decoders and encoders, `crate::DecodeError`, and
+//! `crate::layout` for the types of the table.
 
-mod enumeration;
+mod all_modules;
 mod field;
+mod fixed;
 mod frame;
-mod names;
-mod record;
-mod recording;
-mod table;
-mod view;
 
 use std::path::Path;
 
-use proc_macro2::TokenStream;
+use field::{camel, docs, expected_of, ident, number, snake};
+use proc_macro2::{Ident, TokenStream};
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost_types::FileDescriptorSet;
 use quote::quote;
 
 use crate::Error;
-use crate::model::{Form, Module, Schema};
+use crate::model::{Enum, Form, Module, Schema};
 
 /// Directory of prost's files. They are named after packages, which may have the name of a module.
 pub(crate) const PROST_DIR: &str = "prost";
@@ -35,8 +32,8 @@ pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
         ));
     }
     for (name, tokens) in [
-        ("layout_table", table::code(schema)),
-        ("recording", recording::code(schema)),
+        ("layout_table", all_modules::layout_table(schema)),
+        ("recording", all_modules::recording(schema)),
     ] {
         files.push((format!("{name}.rs"), text(name, tokens)?));
     }
@@ -84,15 +81,12 @@ pub(crate) fn prost_types(
 }
 
 fn code(module: &Module) -> TokenStream {
-    let enums = module
-        .enums
-        .iter()
-        .map(|item| enumeration::code(module, item));
+    let enums = module.enums.iter().map(|item| enumeration(module, item));
     let messages = module.messages.iter().map(|message| match &message.form {
         Form::Frame(frame) => frame::code(module, message, frame),
         Form::Payload => frame::payload_code(message),
-        Form::View => view::code(module, message),
-        Form::Record { .. } => record::code(module, message),
+        Form::View => fixed::view(module, message),
+        Form::Record { .. } => fixed::record(module, message),
     });
     quote! {
         #(#enums)*
@@ -106,4 +100,109 @@ fn text(module: &str, tokens: TokenStream) -> Result<String, Error> {
         reason: error.to_string(),
     })?;
     Ok(prettyplease::unparse(&file))
+}
+
+/// Parts of a generated enumeration.
+struct Enumeration<'a> {
+    /// Name of the type.
+    name: Ident,
+    /// Documentation of the type.
+    docs: String,
+    /// Name in the schema, number and documentation of each value.
+    values: Vec<(&'a str, u32, String)>,
+    /// The accepted values, for error messages.
+    expected: String,
+    /// Message and field for the errors of the public conversion.
+    place: (String, String),
+}
+
+/// An enumeration of the schema.
+fn enumeration(module: &Module, item: &Enum) -> TokenStream {
+    Enumeration {
+        name: ident(&item.name),
+        docs: item.docs.clone(),
+        values: item
+            .values
+            .iter()
+            .map(|value| (value.name.as_str(), value.number, value.docs.clone()))
+            .collect(),
+        expected: expected_of(item),
+        place: (module.name.clone(), snake(&item.name)),
+    }
+    .tokens()
+}
+
+impl Enumeration<'_> {
+    fn tokens(&self) -> TokenStream {
+        let Self { name, expected, .. } = self;
+        let type_docs = docs(&self.docs);
+        let (message, field) = &self.place;
+        let count = number(self.values.len() as u64);
+        let variants: Vec<_> = self.values.iter().map(|(name, ..)| camel(name)).collect();
+        let names: Vec<_> = self.values.iter().map(|(name, ..)| name).collect();
+        let numbers: Vec<_> = self
+            .values
+            .iter()
+            .map(|(_, value, _)| number(*value))
+            .collect();
+        let value_docs = self
+            .values
+            .iter()
+            .map(|(_, number, text)| docs(&format!("{text}\n\nNumber {number} on the wire.")));
+        quote! {
+            #type_docs
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[derive(::serde::Serialize, ::serde::Deserialize)]
+            #[repr(u32)]
+            pub enum #name {
+                #(#value_docs #[serde(rename = #names)] #variants = #numbers,)*
+            }
+
+            impl #name {
+                /// Every value, in the order of the schema.
+                pub const ALL: [Self; #count] = [#(Self::#variants),*];
+
+                /// Name in the schema.
+                #[must_use]
+                pub const fn name(self) -> &'static str {
+                    match self {
+                        #(Self::#variants => #names,)*
+                    }
+                }
+
+                /// Number on the wire.
+                #[inline]
+                #[must_use]
+                pub const fn number(self) -> u32 {
+                    self as u32
+                }
+
+                #[inline]
+                pub(crate) fn decode(
+                    number: u64,
+                    place: crate::codec::Place,
+                ) -> Result<Self, crate::DecodeError> {
+                    match number {
+                        #(#numbers => Ok(Self::#variants),)*
+                        found => Err(crate::codec::unknown(place, #expected, found)),
+                    }
+                }
+            }
+
+            impl ::std::fmt::Display for #name {
+                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                    f.pad(self.name())
+                }
+            }
+
+            impl TryFrom<u32> for #name {
+                type Error = crate::DecodeError;
+
+                fn try_from(number: u32) -> Result<Self, crate::DecodeError> {
+                    let place = crate::codec::Place { message: #message, field: #field };
+                    Self::decode(u64::from(number), place)
+                }
+            }
+        }
+    }
 }

@@ -324,7 +324,7 @@ fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(),
         return wrong("another alternative beside it");
     }
     if variant.payload.is_none() || other.payload.is_none() {
-        return wrong("no bytes to be told apart by");
+        return wrong("no bytes that distinguish them");
     }
     Ok(())
 }

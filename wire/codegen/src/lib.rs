@@ -14,7 +14,6 @@
 mod emit;
 mod error;
 mod geometry;
-mod locate;
 pub mod model;
 mod options;
 mod read;
@@ -69,6 +68,6 @@ pub(crate) fn compile(proto_dirs: &[&Path], files: &[&str]) -> Result<Descriptor
     compiler.include_imports(true).include_source_info(true);
     compiler
         .open_files(files)
-        .map_err(|error| locate::explain(&error, proto_dirs))?;
+        .map_err(|error| error::explain(&error, proto_dirs))?;
     Ok(compiler.descriptor_pool())
 }

@@ -1,14 +1,17 @@
 //! Converts descriptors to the model. Options that are missing, unknown, or do not apply are refused.
 
-mod message;
-
 use std::collections::HashMap;
 
 use heck::ToSnakeCase;
-pub(crate) use message::largest_number;
-use prost_reflect::{DescriptorPool, EnumDescriptor, FileDescriptor};
+use prost_reflect::{
+    DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as ProtoKind,
+    MessageDescriptor, OneofDescriptor,
+};
 
-use crate::model::{ByteOrder, Enum, EnumValue, Message, Module, Schema};
+use crate::model::{
+    ByteOrder, Enum, EnumValue, Field, Form, Frame, Kind, Message, Module, Prefixed, Product,
+    Schema, Span, Variant,
+};
 use crate::options::Options;
 use crate::{Error, Problem, SchemaError};
 
@@ -115,7 +118,7 @@ fn read_module(file: &FileDescriptor) -> Result<Option<Module>, SchemaError> {
         .collect::<Result<_, _>>()?;
     let messages = file
         .messages()
-        .map(|descriptor| message::read(&context, &descriptor))
+        .map(|descriptor| read_message(&context, &descriptor))
         .collect::<Result<_, _>>()?;
     Ok(Some(Module {
         file: file.name().to_owned(),
@@ -214,4 +217,464 @@ fn refuse_taken(
             },
         }),
     }
+}
+
+/// Numbers of `Form` in the options file.
+mod form_number {
+    pub(super) const FRAME: Option<i32> = Some(1);
+    pub(super) const PAYLOAD: Option<i32> = Some(2);
+    pub(super) const VIEW: Option<i32> = Some(3);
+    pub(super) const RECORD: Option<i32> = Some(4);
+}
+
+/// The type of a payload without bytes.
+const EMPTY: &str = "google.protobuf.Empty";
+
+/// Reads a message with its fields.
+fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Message, SchemaError> {
+    let place = context.place.message(descriptor.name());
+    let fail = |problem| place.error(problem);
+    let docs = context.docs(&place, descriptor.path())?;
+    if descriptor.child_messages().len() + descriptor.child_enums().len() > 0 {
+        return Err(fail(Problem::Unsupported(
+            "nested declarations have no layout: declare them in the file",
+        )));
+    }
+    let mut options = Options::of(&descriptor.options(), "message")
+        .map_err(fail)?
+        .ok_or_else(|| {
+            fail(Problem::Missing {
+                option: "(layout.message)",
+                what: "what the message is on the wire",
+            })
+        })?;
+
+    let form = options.choice("form");
+    let wire_name = options.text("name");
+    let size = options.number32("size");
+    let at_end = options.flag("at_end");
+    let reserved = spans(&mut options).map_err(fail)?;
+    let product = product(&mut options).map_err(fail)?;
+    let frame = options.group("frame").map_err(fail)?;
+    options.finish().map_err(fail)?;
+
+    let inapplicable = |option, to: &str| {
+        fail(Problem::DoesNotApply {
+            option,
+            to: to.to_owned(),
+        })
+    };
+    if at_end && form != form_number::RECORD {
+        return Err(inapplicable("at_end", "anything but a record"));
+    }
+    if product.is_some() && form != form_number::RECORD {
+        return Err(inapplicable("product", "anything but a record"));
+    }
+    if frame.is_some() && form != form_number::FRAME {
+        return Err(inapplicable("frame", "anything but a frame"));
+    }
+    let oneofs: Vec<_> = descriptor
+        .oneofs()
+        .filter(|oneof| !oneof.is_synthetic())
+        .collect();
+    let form = match form {
+        form_number::FRAME => Form::Frame(read_frame(context, &place, frame, &oneofs)?),
+        form_number::PAYLOAD => Form::Payload,
+        form_number::VIEW => Form::View,
+        form_number::RECORD => Form::Record { at_end },
+        _ => {
+            return Err(fail(Problem::Missing {
+                option: "form",
+                what: "what the message is on the wire",
+            }));
+        }
+    };
+    if size.is_none() && form != Form::Payload {
+        return Err(fail(Problem::Missing {
+            option: "size",
+            what: "the bytes of its fixed part",
+        }));
+    }
+    if !matches!(form, Form::Frame(_)) && !oneofs.is_empty() {
+        return Err(fail(Problem::Unsupported(
+            "only a frame has a `oneof`, of its payloads",
+        )));
+    }
+    let fields: Vec<_> = descriptor
+        .fields()
+        .filter(|field| {
+            field
+                .containing_oneof()
+                .is_none_or(|oneof| oneof.is_synthetic())
+        })
+        .map(|descriptor| read_field(context, &place.field(descriptor.name()), &descriptor))
+        .collect::<Result<_, _>>()?;
+    if form == Form::View {
+        refuse_limits(&place, &fields)?;
+    }
+    if let Some(product) = &product {
+        for factor in &product.factors {
+            if !fields.iter().any(|field| field.name == *factor) {
+                return Err(fail(Problem::NotFound {
+                    what: "a field of this message as a factor",
+                    found: factor.clone(),
+                }));
+            }
+        }
+    }
+    Ok(Message {
+        wire_name: wire_name.unwrap_or_else(|| descriptor.name().to_snake_case()),
+        name: descriptor.name().to_owned(),
+        docs,
+        form,
+        size,
+        reserved,
+        fields,
+        product,
+    })
+}
+
+/// Refuses value limits in a view, whose fields are read one by one after its bytes were accepted, so that there is no
+/// time to check them.
+fn refuse_limits(place: &Place, fields: &[Field]) -> Result<(), SchemaError> {
+    for field in fields {
+        let option = match field.kind {
+            Kind::Number {
+                constant: Some(_), ..
+            } => "constant",
+            Kind::Number { min: Some(_), .. } => "min",
+            Kind::Number { max: Some(_), .. } => "max",
+            _ => continue,
+        };
+        return Err(place.field(&field.name).error(Problem::DoesNotApply {
+            option,
+            to: "a field of a view".to_owned(),
+        }));
+    }
+    Ok(())
+}
+
+fn read_frame(
+    context: &Context,
+    place: &Place,
+    options: Option<Options>,
+    oneofs: &[OneofDescriptor],
+) -> Result<Frame, SchemaError> {
+    let fail = |problem| place.error(problem);
+    let missing = |option, what| fail(Problem::Missing { option, what });
+    let mut options = options.ok_or_else(|| missing("frame", "where its length and type lie"))?;
+    let length = number_span(&mut options, "length")
+        .map_err(|problem| place.field("length").error(problem))?;
+    let discriminant =
+        number_span(&mut options, "type").map_err(|problem| place.field("type").error(problem))?;
+    let max_size = options
+        .number32("max_size")
+        .ok_or_else(|| missing("max_size", "the largest frame that is accepted"))?;
+    options.finish().map_err(fail)?;
+    let byte_order = context.byte_order.ok_or_else(|| {
+        missing(
+            "byte_order",
+            "that of the frame's length and type, for the file",
+        )
+    })?;
+    let [oneof] = oneofs else {
+        return Err(fail(Problem::Unsupported(
+            "a frame has exactly one `oneof`, of its payloads",
+        )));
+    };
+    let variants = oneof
+        .fields()
+        .map(|field| variant(context, &place.field(field.name()), &field))
+        .collect::<Result<_, _>>()?;
+    Ok(Frame {
+        length,
+        discriminant,
+        byte_order,
+        max_size,
+        payload_name: oneof.name().to_owned(),
+        payload_docs: context.docs(&place.field(oneof.name()), oneof.path())?,
+        variants,
+    })
+}
+
+fn variant(
+    context: &Context,
+    place: &Place,
+    descriptor: &FieldDescriptor,
+) -> Result<Variant, SchemaError> {
+    let fail = |problem| place.error(problem);
+    let number_missing = Problem::Missing {
+        option: "message_type",
+        what: "the number of its type",
+    };
+    let mut options = Options::of(&descriptor.options(), "field")
+        .map_err(fail)?
+        .ok_or_else(|| fail(number_missing.clone()))?;
+    let number = options
+        .number32("message_type")
+        .ok_or_else(|| fail(number_missing))?;
+    let extends = options.text("extends");
+    let alternative_to = options.text("alternative_to");
+    for option in [
+        "offset",
+        "width",
+        "byte_order",
+        "length_prefix",
+        "max_length",
+        "constant",
+        "min",
+        "max",
+    ] {
+        options
+            .refuse(option, "a payload, which lies after the frame's header")
+            .map_err(fail)?;
+    }
+    options.finish().map_err(fail)?;
+    let ProtoKind::Message(payload) = descriptor.kind() else {
+        return Err(fail(Problem::Unsupported(
+            "a payload is a message, or google.protobuf.Empty",
+        )));
+    };
+    let payload = if payload.full_name() == EMPTY {
+        None
+    } else if payload.package_name() == context.package {
+        Some(payload.name().to_owned())
+    } else {
+        return Err(fail(Problem::Unsupported(
+            "a payload is a message of the frame's package",
+        )));
+    };
+    Ok(Variant {
+        name: descriptor.name().to_owned(),
+        number,
+        docs: context.docs(place, descriptor.path())?,
+        payload,
+        extends,
+        alternative_to,
+    })
+}
+
+fn number_span(options: &mut Options, name: &'static str) -> Result<Span, Problem> {
+    let mut group = options.group(name)?.ok_or(Problem::Missing {
+        option: name,
+        what: "where it lies, as offset and width",
+    })?;
+    let offset = group.number32("offset").unwrap_or(0);
+    let width = checked_width(group.number("width").unwrap_or(0), Widths::UpTo4)?;
+    group.finish()?;
+    Ok(Span { offset, width })
+}
+
+fn spans(options: &mut Options) -> Result<Vec<Span>, Problem> {
+    options
+        .groups("reserved")?
+        .into_iter()
+        .map(|mut group| {
+            let span = Span {
+                offset: group.number32("offset").unwrap_or(0),
+                width: group.number32("width").unwrap_or(0),
+            };
+            group.finish()?;
+            Ok(span)
+        })
+        .collect()
+}
+
+fn product(options: &mut Options) -> Result<Option<Product>, Problem> {
+    let Some(mut group) = options.group("product")? else {
+        return Ok(None);
+    };
+    let missing = |option, what| Problem::Missing { option, what };
+    let product = Product {
+        name: group
+            .text("name")
+            .ok_or(missing("product.name", "what the product is"))?,
+        factors: group.texts("factors"),
+        max: group
+            .number("max")
+            .ok_or(missing("product.max", "the largest that is accepted"))?,
+    };
+    group.finish()?;
+    if product.factors.is_empty() {
+        return Err(missing("product.factors", "the fields that are multiplied"));
+    }
+    Ok(Some(product))
+}
+
+/// Reads a field that has a position.
+fn read_field(
+    context: &Context,
+    place: &Place,
+    descriptor: &FieldDescriptor,
+) -> Result<Field, SchemaError> {
+    let docs = context.docs(place, descriptor.path())?;
+    read_undocumented(context, descriptor, docs).map_err(|problem| place.error(problem))
+}
+
+fn read_undocumented(
+    context: &Context,
+    descriptor: &FieldDescriptor,
+    docs: String,
+) -> Result<Field, Problem> {
+    if descriptor.is_list() || descriptor.is_map() {
+        return Err(Problem::UnsupportedType("a repeated field".to_owned()));
+    }
+    if descriptor.supports_presence() && descriptor.kind().as_message().is_none() {
+        return Err(Problem::UnsupportedType("an optional field".to_owned()));
+    }
+    let Some(mut options) = Options::of(&descriptor.options(), "field")? else {
+        return Err(Problem::Missing {
+            option: "(layout.field)",
+            what: "where the field lies",
+        });
+    };
+    let offset = options.number32("offset").ok_or(Problem::Missing {
+        option: "offset",
+        what: "the bytes before the field",
+    })?;
+    let byte_order = byte_order(&mut options)
+        .or(context.byte_order)
+        .ok_or(Problem::Missing {
+            option: "byte_order",
+            what: "which byte of the number comes first, here or for the file",
+        })?;
+    options.refuse("message_type", "a field outside of a frame's `oneof`")?;
+    let kind = kind(&mut options, descriptor)?;
+    options.finish()?;
+    Ok(Field {
+        name: descriptor.name().to_owned(),
+        docs,
+        offset,
+        byte_order,
+        kind,
+    })
+}
+
+fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Problem> {
+    match descriptor.kind() {
+        ProtoKind::Uint32 | ProtoKind::Fixed32 => number(options, Widths::UpTo4),
+        ProtoKind::Uint64 | ProtoKind::Fixed64 => number(options, Widths::Just8),
+        ProtoKind::Enum(enumeration) => {
+            for option in ["constant", "min", "max"] {
+                options.refuse(option, "an enumeration")?;
+            }
+            if enumeration.parent_file() != descriptor.parent_file() {
+                return Err(Problem::UnsupportedType(
+                    "an enumeration of another file".to_owned(),
+                ));
+            }
+            let width = width(options, Widths::UpTo4, "an enumeration")?;
+            let largest = enumeration.values().map(|value| value.number()).max();
+            let largest = u64::try_from(largest.unwrap_or(0)).unwrap_or(0);
+            if largest > largest_number(width) {
+                return Err(Problem::TooLarge {
+                    option: "width",
+                    max: largest_number(width),
+                    found: largest,
+                });
+            }
+            Ok(Kind::Enumeration {
+                width,
+                name: enumeration.name().to_owned(),
+            })
+        }
+        ProtoKind::String => prefixed(options, "a text").map(Kind::Text),
+        ProtoKind::Bytes => prefixed(options, "a blob").map(Kind::Blob),
+        other => Err(Problem::UnsupportedType(format!("{other:?}"))),
+    }
+}
+
+fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
+    let width = width(options, widths, "a number")?;
+    let mut bounded = |option| match options.number(option) {
+        Some(found) if found > largest_number(width) => Err(Problem::TooLarge {
+            option,
+            max: largest_number(width),
+            found,
+        }),
+        accepted => Ok(accepted),
+    };
+    let (constant, min, max) = (bounded("constant")?, bounded("min")?, bounded("max")?);
+    if constant.is_some() && (min.is_some() || max.is_some()) {
+        let option = if min.is_some() { "min" } else { "max" };
+        return Err(Problem::DoesNotApply {
+            option,
+            to: "a constant".to_owned(),
+        });
+    }
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Err(Problem::EmptyRange { min, max });
+    }
+    Ok(Kind::Number {
+        width,
+        constant,
+        min,
+        max,
+    })
+}
+
+fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
+    for option in ["width", "constant", "min", "max"] {
+        options.refuse(option, what)?;
+    }
+    let prefix = options.number("length_prefix").ok_or(Problem::Missing {
+        option: "length_prefix",
+        what: "the bytes of the length before it",
+    })?;
+    let prefix = checked_width(prefix, Widths::UpTo8)?;
+    let max = options.number32("max_length").ok_or(Problem::Missing {
+        option: "max_length",
+        what: "the longest that is accepted",
+    })?;
+    if u64::from(max) > largest_number(prefix) {
+        return Err(Problem::TooLarge {
+            option: "max_length",
+            max: largest_number(prefix),
+            found: u64::from(max),
+        });
+    }
+    Ok(Prefixed { prefix, max })
+}
+
+fn width(options: &mut Options, widths: Widths, what: &str) -> Result<u32, Problem> {
+    for option in ["length_prefix", "max_length"] {
+        options.refuse(option, what)?;
+    }
+    let found = options.number("width").ok_or(Problem::Missing {
+        option: "width",
+        what: "the bytes of the number",
+    })?;
+    checked_width(found, widths)
+}
+
+/// The possible widths of a number.
+#[derive(Clone, Copy)]
+enum Widths {
+    /// For a 32-bit number.
+    UpTo4,
+    /// For a 64-bit number; a narrower one has to be declared as a 32-bit number.
+    Just8,
+    /// For a length.
+    UpTo8,
+}
+
+/// Checks the width of a number.
+fn checked_width(found: u64, widths: Widths) -> Result<u32, Problem> {
+    let (accepted, expected): (&[u32], _) = match widths {
+        Widths::UpTo4 => (&[1, 2, 4], "1, 2 or 4"),
+        Widths::Just8 => (&[8], "8"),
+        Widths::UpTo8 => (&[1, 2, 4, 8], "1, 2, 4 or 8"),
+    };
+    accepted
+        .iter()
+        .copied()
+        .find(|&width| u64::from(width) == found)
+        .ok_or(Problem::Width { expected, found })
+}
+
+/// Largest number of `width` bytes.
+pub(crate) fn largest_number(width: u32) -> u64 {
+    u64::MAX >> (64 - 8 * width.clamp(1, 8))
 }

@@ -1,6 +1,6 @@
 //! Invalid control frames are refused, with the expected and the actual value.
 
-use crate::common::{decode, hex, vectors};
+use crate::{decode, hex, vectors};
 use bytes::Bytes;
 use wire::{
     DecodeError,

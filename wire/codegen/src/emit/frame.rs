@@ -3,11 +3,10 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use super::enumeration;
 use super::field::{
     Item, constants, declarations, decode, encode, items, parser, putter, unsigned,
 };
-use super::names::{camel, docs, expected, held, ident, number, shouty};
+use super::field::{camel, docs, expected, held, ident, number, shouty};
 use crate::model::{Frame, Kind, Message, Module, Span, Variant};
 
 pub(super) fn code(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
@@ -28,7 +27,7 @@ fn types(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
         let name = camel(&variant.name);
         format!("The type of [`{payload}::{name}`].")
     };
-    enumeration::Code {
+    super::Enumeration {
         name: type_name(message),
         docs: "The type of a message, as its frame states it.".to_owned(),
         values: frame
@@ -42,7 +41,7 @@ fn types(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
         ),
         place: (
             module.name.clone(),
-            super::names::snake(&type_name(message).to_string()),
+            super::field::snake(&type_name(message).to_string()),
         ),
     }
     .tokens()
@@ -355,7 +354,7 @@ pub(super) fn payload_code(message: &Message) -> TokenStream {
     let items = items(message);
     let decodes = items.iter().map(decode);
     let encodes = items.iter().map(encode);
-    let held = super::names::held(message).map(|field| ident(&field.name));
+    let held = super::field::held(message).map(|field| ident(&field.name));
     let shares = items
         .iter()
         .any(|item| matches!(item, Item::Field(field) if matches!(field.kind, Kind::Blob(_))));

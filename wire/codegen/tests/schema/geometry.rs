@@ -1,6 +1,6 @@
 //! Offsets and widths that are not a layout are refused, with the name of the message and the field.
 
-use crate::common::{assert_refused, check};
+use crate::{assert_refused, check};
 use wire_codegen::Problem;
 
 /// A payload with these fields.
@@ -465,12 +465,12 @@ fn an_alternative_has_the_type_of_a_payload_without_other_forms_and_bytes() {
         (
             "Payload",
             r#"message_type: 7 alternative_to: "first""#,
-            Problem::WrongAlternative("no bytes to be told apart by"),
+            Problem::WrongAlternative("no bytes that distinguish them"),
         ),
         (
             "google.protobuf.Empty",
             alternative,
-            Problem::WrongAlternative("no bytes to be told apart by"),
+            Problem::WrongAlternative("no bytes that distinguish them"),
         ),
         (
             "Payload",

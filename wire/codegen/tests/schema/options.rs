@@ -1,7 +1,6 @@
 //! Options that are missing, unknown, or do not apply are refused, with the name of the message and the field.
 
-use crate::common;
-use crate::common::{
+use crate::{
     OPTIONS, assert_error, assert_refused, check_file, check_files, check_with_options, head,
 };
 use wire_codegen::{Error, Problem};
@@ -79,7 +78,7 @@ fn misspelled_option_names_its_message() {
 #[test]
 fn misspelled_extension_names_its_field() {
     let schema = field("uint32", "offset: 0 width: 4").replace("layout.field", "layout.feild");
-    let error = common::check(&schema).expect_err("there is no such option");
+    let error = crate::check(&schema).expect_err("there is no such option");
     let text = error.to_string();
     assert!(text.starts_with("test.proto: Payload.one: "), "{text}");
     assert!(text.contains("doca_storage.layout.feild"), "{text}");
@@ -87,8 +86,7 @@ fn misspelled_extension_names_its_field() {
 
 #[test]
 fn option_of_a_wrong_type_names_its_field() {
-    let error =
-        common::check(&field("uint32", "offset: 0 width: \"four\"")).expect_err("no number");
+    let error = crate::check(&field("uint32", "offset: 0 width: \"four\"")).expect_err("no number");
     assert!(
         error.to_string().starts_with("test.proto: Payload.one: "),
         "{error}"
