@@ -14,23 +14,17 @@
 #![forbid(unsafe_code)]
 #![allow(non_camel_case_types, reason = "names of the C API")]
 
-mod callbacks;
-mod constants;
 mod enums;
 mod functions;
 mod handles;
-mod reflect;
 
-pub use callbacks::*;
-pub use constants::*;
 pub use core::ffi::{c_char, c_int, c_void};
 pub use enums::*;
-pub use functions::{INLINE_IN_SDK, headers};
-pub use handles::*;
-pub use reflect::{
-    CallbackDecl, ConstantDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header, Parameter,
-    Pointer, Type,
+pub use functions::{
+    CallbackDecl, ConstantDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header,
+    INLINE_IN_SDK, Parameter, Pointer, Type, headers,
 };
+pub use handles::*;
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,9 @@ use role_target::content::Geometry;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::memory;
-use super::tally::Judging;
+use super::harness::{Damage, spoil};
+use super::harness;
+use super::harness::Judging;
 
 /// Start of a file, the file's length, and the storage that it is opened for.
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ pub fn property(input: &Input) {
     let judging = Judging::by("backing file's header");
     // A target reads only this part of a file.
     let start = &start[..start.len().min(HEADER_SIZE)];
-    let checked = memory::within(4096, "checking a header", || check(start, length, expected));
+    let checked = harness::within_memory(4096, "checking a header", || check(start, length, expected));
     let right = start.len() == HEADER_SIZE && length >= CONTENT_OFFSET + expected.capacity() && {
         let identity: [u8; 16] = start[28..44].try_into().expect("its size");
         emit(expected, Identity(identity)) == start

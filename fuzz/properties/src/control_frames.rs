@@ -13,9 +13,9 @@ use wire::control::{
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
 
-use super::damage::{Damage, Many, Pieces, spoil};
-use super::tally::Judging;
-use super::{memory, tally};
+use super::harness::{Damage, Many, Pieces, spoil};
+use super::harness::Judging;
+use super::harness;
 
 /// Bytes received on a channel.
 #[derive(Debug, Clone)]
@@ -249,17 +249,17 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
         assert_eq!(buffered, rest.len(), "what is no whole frame is kept");
     }
     for message in &messages {
-        tally::count(HEADER, true);
-        tally::count(decoder_of(message.payload.message_type()), true);
+        harness::count(HEADER, true);
+        harness::count(decoder_of(message.payload.message_type()), true);
     }
     if let Err(error) = &end {
-        tally::count(refused_by(rest, error), false);
+        harness::count(refused_by(rest, error), false);
     }
 
     // For a receiver that drops each message before the next, the decoder holds one piece and one frame.
     let largest = pieces.divide(bytes).map(<[u8]>::len).max().unwrap_or(0);
     let justified = bytes.len().min(Message::MAX_FRAME_SIZE + largest);
-    memory::within(256 + 6 * justified, "decoding frames", || {
+    harness::within_memory(256 + 6 * justified, "decoding frames", || {
         let mut decoder = FrameDecoder::new();
         for piece in pieces.divide(bytes) {
             decoder.push(piece);
@@ -315,7 +315,7 @@ fn decoder_of(message_type: MessageType) -> &'static str {
 fn recording(bytes: &[u8]) {
     let judging = Judging::by("recorded control message");
     let limit = 1024 + 64 * bytes.len();
-    let recorded = memory::within(limit, "reading a recording", || {
+    let recorded = harness::within_memory(limit, "reading a recording", || {
         Recorded::decode(bytes).ok()
     });
     let message = recorded.and_then(|recorded| Message::try_from(recorded).ok());

@@ -17,9 +17,9 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use wire::release::{Release, Release3_2};
 
 use super::control_frames::rest;
-use super::damage::{Damage, Many, spoil};
-use super::memory;
-use super::tally::Judging;
+use super::harness::{Damage, Many, spoil};
+use super::harness;
+use super::harness::Judging;
 
 /// Messages, and their receiver.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub fn property(input: &Input) {
 /// The view reads and writes exactly the fields of the layout.
 fn view(bytes: &[u8]) {
     let judging = Judging::by("io_message: the bytes");
-    let accepted = memory::within(0, "a view", || {
+    let accepted = harness::within_memory(0, "a view", || {
         let Ok(message) = IoMessage::new_checked(bytes) else {
             assert_ne!(bytes.len(), SIZE);
             return false;
@@ -651,7 +651,7 @@ fn requests_property(world: &World, came: &[u8]) {
     ];
     for (name, examine) in examiners {
         let judging = Judging::by(name);
-        let accepted = memory::within(0, "the examination of a message", examine);
+        let accepted = harness::within_memory(0, "the examination of a message", examine);
         judging.done(accepted);
     }
 }

@@ -11,9 +11,9 @@ use role_common::flags::FlagsError;
 use serde_json::{Map, Number, Value, json};
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::tally::Judging;
-use super::{file, memory};
+use super::harness::{Damage, spoil};
+use super::harness::Judging;
+use super::harness;
 
 /// A file of flags, and the program that reads it.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub fn property(input: &Input) {
 /// The configuration of a program with this file, as text, or the error message.
 fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
     let judging = Judging::by("JSON flags of the roles");
-    let result = file::with(bytes, |path| {
+    let result = harness::with_file(bytes, |path| {
         let result = configuration(program, &[], Some(path));
         if let Err(message) = &result {
             let text = std::str::from_utf8(bytes);
@@ -150,7 +150,7 @@ fn configuration(
     let all = all.chain(arguments.iter().cloned());
     let all: Vec<_> = all.chain(file.into_iter().flatten()).collect();
     let limit = FLAGS + PER_BYTE * justified;
-    memory::within(limit, "reading flags", || program.configuration(all)).map_err(|error| {
+    harness::within_memory(limit, "reading flags", || program.configuration(all)).map_err(|error| {
         match error {
             FlagsError::Information(text) => panic!("unexpected output: {text:?}"),
             FlagsError::Usage(text) => text,

@@ -19,19 +19,15 @@
 //! writes bytes to files.
 #![forbid(unsafe_code)]
 
+pub mod harness;
 pub mod backing;
 pub mod control_frames;
-pub mod damage;
-pub mod file;
 pub mod io_message;
 pub mod json_flags;
-pub mod memory;
 pub mod nbd;
 pub mod sbc;
-pub mod search;
 pub mod settings;
 pub mod shared;
 pub mod stored_block;
-pub mod tally;
 pub mod vhost_user;
 pub mod virtqueue;

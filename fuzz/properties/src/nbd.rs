@@ -9,10 +9,10 @@ use nbd_frontend::protocol::Export;
 use nbd_frontend::transmission::{self, Body, Limits, Outcome, Transmission};
 
 use crate::control_frames::rest;
-use crate::damage::Pieces;
-use crate::damage::{Damage, spoil};
-use crate::memory;
-use crate::tally;
+use crate::harness::Pieces;
+use crate::harness::{Damage, spoil};
+use crate::harness;
+use crate::harness;
 
 /// Size of the export in bytes.
 const SIZE: u64 = 4096;
@@ -125,7 +125,7 @@ pub fn property(input: &Input) {
     if input.read_only {
         assert_eq!(whole.disk, vec![0xa5; SIZE as usize]);
     }
-    tally::count("NBD handshake", whole.agreed.is_some());
+    harness::count("NBD handshake", whole.agreed.is_some());
 }
 
 fn run(input: &Input, pieces: &Pieces) -> Course {
@@ -145,7 +145,7 @@ fn run(input: &Input, pieces: &Pieces) -> Course {
     };
     // Received bytes and sent replies, each counted twice while its buffer grows.
     let limit = MEMORY + 8 * input.bytes.len();
-    memory::within(limit, "an NBD connection", || {
+    harness::within_memory(limit, "an NBD connection", || {
         let mut sent = Vec::new();
         let mut connection = Connection {
             negotiation: Some(Negotiation::new(Arc::clone(&export), security, &mut sent)),
@@ -226,7 +226,7 @@ impl Connection {
                     return Ok(false);
                 };
                 let result = transmission.request(bytes, &mut self.course.sent);
-                tally::count("NBD request", result.is_ok());
+                harness::count("NBD request", result.is_ok());
                 result?;
                 self.consume(nbd_frontend::protocol::REQUEST_SIZE);
             }

@@ -5,9 +5,9 @@ use role_target::content::{Content, Geometry};
 use wire::sbc::{HEADER_SIZE, Header, MAGIC, MAX_CONTENT};
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::tally::Judging;
-use super::{file, memory};
+use super::harness::{Damage, spoil};
+use super::harness::Judging;
+use super::harness;
 
 /// A file, and the flags of the target that reads it.
 #[derive(Debug, Clone)]
@@ -94,11 +94,11 @@ pub fn property(input: &Input) {
         block_count: input.block_count,
     };
     let expected = content(&input.file, flags);
-    file::with(&input.file, |path| {
+    harness::with_file(&input.file, |path| {
         // Names and messages are short; a piece is no longer than the content.
         let limit = 4096 + 8 * path.as_os_str().len() + input.file.len();
         let mut at = 0;
-        let came = memory::within(limit, "loading content", || {
+        let came = harness::within_memory(limit, "loading content", || {
             let content = Content::open(Some(path), flags).ok()?;
             let geometry = content.geometry;
             let copied = content.copy_to(|offset, piece| {
@@ -139,7 +139,7 @@ fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
 
 fn header(file: &[u8]) {
     let judging = Judging::by(".sbc header");
-    let header = memory::within(0, "reading a header", || Header::parse(file));
+    let header = harness::within_memory(0, "reading a header", || Header::parse(file));
     if let Ok(header) = &header {
         assert_eq!(header.emit(), file[..HEADER_SIZE]);
         assert!(header.content_size() <= MAX_CONTENT);

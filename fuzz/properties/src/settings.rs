@@ -11,9 +11,9 @@ use softdoca::argp::{Action, Definitions, Outcome, Param, Value, ValueType};
 use softdoca::topology::Topology;
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::tally::Judging;
-use super::{file, memory};
+use super::harness::{Damage, spoil};
+use super::harness::Judging;
+use super::harness;
 
 /// A file, and its reader.
 #[derive(Debug, Clone)]
@@ -168,8 +168,8 @@ pub fn property(input: &Input) {
     match input {
         Input::Topology(bytes) => {
             let judging = Judging::by("topology file (TOML)");
-            let loaded = file::with(bytes, |path| {
-                memory::within(limit(bytes), "loading a topology", || Topology::load(path))
+            let loaded = harness::with_file(bytes, |path| {
+                harness::within_memory(limit(bytes), "loading a topology", || Topology::load(path))
             });
             if let Ok(topology) = &loaded {
                 can_be_told_apart(topology);
@@ -178,9 +178,9 @@ pub fn property(input: &Input) {
         }
         Input::Argp(bytes) => {
             let judging = Judging::by("JSON flags of doca_argp");
-            let accepted = file::with(bytes, |path| {
+            let accepted = harness::with_file(bytes, |path| {
                 let definitions = definitions();
-                memory::within(limit(bytes), "reading flags", || flags(&definitions, path))
+                harness::within_memory(limit(bytes), "reading flags", || flags(&definitions, path))
             });
             judging.done(accepted);
         }

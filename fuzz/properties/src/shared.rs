@@ -6,9 +6,9 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use softdoca::untrusted::{DECODERS, Decoder};
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::memory;
-use super::tally::Judging;
+use super::harness::{Damage, spoil};
+use super::harness;
+use super::harness::Judging;
 
 /// Bytes, and the decoder that gets them.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ pub fn property(input: &Input) {
     let bytes = input.bytes.as_slice();
     // A copy of the input, a growing buffer for the encoded bytes, and a text.
     let limit = 4096 + 8 * bytes.len();
-    let result = memory::within(limit, name, || again(bytes));
+    let result = harness::within_memory(limit, name, || again(bytes));
     match &result {
         Ok(written) => {
             let came = &bytes[..written.len().min(bytes.len())];

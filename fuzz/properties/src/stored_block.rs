@@ -10,9 +10,9 @@ use softdoca::engines::lz4::{Decompressor, StreamFormat};
 use wire::stored_block::{DataBlock, Header, Trailer};
 
 use super::control_frames::rest;
-use super::damage::{Damage, spoil};
-use super::memory;
-use super::tally::Judging;
+use super::harness::{Damage, spoil};
+use super::harness;
+use super::harness::Judging;
 
 /// Position of all stored blocks of this module.
 const PLACE: Place = Place {
@@ -207,7 +207,7 @@ fn stored(
     // The stored block and a copy of it, space for content that may turn out not to fit, and the compressor's table.
     let size = content.len() + content.len() / 50;
     let limit = 2 * size + (PIECE + PIECE / 50) + (1 << 16) + 4096;
-    let stored = memory::within(limit, "making a stored block", || {
+    let stored = harness::within_memory(limit, "making a stored block", || {
         let mut encoder = Encoder::new(geometry, kind);
         encoder.encode(&content, PLACE).map(<[u8]>::to_vec)
     });
@@ -314,7 +314,7 @@ fn any_bytes(bytes: &[u8], geometry: Geometry) {
 
 /// Checks the header and the checksum, unless sizes are invalid.
 fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdict)> {
-    let inspected = memory::within(0, "looking at a stored block", || {
+    let inspected = harness::within_memory(0, "looking at a stored block", || {
         inspect(bytes, geometry, PLACE)
     });
     let (header, verdict) = match inspected {
@@ -370,7 +370,7 @@ fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
     let mut came = Vec::with_capacity(room);
     // A buffer for one block, of at least the usual size and up to three times as much while it grows, and a text.
     let limit = 3 * room.max(PIECE) + 4096;
-    let done = memory::within(limit, "decompressing", || {
+    let done = harness::within_memory(limit, "decompressing", || {
         Decompressor::default().stream(data, format, room, |piece| {
             assert!(
                 piece.len() <= room - came.len(),

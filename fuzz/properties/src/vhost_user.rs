@@ -25,8 +25,8 @@ use vhost_user_blk_frontend::server::Session;
 use vhost_user_blk_frontend::storage::Disk;
 use vhost_user_blk_frontend::worker::Worker;
 
-use crate::damage::Many;
-use crate::tally;
+use crate::harness::Many;
+use crate::harness;
 use crate::virtqueue::{self, AVAILABLE, DATA, DESCRIPTORS, DISK, HEADERS, MEMORY, SIZE, USED};
 
 /// Number of virtqueues of the device.
@@ -401,7 +401,7 @@ impl FrontEnd {
             match step {
                 Step::Message(message) => {
                     let is_handled = self.send(message);
-                    tally::count("vhost-user message", is_handled);
+                    harness::count("vhost-user message", is_handled);
                 }
                 Step::Start(second, rings) => {
                     self.write_rings(*second, rings);
@@ -450,7 +450,7 @@ impl FrontEnd {
                 is_started = self.send(&message);
             }
         }
-        tally::count("vhost-user virtqueue", is_started);
+        harness::count("vhost-user virtqueue", is_started);
     }
 
     /// Writes to the guest's memory.

@@ -7,8 +7,8 @@ use vhost_user_blk_frontend::ring::{Outcome, Part, Ring, Setup};
 use vm_memory::{Bytes as _, GuestAddress};
 use volume::Operation;
 
-use crate::memory;
-use crate::tally;
+use crate::harness;
+use crate::harness;
 
 /// Size of the guest's memory in bytes.
 pub(crate) const MEMORY: usize = 1 << 16;
@@ -188,7 +188,7 @@ impl Input {
 /// If the property does not hold.
 pub fn property(input: &Input) {
     let memory = input.guest();
-    memory::within(1 << 20, "a virtqueue", || serve(input, &memory));
+    harness::within_memory(1 << 20, "a virtqueue", || serve(input, &memory));
 }
 
 fn serve(input: &Input, memory: &Memory) {
@@ -261,7 +261,7 @@ fn serve(input: &Input, memory: &Memory) {
     // A read request may have overwritten the used ring, if the driver's descriptor points there.
     let taken = ring.next_available().wrapping_sub(input.next_available);
     assert!(taken <= SIZE, "{taken} chains of a ring of {SIZE}");
-    tally::count("virtqueue", is_good && used_index() != before);
+    harness::count("virtqueue", is_good && used_index() != before);
 }
 
 fn complete(ring: &mut Ring, part: Part, buffer: &[u8]) {

@@ -15,7 +15,6 @@ mod emit;
 mod error;
 mod geometry;
 pub mod model;
-mod options;
 mod read;
 
 use std::path::Path;

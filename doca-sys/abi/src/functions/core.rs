@@ -1,5 +1,5 @@
-//! The headers that every library builds on: errors, version, clocks, log, contexts and progress engines. One macro per
-//! header; see [`doca_functions!`](crate::doca_functions).
+//! The headers that every library or program builds on: errors, version, clocks, log, contexts, progress engines, graphs of
+//! tasks, and arguments. One macro per header; see [`doca_functions!`](crate::doca_functions).
 //!
 //! `doca_log` is not in the table: it is variadic, which no other function is.
 
@@ -408,6 +408,266 @@ macro_rules! doca_pe_functions {
 
             /// Number of tasks in a batch.
             fn doca_task_batch_get_tasks_num(task_batch: *mut doca_task_batch) -> u16;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_graph_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_graph.h";
+
+            /// Creates an empty graph under a progress engine.
+            fn doca_graph_create(pe: *mut doca_pe, graph: *mut *mut doca_graph) -> doca_error_t;
+
+            /// Destroys a stopped graph.
+            fn doca_graph_destroy(graph: *mut doca_graph) -> doca_error_t;
+
+            /// Sets the completion callbacks and the maximum number of instances; before the start.
+            fn doca_graph_set_conf(
+                graph: *mut doca_graph,
+                graph_completion_cb: doca_graph_completion_cb_t,
+                graph_error_cb: doca_graph_completion_cb_t,
+                num_instances: u32
+            ) -> doca_error_t;
+
+            /// Sets the user data for callbacks, passed as `graph_user_data`; before the start.
+            fn doca_graph_set_user_data(
+                graph: *mut doca_graph,
+                user_data: doca_data
+            ) -> doca_error_t;
+
+            /// The value set by [`doca_graph_set_user_data`].
+            fn doca_graph_get_user_data(
+                graph: *const doca_graph,
+                user_data: *mut doca_data
+            ) -> doca_error_t;
+
+            /// Adds a node that runs a task of a context; before the start.
+            fn doca_graph_node_create_from_ctx(
+                graph: *mut doca_graph,
+                ctx: *const doca_ctx,
+                node: *mut *mut doca_graph_node
+            ) -> doca_error_t;
+
+            /// Adds a node that calls a function of the program; before the start.
+            fn doca_graph_node_create_from_user(
+                graph: *mut doca_graph,
+                cb: doca_graph_user_node_cb_t,
+                node: *mut *mut doca_graph_node
+            ) -> doca_error_t;
+
+            /// Adds a node that runs an instance of a started graph; before the start.
+            fn doca_graph_node_create_from_graph(
+                graph: *mut doca_graph,
+                sub_graph: *mut doca_graph,
+                node: *mut *mut doca_graph_node
+            ) -> doca_error_t;
+
+            /// Adds a dependency: `to` runs only after `from`; before the start.
+            fn doca_graph_add_dependency(
+                graph: *mut doca_graph,
+                from: *mut doca_graph_node,
+                to: *mut doca_graph_node
+            ) -> doca_error_t;
+
+            /// Starts the graph, whose nodes are fixed from then on; instances can be created.
+            fn doca_graph_start(graph: *mut doca_graph) -> doca_error_t;
+
+            /// Stops a graph; its instances must have been destroyed.
+            fn doca_graph_stop(graph: *mut doca_graph) -> doca_error_t;
+
+            /// Creates an instance of a started graph.
+            fn doca_graph_instance_create(
+                graph: *const doca_graph,
+                graph_instance: *mut *mut doca_graph_instance
+            ) -> doca_error_t;
+
+            /// Destroys an instance that is not submitted.
+            fn doca_graph_instance_destroy(
+                graph_instance: *mut doca_graph_instance
+            ) -> doca_error_t;
+
+            /// Sets the user data for callbacks, passed as `instance_user_data`.
+            fn doca_graph_instance_set_user_data(
+                graph_instance: *mut doca_graph_instance,
+                user_data: doca_data
+            ) -> doca_error_t;
+
+            /// The value set by [`doca_graph_instance_set_user_data`].
+            fn doca_graph_instance_get_user_data(
+                graph_instance: *const doca_graph_instance,
+                user_data: *mut doca_data
+            ) -> doca_error_t;
+
+            /// Sets the task of a context node; the task's own callbacks are not called.
+            fn doca_graph_instance_set_ctx_node_data(
+                graph_instance: *mut doca_graph_instance,
+                node: *mut doca_graph_node,
+                task: *mut doca_task
+            ) -> doca_error_t;
+
+            /// Sets the argument of a user node's function.
+            fn doca_graph_instance_set_user_node_data(
+                graph_instance: *mut doca_graph_instance,
+                node: *mut doca_graph_node,
+                cookie: *mut c_void
+            ) -> doca_error_t;
+
+            /// Sets the instance that a graph node runs; its own callbacks are not called.
+            fn doca_graph_instance_set_sub_graph_node_data(
+                graph_instance: *mut doca_graph_instance,
+                node: *mut doca_graph_node,
+                sub_graph_instance: *mut doca_graph_instance
+            ) -> doca_error_t;
+
+            /// Submits an instance.
+            fn doca_graph_instance_submit(graph_instance: *mut doca_graph_instance) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_argp_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_argp.h";
+
+            /// Prints the usage text.
+            fn doca_argp_usage();
+
+            /// Starts the parser; `program_config` is passed to every callback.
+            fn doca_argp_init(
+                program_name: *const c_char,
+                program_config: *mut c_void
+            ) -> doca_error_t;
+
+            /// Registers a parameter of the program, which the parser owns from then on, even after an error.
+            fn doca_argp_register_param(input_param: *mut doca_argp_param) -> doca_error_t;
+
+            /// Registers a command of the program, which the parser owns from then on, even after an error.
+            fn doca_argp_register_cmd(input_cmd: *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Sets the callback of `--version`, instead of printing the library's version.
+            fn doca_argp_register_version_callback(callback: doca_argp_param_cb_t) -> doca_error_t;
+
+            /// Sets the callback that validates the configuration after all parameters were read.
+            fn doca_argp_register_validation_callback(
+                callback: doca_argp_validation_cb_t
+            ) -> doca_error_t;
+
+            /// Sets the callback that opens the devices named by the user, instead of `doca_dev_open`.
+            fn doca_argp_register_dev_open_callback(
+                callback: doca_argp_dev_open_cb_t,
+                usr_ctx: *mut c_void
+            ) -> doca_error_t;
+
+            /// Ignores keys of the JSON file without a parameter instead of refusing them.
+            fn doca_argp_disable_pedantic_config_parsing() -> doca_error_t;
+
+            /// Sets the callback for messages to the user, instead of standard error.
+            fn doca_argp_register_logger_callback(callback: doca_argp_logger_cb_t) -> doca_error_t;
+
+            /// Restores messages to the user on standard error.
+            fn doca_argp_disable_logger_callback() -> doca_error_t;
+
+            /// Reads the arguments, and the JSON file that they name, and calls the callbacks.
+            fn doca_argp_start(argc: c_int, argv: *mut *mut c_char) -> doca_error_t;
+
+            /// Stops the parser and frees everything that was created or registered.
+            fn doca_argp_destroy() -> doca_error_t;
+
+            /// Sets the callback for DPDK's arguments, which precede a `--`.
+            fn doca_argp_set_dpdk_program(callback: doca_argp_dpdk_cb_t);
+
+            /// Creates a parameter, to be described by the setters and registered.
+            fn doca_argp_param_create(param: *mut *mut doca_argp_param) -> doca_error_t;
+
+            /// Sets the name after one dash; it may have several letters.
+            fn doca_argp_param_set_short_name(param: *mut doca_argp_param, name: *const c_char);
+
+            /// Sets the name after two dashes, which is also the key in the JSON file.
+            fn doca_argp_param_set_long_name(param: *mut doca_argp_param, name: *const c_char);
+
+            /// Sets the placeholder of the value in the usage text, e.g. `<path>`.
+            fn doca_argp_param_set_arguments(param: *mut doca_argp_param, arguments: *const c_char);
+
+            /// Sets the help text of the parameter.
+            fn doca_argp_param_set_description(
+                param: *mut doca_argp_param,
+                description: *const c_char
+            );
+
+            /// Sets the callback for each value, which is valid only during the callback.
+            fn doca_argp_param_set_callback(
+                param: *mut doca_argp_param,
+                callback: doca_argp_param_cb_t
+            );
+
+            /// Sets the type of the value.
+            fn doca_argp_param_set_type(param: *mut doca_argp_param, arg_type: doca_argp_type);
+
+            /// Makes the parameter mandatory.
+            fn doca_argp_param_set_mandatory(param: *mut doca_argp_param);
+
+            /// Refuses the parameter in the JSON file.
+            fn doca_argp_param_set_cli_only(param: *mut doca_argp_param);
+
+            /// Allows the parameter several times; in the JSON file as an array.
+            fn doca_argp_param_set_multiplicity(param: *mut doca_argp_param);
+
+            /// Refuses the parameter together with others.
+            fn doca_argp_param_set_singular(param: *mut doca_argp_param);
+
+            /// Accepts the parameter after subcommands as well.
+            fn doca_argp_param_set_inherited(param: *mut doca_argp_param);
+
+            /// Leaves the parameter out of the usage text.
+            fn doca_argp_param_set_hidden(param: *mut doca_argp_param);
+
+            /// Destroys a parameter that was not registered.
+            fn doca_argp_param_destroy(param: *mut doca_argp_param) -> doca_error_t;
+
+            /// Creates a command, to be described by the setters and registered.
+            fn doca_argp_cmd_create(cmd: *mut *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Sets the name of a command.
+            fn doca_argp_cmd_set_name(cmd: *mut doca_argp_cmd, name: *const c_char);
+
+            /// Sets the help text of the command.
+            fn doca_argp_cmd_set_description(cmd: *mut doca_argp_cmd, description: *const c_char);
+
+            /// Sets the callback for the command.
+            fn doca_argp_cmd_set_callback(cmd: *mut doca_argp_cmd, callback: doca_argp_cmd_cb_t);
+
+            /// Leaves the command out of the usage text.
+            fn doca_argp_cmd_set_hidden(cmd: *mut doca_argp_cmd);
+
+            /// Registers a parameter of a command that is not registered yet; the parser owns it from then on.
+            fn doca_argp_cmd_register_param(
+                cmd: *mut doca_argp_cmd,
+                input_param: *mut doca_argp_param
+            ) -> doca_error_t;
+
+            /// Registers a subcommand of a command that is not registered yet; the parser owns it from then on.
+            fn doca_argp_cmd_register_cmd(
+                cmd: *mut doca_argp_cmd,
+                input_cmd: *mut doca_argp_cmd
+            ) -> doca_error_t;
+
+            /// Destroys a command that was not registered.
+            fn doca_argp_cmd_destroy(cmd: *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Log level set by the user, or the global lower limit.
+            fn doca_argp_get_log_level(log_level: *mut c_int) -> doca_error_t;
+
+            /// SDK log level set by the user, or the global limit.
+            fn doca_argp_get_sdk_log_level(log_level: *mut c_int) -> doca_error_t;
         }
     };
 }
