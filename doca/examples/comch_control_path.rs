@@ -7,7 +7,7 @@
 
 mod comch_common;
 
-use comch_common::{ClientSide, Result, Role, ServerSide, message, the_end};
+use comch_common::{ClientSide, Result, Role, ServerSide, message, wait_for_disconnect};
 
 fn main() -> Result<()> {
     match Role::from_arguments()? {
@@ -23,7 +23,7 @@ fn server(side: &ServerSide) -> Result<()> {
         side.server
             .send(&side.client, format!("{text} to you too").as_bytes())?;
     }
-    the_end(&side.pe)?;
+    wait_for_disconnect(&side.pe)?;
     println!("the client has gone");
     Ok(())
 }

@@ -9,7 +9,7 @@ mod comch_common;
 
 use std::time::Duration;
 
-use comch_common::{ClientSide, Result, Role, ServerSide, the_end, wait};
+use comch_common::{ClientSide, Result, Role, ServerSide, wait, wait_for_disconnect};
 use doca::{
     Access, BufInventory, ComchEvent, Consumer, CtxState, ErrorCode, Event, MemoryRegion, Mmap, Pe,
     Producer, Task,
@@ -76,7 +76,7 @@ fn server(side: &ServerSide) -> Result<()> {
     if has_left {
         return Ok(());
     }
-    the_end(&side.pe)
+    wait_for_disconnect(&side.pe)
 }
 
 fn client(side: ClientSide) -> Result<()> {

@@ -74,5 +74,5 @@ fn client(peer: &Peer) -> Result<()> {
         }
     }
     peer.send(b"done")?;
-    peer.wait_for_the_end()
+    peer.wait_for_disconnect()
 }

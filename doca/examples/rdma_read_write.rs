@@ -78,5 +78,5 @@ fn client(peer: &Peer) -> Result<()> {
         .write_immediate_task(&peer.connection, &text, &there, 4096, 3)?;
     peer.run(&task)?;
     println!("written");
-    peer.wait_for_the_end()
+    peer.wait_for_disconnect()
 }

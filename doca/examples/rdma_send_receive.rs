@@ -36,7 +36,7 @@ fn client(peer: &Peer) -> Result<()> {
 
 fn server(peer: &Peer) -> Result<()> {
     for _ in 0..2 {
-        let buf = peer.room()?;
+        let buf = peer.receive_buf()?;
         let receive = peer.rdma.receive_any_task(Some(&buf), 1)?;
         peer.run(&receive)?;
         let bytes = content(&buf)?;
@@ -50,7 +50,7 @@ fn server(peer: &Peer) -> Result<()> {
         }
     }
     peer.send(b"thank you")?;
-    peer.wait_for_the_end()?;
+    peer.wait_for_disconnect()?;
     println!("the client has gone");
     Ok(())
 }

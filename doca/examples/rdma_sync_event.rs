@@ -75,5 +75,5 @@ fn client(peer: &Peer) -> Result<()> {
         .event_add_task(&peer.connection, &event, &old, 5, 3)?;
     peer.run(&add)?;
     println!("it was {}", number(&local, 16)?);
-    peer.wait_for_the_end()
+    peer.wait_for_disconnect()
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use doca_sys as sys;
 
-use crate::context::{self, Context, Events, Object, Shared};
+use crate::context::{self, Context, Events, Object, Shared, object};
 use crate::error::{c_string, call, non_null};
 use crate::task::EventQueue;
 use crate::{
@@ -496,21 +496,12 @@ pub struct ComchClient {
     context: Context<sys::doca_comch_client>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_comch_client {
-    type Events = Endpoint;
-    const DESTROY: &'static str = "doca_comch_client_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_client_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_client_destroy(object) }
-    }
-}
+object!(
+    doca_comch_client,
+    doca_comch_client_as_ctx,
+    doca_comch_client_destroy,
+    Endpoint
+);
 
 // SAFETY: the function is that of this type.
 unsafe impl Side for sys::doca_comch_client {
@@ -673,21 +664,12 @@ pub struct ComchServer {
     context: Context<sys::doca_comch_server>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_comch_server {
-    type Events = Endpoint;
-    const DESTROY: &'static str = "doca_comch_server_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_server_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_server_destroy(object) }
-    }
-}
+object!(
+    doca_comch_server,
+    doca_comch_server_as_ctx,
+    doca_comch_server_destroy,
+    Endpoint
+);
 
 // SAFETY: the function is that of this type.
 unsafe impl Side for sys::doca_comch_server {

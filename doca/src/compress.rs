@@ -5,11 +5,11 @@ use std::{fmt, ptr};
 
 use doca_sys as sys;
 
-use crate::context::{Context, Object};
+use crate::context::{Context, context_methods, object};
 use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
 use crate::task::NO_DATA;
-use crate::{Buf, ContextId, CtxState, Device, Pe, Result, Task};
+use crate::{Buf, Device, Pe, Result, Task};
 
 /// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
@@ -123,21 +123,7 @@ impl Default for Lz4Stream {
     }
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_compress {
-    type Events = ();
-    const DESTROY: &'static str = "doca_compress_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_compress_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_compress_destroy(object) }
-    }
-}
+object!(doca_compress, doca_compress_as_ctx, doca_compress_destroy);
 
 /// Defines a method that creates a deflate task.
 macro_rules! deflate_task {
@@ -379,20 +365,7 @@ impl Compress {
         }))
     }
 
-    /// Identifies the instance in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the instance.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("instance");
 
     /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
     /// instance.

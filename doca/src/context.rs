@@ -38,6 +38,53 @@ pub(crate) unsafe trait Object: 'static {
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t;
 }
 
+/// Implements [`Object`] for a C type with these two functions of it, and with [`Events`], which are `()` if not stated.
+macro_rules! object {
+    ($object:ident, $as_ctx:ident, $destroy:ident) => {
+        $crate::context::object!($object, $as_ctx, $destroy, ());
+    };
+    ($object:ident, $as_ctx:ident, $destroy:ident, $events:ty) => {
+        // SAFETY: both functions are those of this type: no other type of the C API can be passed to them.
+        unsafe impl $crate::context::Object for ::doca_sys::$object {
+            type Events = $events;
+            const DESTROY: &'static str = stringify!($destroy);
+
+            unsafe fn as_ctx(object: *mut Self) -> *mut ::doca_sys::doca_ctx {
+                // SAFETY: guaranteed by the caller.
+                unsafe { ::doca_sys::$as_ctx(object) }
+            }
+
+            unsafe fn destroy(object: *mut Self) -> ::doca_sys::doca_error_t {
+                // SAFETY: guaranteed by the caller.
+                unsafe { ::doca_sys::$destroy(object) }
+            }
+        }
+    };
+}
+pub(crate) use object;
+
+/// Defines the methods that all handles have whose tasks applications create: `$what` is the name of the handle in the
+/// documentation, and its field `context` is a [`Context`].
+macro_rules! context_methods {
+    ($what:literal) => {
+        #[doc = concat!("Identifies the ", $what, " in [`Event::State`](crate::Event::State).")]
+        pub fn id(&self) -> $crate::ContextId {
+            self.context.id()
+        }
+
+        #[doc = concat!("State of the ", $what, ".")]
+        pub fn state(&self) -> $crate::CtxState {
+            self.context.state()
+        }
+
+        /// Number of tasks in flight.
+        pub fn in_flight(&self) -> usize {
+            self.context.in_flight()
+        }
+    };
+}
+pub(crate) use context_methods;
+
 /// Hooks of a type of context, in addition to queueing events.
 pub(crate) trait Events: 'static {
     /// Called inside a C callback when the state has changed.

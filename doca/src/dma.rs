@@ -4,16 +4,16 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use crate::context::{Context, Object};
+use crate::context::{Context, context_methods, object};
 use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
 use crate::task::{NO_DATA, completion_callbacks};
-use crate::{Buf, ContextId, CtxState, Device, Pe, Result, Task};
+use crate::{Buf, Device, Pe, Result, Task};
 
 /// A DMA instance.
 ///
-/// A failed task stops its instance: it enters [`CtxState::Stopping`], and the tasks in flight fail. Stop it and start
-/// another one to continue.
+/// A failed task stops its instance: it enters [`CtxState::Stopping`](crate::CtxState::Stopping), and the tasks in
+/// flight fail. Stop it and start another one to continue.
 ///
 /// ```no_run
 /// use doca::{Buf, Device, Dma, Event, Pe};
@@ -36,21 +36,7 @@ pub struct Dma {
     handler: Option<HandlerConf<sys::doca_dma_task_memcpy>>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_dma {
-    type Events = ();
-    const DESTROY: &'static str = "doca_dma_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_dma_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_dma_destroy(object) }
-    }
-}
+object!(doca_dma, doca_dma_as_ctx, doca_dma_destroy);
 
 impl Dma {
     /// Starts an instance with at most `max_tasks` tasks.
@@ -163,20 +149,7 @@ impl Dma {
         }
     }
 
-    /// Identifies the instance in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the instance.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("instance");
 
     /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
     /// instance.

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use doca_sys as sys;
 
-use crate::context::{Context, Object};
+use crate::context::{Context, context_methods, object};
 use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers, callbacks};
 use crate::task::NO_DATA;
-use crate::{Buf, ContextId, CtxState, Device, ErrorCode, Pe, Result, Task};
+use crate::{Buf, Device, ErrorCode, Pe, Result, Task};
 
 /// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
@@ -110,21 +110,7 @@ pub struct ErasureCoding {
     handlers: Handlers,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_ec {
-    type Events = ();
-    const DESTROY: &'static str = "doca_ec_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_ec_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_ec_destroy(object) }
-    }
-}
+object!(doca_ec, doca_ec_as_ctx, doca_ec_destroy);
 
 /// Defines a method that creates a task.
 macro_rules! task {
@@ -363,20 +349,7 @@ impl ErasureCoding {
         recover_in: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task, recover
     }
 
-    /// Identifies the instance in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the instance.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("instance");
 
     /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
     /// instance, immediately or with the last of its matrices.
@@ -463,6 +436,7 @@ impl Drop for EcMatrix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CtxState;
 
     #[test]
     fn an_instance_is_destroyed_with_the_last_of_its_matrices() {

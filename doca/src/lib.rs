@@ -75,13 +75,15 @@ mod dma;
 mod erasure_coding;
 mod error;
 mod event;
-mod log;
 mod memory;
 mod pe;
 mod rdma;
 mod slots;
 mod sync_event;
 mod task;
+
+use std::ptr;
+use std::sync::Mutex;
 
 pub use buf::{Buf, BufInventory};
 pub use comch::{
@@ -99,7 +101,6 @@ pub use dma::Dma;
 pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
 pub use error::{Error, ErrorCode, Result, StopError};
 pub use event::{ComchEvent, Completion, Connection, ContextId, CtxState, Event};
-pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Pe, PeStats};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
@@ -109,3 +110,34 @@ pub use slots::{
 };
 pub use sync_event::{RemoteSyncEvent, SyncEvent, SyncEventBuilder, SyncEventContext};
 pub use task::Task;
+
+/// The only back end of the process, as an address, because raw pointers are not `Send`.
+static BACKEND: Mutex<Option<usize>> = Mutex::new(None);
+
+/// Makes the SDK log messages of at least the severity `level` to standard error.
+///
+/// DOCA's levels: 10 disable, 20 critical, 30 error, 40 warning, 50 info, 60 debug, 70 trace. Further calls change the
+/// level. It applies only to the messages of the DOCA libraries, not to those of this crate, which uses `tracing`.
+///
+/// ```no_run
+/// doca::set_sdk_log_level(40)?;
+/// # doca::Result::Ok(())
+/// ```
+pub fn set_sdk_log_level(level: u32) -> Result<()> {
+    const STDERR: i32 = 2;
+    let mut backend = BACKEND
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let pointer = match *backend {
+        Some(address) => ptr::with_exposed_provenance_mut(address),
+        None => {
+            let mut pointer = ptr::null_mut();
+            // SAFETY: the out-parameter is valid; the descriptor stays open for the lifetime of the process.
+            unsafe { error::call!(doca_log_backend_create_with_fd_sdk(STDERR, &mut pointer)) }?;
+            *backend = Some(pointer.expose_provenance());
+            pointer
+        }
+    };
+    // SAFETY: the back end was created above or by an earlier call and is never destroyed.
+    unsafe { error::call!(doca_log_backend_set_sdk_level(pointer, level)) }
+}

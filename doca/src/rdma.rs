@@ -12,7 +12,7 @@ use std::slice;
 
 use doca_sys as sys;
 
-use crate::context::{self, Context, Events, Object, Shared};
+use crate::context::{self, Context, Events, Shared, context_methods, object};
 use crate::error::{c_string, call, non_null};
 use crate::slots::{CompletionHandler, HandlerConf, OneBuffer, TwoBuffers, callbacks};
 use crate::task::EventQueue;
@@ -214,21 +214,7 @@ pub struct Rdma {
     handlers: RdmaHandlers,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_rdma {
-    type Events = Connections;
-    const DESTROY: &'static str = "doca_rdma_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_rdma_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_rdma_destroy(object) }
-    }
-}
+object!(doca_rdma, doca_rdma_as_ctx, doca_rdma_destroy, Connections);
 
 impl Rdma {
     /// Returns the settings of an instance, to be changed before it is started.
@@ -467,20 +453,7 @@ impl Rdma {
         ))
     }
 
-    /// Identifies the instance in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the instance.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("instance");
 
     /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), disconnects the
     /// connections and destroys the instance.

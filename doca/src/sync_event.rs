@@ -6,7 +6,7 @@ use std::slice;
 
 use doca_sys as sys;
 
-use crate::context::{Context, Object};
+use crate::context::{Context, object};
 use crate::error::{call, non_null};
 use crate::task::{NO_DATA, completion_callbacks};
 use crate::{ContextId, CtxState, Device, Error, ErrorCode, Pe, Result, Task};
@@ -132,21 +132,11 @@ pub struct SyncEventContext {
     context: Context<sys::doca_sync_event>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_sync_event {
-    type Events = ();
-    const DESTROY: &'static str = "doca_sync_event_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_sync_event_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_sync_event_destroy(object) }
-    }
-}
+object!(
+    doca_sync_event,
+    doca_sync_event_as_ctx,
+    doca_sync_event_destroy
+);
 
 /// Number of configured kinds of tasks.
 const KINDS: usize = 4;

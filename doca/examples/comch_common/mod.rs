@@ -121,7 +121,7 @@ pub fn message(pe: &Pe) -> Result<String> {
 }
 
 /// Waits until the peer has disconnected.
-pub fn the_end(pe: &Pe) -> Result<()> {
+pub fn wait_for_disconnect(pe: &Pe) -> Result<()> {
     wait(pe, |event| {
         matches!(event, ComchEvent::Disconnected(_)).then_some(())
     })

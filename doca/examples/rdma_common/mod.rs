@@ -70,7 +70,7 @@ impl Peer {
             match rdma.connection_event() {
                 Some(RdmaEvent::Requested(connection)) => rdma.accept(&connection, 0)?,
                 Some(RdmaEvent::Established { connection, .. }) => break connection,
-                Some(RdmaEvent::Failed { .. }) => return Err("nobody listens there".into()),
+                Some(RdmaEvent::Failed { .. }) => return Err("no server listens there".into()),
                 _ => {}
             }
         };
@@ -120,7 +120,7 @@ impl Peer {
     }
 
     /// A buf to receive into.
-    pub fn room(&self) -> Result<Buf> {
+    pub fn receive_buf(&self) -> Result<Buf> {
         Ok(self
             .inventory
             .buf(&self.messages, MESSAGE as u64, MESSAGE)?)
@@ -134,13 +134,13 @@ impl Peer {
 
     /// Receives a message.
     pub fn receive(&self) -> Result<Vec<u8>> {
-        let buf = self.room()?;
+        let buf = self.receive_buf()?;
         self.run(&self.rdma.receive_task(&buf, 101)?)?;
         content(&buf)
     }
 
     /// Waits until the peer has disconnected.
-    pub fn wait_for_the_end(&self) -> Result<()> {
+    pub fn wait_for_disconnect(&self) -> Result<()> {
         loop {
             self.pe.poll();
             if let Some(RdmaEvent::Disconnected { .. }) = self.rdma.connection_event() {

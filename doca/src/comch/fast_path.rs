@@ -5,11 +5,11 @@ use std::{fmt, ptr};
 
 use doca_sys as sys;
 
-use crate::context::{Context, Object};
+use crate::context::{Context, context_methods, object};
 use crate::error::{call, non_null};
 use crate::slots::{self, CompletionHandler, HandlerConf, OneBuffer, OneOfSlot, Slots};
 use crate::task::completion_callbacks;
-use crate::{Buf, Connection, ContextId, CtxState, Error, ErrorCode, Mmap, Pe, Result, Task};
+use crate::{Buf, Connection, Error, ErrorCode, Mmap, Pe, Result, Task};
 
 /// The receiving side of a connection's fast path.
 ///
@@ -54,27 +54,17 @@ pub struct Consumer {
     handler: Option<HandlerConf<sys::doca_comch_consumer_task_post_recv>>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_comch_consumer {
-    type Events = ();
-    const DESTROY: &'static str = "doca_comch_consumer_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_consumer_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_consumer_destroy(object) }
-    }
-}
+object!(
+    doca_comch_consumer,
+    doca_comch_consumer_as_ctx,
+    doca_comch_consumer_destroy
+);
 
 impl Consumer {
     /// Starts a consumer that receives into bufs of `mmap`, with at most `max_tasks` tasks. The map needs
     /// [`Access::PCI_READ_WRITE`](crate::Access::PCI_READ_WRITE): the peer's device writes to it.
     ///
-    /// It becomes [`CtxState::Running`] through progress; tasks can be created from then on.
+    /// It becomes [`CtxState::Running`](crate::CtxState::Running) through progress; tasks can be created from then on.
     ///
     /// # Errors
     ///
@@ -241,20 +231,7 @@ impl Consumer {
         Ok(id)
     }
 
-    /// Identifies the consumer in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the consumer.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("consumer");
 
     /// Flushes the tasks in flight, whose failed completions are returned by [`Pe::poll`](crate::Pe::poll), and
     /// destroys the consumer.
@@ -358,21 +335,11 @@ pub struct Producer {
     handler: Option<HandlerConf<sys::doca_comch_producer_task_send>>,
 }
 
-// SAFETY: both functions are those of this type.
-unsafe impl Object for sys::doca_comch_producer {
-    type Events = ();
-    const DESTROY: &'static str = "doca_comch_producer_destroy";
-
-    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_producer_as_ctx(object) }
-    }
-
-    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: guaranteed by the caller.
-        unsafe { sys::doca_comch_producer_destroy(object) }
-    }
-}
+object!(
+    doca_comch_producer,
+    doca_comch_producer_as_ctx,
+    doca_comch_producer_destroy
+);
 
 impl Producer {
     /// Starts a producer with at most `max_tasks` tasks.
@@ -517,20 +484,7 @@ impl Producer {
         }
     }
 
-    /// Identifies the producer in [`Event::State`](crate::Event::State).
-    pub fn id(&self) -> ContextId {
-        self.context.id()
-    }
-
-    /// State of the producer.
-    pub fn state(&self) -> CtxState {
-        self.context.state()
-    }
-
-    /// Number of tasks in flight.
-    pub fn in_flight(&self) -> usize {
-        self.context.in_flight()
-    }
+    context_methods!("producer");
 
     /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
     /// producer.
