@@ -1,12 +1,11 @@
-//! Runs every decoder on random inputs and prints a table of the verdicts: `cargo run --release -p fuzz-properties
+//! Runs every decoder on random inputs and prints a table of the results: `cargo run --release -p fuzz-properties
 //! --example malformed [INPUTS [SEED]]`.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use fuzz_properties::search::ALL;
-use fuzz_properties::tally::{Table, snapshot};
+use fuzz_properties::harness::{ALL, Table, snapshot};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

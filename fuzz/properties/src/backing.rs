@@ -6,9 +6,7 @@ use role_target::content::Geometry;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness;
-use super::harness::Judging;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// Start of a file, the file's length, and the storage that it is opened for.
 #[derive(Debug, Clone)]
@@ -89,10 +87,11 @@ pub fn property(input: &Input) {
         length,
         ref start,
     } = *input;
-    let judging = Judging::by("backing file's header");
+    let counting = Counting::of("backing file's header");
     // A target reads only this part of a file.
     let start = &start[..start.len().min(HEADER_SIZE)];
-    let checked = harness::within_memory(4096, "checking a header", || check(start, length, expected));
+    let checked =
+        harness::within_memory(4096, "checking a header", || check(start, length, expected));
     let right = start.len() == HEADER_SIZE && length >= CONTENT_OFFSET + expected.capacity() && {
         let identity: [u8; 16] = start[28..44].try_into().expect("its size");
         emit(expected, Identity(identity)) == start
@@ -107,5 +106,5 @@ pub fn property(input: &Input) {
             assert!(!refused.message.is_empty());
         }
     }
-    judging.done(checked.is_ok());
+    counting.done(checked.is_ok());
 }

@@ -13,9 +13,7 @@ use wire::control::{
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
 
-use super::harness::{Damage, Many, Pieces, spoil};
-use super::harness::Judging;
-use super::harness;
+use super::harness::{self, Counting, Damage, Many, Pieces, spoil};
 
 /// Bytes received on a channel.
 #[derive(Debug, Clone)]
@@ -224,7 +222,7 @@ fn sound(messages: &[AnyMessage], pieces: &Pieces) {
 }
 
 fn any_bytes(bytes: &[u8], pieces: &Pieces) {
-    let judging = Judging::by("control frames: a stream of them");
+    let counting = Counting::of("control frames: a stream of them");
     let (messages, end) = decode([bytes]);
     assert_eq!(
         decode(pieces.divide(bytes)),
@@ -268,12 +266,12 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
             }
         }
     });
-    judging.done(end.is_ok());
+    counting.done(end.is_ok());
 }
 
 const HEADER: &str = "control frames: header";
 
-/// Name of the decoder that refused this frame, for the tally.
+/// Name of the decoder that refused this frame, for the counts.
 fn refused_by(frame: &[u8], error: &DecodeError) -> &'static str {
     let number = frame
         .get(4..)
@@ -288,7 +286,7 @@ fn refused_by(frame: &[u8], error: &DecodeError) -> &'static str {
     }
 }
 
-/// The decoder of a type's payload, for the tally.
+/// The decoder of a type's payload, for the counts.
 fn decoder_of(message_type: MessageType) -> &'static str {
     match message_type {
         MessageType::ErrorResponse => "control payload: error_response",
@@ -313,7 +311,7 @@ fn decoder_of(message_type: MessageType) -> &'static str {
 
 /// A recorded message decodes to a valid message or is refused.
 fn recording(bytes: &[u8]) {
-    let judging = Judging::by("recorded control message");
+    let counting = Counting::of("recorded control message");
     let limit = 1024 + 64 * bytes.len();
     let recorded = harness::within_memory(limit, "reading a recording", || {
         Recorded::decode(bytes).ok()
@@ -324,7 +322,7 @@ fn recording(bytes: &[u8]) {
         let again = again.expect("as it was recorded");
         assert_eq!(Message::try_from(again).as_ref(), Ok(message));
     }
-    judging.done(message.is_some());
+    counting.done(message.is_some());
 }
 
 trait ReplacedText {

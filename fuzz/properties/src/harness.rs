@@ -15,7 +15,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arbitrary::{Arbitrary, Result, Unstructured};
 use tempfile::NamedTempFile;
 
-use super::{backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block};
+use super::{
+    backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
+};
 
 /// A property, and the generator of its inputs.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +103,7 @@ impl Search {
         let mut bytes = Vec::with_capacity(self.size);
         for number in 0..(inputs * self.share).div_ceil(1000) {
             chance(seed, number, self.size, &mut bytes);
-            // The only state of a property is the tally, which a panic leaves consistent.
+            // The only state of a property is the counts, which a panic leaves consistent.
             if catch_unwind(AssertUnwindSafe(|| (self.try_with)(&bytes))).is_err() {
                 failed(number);
             }
@@ -149,6 +151,7 @@ impl Counts {
     }
 }
 
+/// Counts of this process.
 static COUNTS: Mutex<BTreeMap<&'static str, Counts>> = Mutex::new(BTreeMap::new());
 
 fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
@@ -156,14 +159,15 @@ fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Verdict on one input of a decoder, until it is known.
+/// An input of a decoder that is being checked: a property creates one for each decoder that it runs, and calls
+/// [`done`](Self::done) after all checks. One that is dropped by a panic is counted as a panic.
 #[derive(Debug)]
-#[must_use = "an input without a verdict is not counted"]
-pub struct Judging(&'static str);
+#[must_use = "an input without a result is not counted"]
+pub struct Counting(&'static str);
 
-impl Judging {
+impl Counting {
     /// Starts counting an input of the decoder `decoder`.
-    pub fn by(decoder: &'static str) -> Self {
+    pub fn of(decoder: &'static str) -> Self {
         Self(decoder)
     }
 
@@ -173,7 +177,7 @@ impl Judging {
     }
 }
 
-impl Drop for Judging {
+impl Drop for Counting {
     fn drop(&mut self) {
         if std::thread::panicking() {
             counts().entry(self.0).or_default().panics += 1;
@@ -473,12 +477,12 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_and_panics_are_counted() {
+    fn results_and_panics_are_counted() {
         const NAME: &str = "a decoder of this test";
-        Judging::by(NAME).done(true);
-        Judging::by(NAME).done(false);
+        Counting::of(NAME).done(true);
+        Counting::of(NAME).done(false);
         let panic = std::panic::catch_unwind(|| {
-            let _judging = Judging::by(NAME);
+            let _counting = Counting::of(NAME);
             panic!("as a decoder that has met its bytes");
         });
         assert!(panic.is_err());
@@ -550,7 +554,10 @@ mod tests {
 
     #[test]
     fn freed_allocations_count_too() {
-        assert_eq!(within_memory(100, "a vector", || vec![1_u8; 100].len()), 100);
+        assert_eq!(
+            within_memory(100, "a vector", || vec![1_u8; 100].len()),
+            100
+        );
         let more = catch_unwind(|| within_memory(99, "a vector", || drop(vec![1_u8; 100])));
         more.expect_err("100 bytes are more than 99");
     }

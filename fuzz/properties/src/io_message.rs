@@ -17,9 +17,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use wire::release::{Release, Release3_2};
 
 use super::control_frames::rest;
-use super::harness::{Damage, Many, spoil};
-use super::harness;
-use super::harness::Judging;
+use super::harness::{self, Counting, Damage, Many, spoil};
 
 /// Messages, and their receiver.
 #[derive(Debug, Clone)]
@@ -81,7 +79,7 @@ pub fn property(input: &Input) {
 
 /// The view reads and writes exactly the fields of the layout.
 fn view(bytes: &[u8]) {
-    let judging = Judging::by("io_message: the bytes");
+    let counting = Counting::of("io_message: the bytes");
     let accepted = harness::within_memory(0, "a view", || {
         let Ok(message) = IoMessage::new_checked(bytes) else {
             assert_ne!(bytes.len(), SIZE);
@@ -122,7 +120,7 @@ fn view(bytes: &[u8]) {
         );
         true
     });
-    judging.done(accepted);
+    counting.done(accepted);
 }
 
 fn word(bytes: &[u8; SIZE], at: usize) -> u32 {
@@ -424,13 +422,13 @@ impl Run {
     }
 
     fn answered(&mut self, bytes: Vec<u8>) {
-        let judging = Judging::by("io_message: a result at an initiator");
-        let accepted = self.judge(&bytes);
-        judging.done(accepted);
+        let counting = Counting::of("io_message: a result at an initiator");
+        let accepted = self.check_result(&bytes);
+        counting.done(accepted);
     }
 
     /// Returns `true` if these bytes are the result of a request.
-    fn judge(&mut self, bytes: &[u8]) -> bool {
+    fn check_result(&mut self, bytes: &[u8]) -> bool {
         // The receive buffer holds one message, zero-filled after the received bytes.
         let bytes = &bytes[..bytes.len().min(SIZE)];
         let mut buffer = [0; SIZE];
@@ -650,9 +648,9 @@ fn requests_property(world: &World, came: &[u8]) {
         }),
     ];
     for (name, examine) in examiners {
-        let judging = Judging::by(name);
+        let counting = Counting::of(name);
         let accepted = harness::within_memory(0, "the examination of a message", examine);
-        judging.done(accepted);
+        counting.done(accepted);
     }
 }
 

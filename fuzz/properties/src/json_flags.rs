@@ -11,9 +11,7 @@ use role_common::flags::FlagsError;
 use serde_json::{Map, Number, Value, json};
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness::Judging;
-use super::harness;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// A file of flags, and the program that reads it.
 #[derive(Debug, Clone)]
@@ -108,7 +106,7 @@ pub fn property(input: &Input) {
 
 /// The configuration of a program with this file, as text, or the error message.
 fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
-    let judging = Judging::by("JSON flags of the roles");
+    let counting = Counting::of("JSON flags of the roles");
     let result = harness::with_file(bytes, |path| {
         let result = configuration(program, &[], Some(path));
         if let Err(message) = &result {
@@ -120,7 +118,7 @@ fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
         }
         result
     });
-    judging.done(result.is_ok());
+    counting.done(result.is_ok());
     result
 }
 

@@ -14,14 +14,12 @@
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
-//! A module's tests in `tests/` and its fuzz target call the same function. [`mod@tally`] counts inputs and verdicts,
-//! [`damage`] corrupts, repeats and splits bytes, [`memory`] limits the allocations of a decoder, and [`mod@file`]
-//! writes bytes to files.
+//! A module's tests in `tests/` and its fuzz target call the same function. [`harness`] is what they share.
 #![forbid(unsafe_code)]
 
-pub mod harness;
 pub mod backing;
 pub mod control_frames;
+pub mod harness;
 pub mod io_message;
 pub mod json_flags;
 pub mod nbd;

@@ -9,10 +9,7 @@ use nbd_frontend::protocol::Export;
 use nbd_frontend::transmission::{self, Body, Limits, Outcome, Transmission};
 
 use crate::control_frames::rest;
-use crate::harness::Pieces;
-use crate::harness::{Damage, spoil};
-use crate::harness;
-use crate::harness;
+use crate::harness::{self, Damage, Pieces, spoil};
 
 /// Size of the export in bytes.
 const SIZE: u64 = 4096;

@@ -5,9 +5,7 @@ use role_target::content::{Content, Geometry};
 use wire::sbc::{HEADER_SIZE, Header, MAGIC, MAX_CONTENT};
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness::Judging;
-use super::harness;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// A file, and the flags of the target that reads it.
 #[derive(Debug, Clone)]
@@ -88,7 +86,7 @@ impl Parts {
 /// If the property does not hold.
 pub fn property(input: &Input) {
     header(&input.file);
-    let judging = Judging::by(".sbc file or plain content");
+    let counting = Counting::of(".sbc file or plain content");
     let flags = Geometry {
         block_size: input.block_size,
         block_count: input.block_count,
@@ -113,7 +111,7 @@ pub fn property(input: &Input) {
         assert_eq!(came, expected.as_ref().map(|(_, geometry)| *geometry));
         assert_eq!(at, expected.map_or(0, |(content, _)| content.len() as u64));
     });
-    judging.done(expected.is_some());
+    counting.done(expected.is_some());
 }
 
 /// The content of a file according to the layout.
@@ -138,12 +136,12 @@ fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
 }
 
 fn header(file: &[u8]) {
-    let judging = Judging::by(".sbc header");
+    let counting = Counting::of(".sbc header");
     let header = harness::within_memory(0, "reading a header", || Header::parse(file));
     if let Ok(header) = &header {
         assert_eq!(header.emit(), file[..HEADER_SIZE]);
         assert!(header.content_size() <= MAX_CONTENT);
         assert_ne!(header.block_size, 0);
     }
-    judging.done(header.is_ok());
+    counting.done(header.is_ok());
 }

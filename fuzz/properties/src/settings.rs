@@ -11,9 +11,7 @@ use softdoca::argp::{Action, Definitions, Outcome, Param, Value, ValueType};
 use softdoca::topology::Topology;
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness::Judging;
-use super::harness;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// A file, and its reader.
 #[derive(Debug, Clone)]
@@ -167,22 +165,22 @@ impl Flag {
 pub fn property(input: &Input) {
     match input {
         Input::Topology(bytes) => {
-            let judging = Judging::by("topology file (TOML)");
+            let counting = Counting::of("topology file (TOML)");
             let loaded = harness::with_file(bytes, |path| {
                 harness::within_memory(limit(bytes), "loading a topology", || Topology::load(path))
             });
             if let Ok(topology) = &loaded {
-                can_be_told_apart(topology);
+                devices_are_distinguishable(topology);
             }
-            judging.done(loaded.is_ok());
+            counting.done(loaded.is_ok());
         }
         Input::Argp(bytes) => {
-            let judging = Judging::by("JSON flags of doca_argp");
+            let counting = Counting::of("JSON flags of doca_argp");
             let accepted = harness::with_file(bytes, |path| {
                 let definitions = definitions();
                 harness::within_memory(limit(bytes), "reading flags", || flags(&definitions, path))
             });
-            judging.done(accepted);
+            counting.done(accepted);
         }
     }
 }
@@ -192,7 +190,7 @@ fn limit(bytes: &[u8]) -> usize {
     (1 << 16) + 512 * bytes.len()
 }
 
-fn can_be_told_apart(topology: &Topology) {
+fn devices_are_distinguishable(topology: &Topology) {
     let devices = &topology.devices;
     assert!(!devices.is_empty());
     let mut seen = HashSet::new();

@@ -6,9 +6,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use softdoca::untrusted::{DECODERS, Decoder};
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness;
-use super::harness::Judging;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// Bytes, and the decoder that gets them.
 #[derive(Debug, Clone)]
@@ -55,7 +53,7 @@ impl<'a> Arbitrary<'a> for Input {
 pub fn property(input: &Input) {
     LazyLock::force(&EXAMPLES);
     let Decoder { name, again, .. } = DECODERS[input.decoder];
-    let judging = Judging::by(name);
+    let counting = Counting::of(name);
     let bytes = input.bytes.as_slice();
     // A copy of the input, a growing buffer for the encoded bytes, and a text.
     let limit = 4096 + 8 * bytes.len();
@@ -74,5 +72,5 @@ pub fn property(input: &Input) {
         }
         Err(text) => assert!(!text.is_empty()),
     }
-    judging.done(result.is_ok());
+    counting.done(result.is_ok());
 }

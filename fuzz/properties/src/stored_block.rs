@@ -10,9 +10,7 @@ use softdoca::engines::lz4::{Decompressor, StreamFormat};
 use wire::stored_block::{DataBlock, Header, Trailer};
 
 use super::control_frames::rest;
-use super::harness::{Damage, spoil};
-use super::harness;
-use super::harness::Judging;
+use super::harness::{self, Counting, Damage, spoil};
 
 /// Position of all stored blocks of this module.
 const PLACE: Place = Place {
@@ -299,16 +297,16 @@ fn make_checksum_right(stored: &mut [u8]) {
 
 /// An accepted block has valid sizes, and the device and this crate agree on its decompression.
 fn any_bytes(bytes: &[u8], geometry: Geometry) {
-    let judging = Judging::by("stored block: sizes and checksum");
+    let counting = Counting::of("stored block: sizes and checksum");
     let sound = sizes_and_checksum(bytes, geometry);
-    judging.done(matches!(
+    counting.done(matches!(
         sound,
         Some((_, Verdict::Bound | Verdict::Unbound | Verdict::Absent))
     ));
     if let Some((header, _)) = sound {
-        let judging = Judging::by("stored block: LZ4 data blocks");
+        let counting = Counting::of("stored block: LZ4 data blocks");
         let accepted = data_blocks_of(bytes, header, geometry);
-        judging.done(accepted);
+        counting.done(accepted);
     }
 }
 

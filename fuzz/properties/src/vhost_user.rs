@@ -25,8 +25,7 @@ use vhost_user_blk_frontend::server::Session;
 use vhost_user_blk_frontend::storage::Disk;
 use vhost_user_blk_frontend::worker::Worker;
 
-use crate::harness::Many;
-use crate::harness;
+use crate::harness::{self, Many};
 use crate::virtqueue::{self, AVAILABLE, DATA, DESCRIPTORS, DISK, HEADERS, MEMORY, SIZE, USED};
 
 /// Number of virtqueues of the device.

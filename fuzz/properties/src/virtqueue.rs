@@ -7,8 +7,7 @@ use vhost_user_blk_frontend::ring::{Outcome, Part, Ring, Setup};
 use vm_memory::{Bytes as _, GuestAddress};
 use volume::Operation;
 
-use crate::harness;
-use crate::harness;
+use crate::harness::{self};
 
 /// Size of the guest's memory in bytes.
 pub(crate) const MEMORY: usize = 1 << 16;

@@ -1,7 +1,6 @@
 //! Every decoder of untrusted bytes gets inputs, refuses some, accepts some, and never panics.
 
-use fuzz_properties::search::ALL;
-use fuzz_properties::tally::{Counts, Table, snapshot};
+use fuzz_properties::harness::{ALL, Counts, Table, snapshot};
 
 /// Default number of inputs of a property, for a run of a few seconds.
 const INPUTS: u64 = 1500;
