@@ -6,8 +6,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::PROGRAM;
+
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+    Command::new(PROGRAM)
         .arg("bench")
         .args(["--rounds", "1", "--seconds", "0.02"])
         .args(args)
@@ -146,7 +148,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
     }
 
     // Without perf there is no threshold, and the run does not pass.
-    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+    let output = Command::new(PROGRAM)
         .args(["bench", "--rounds", "1", "--seconds", "0.02"])
         .args(only)
         .arg("--json")
@@ -164,7 +166,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
 
 #[test]
 fn statically_linked_roles_are_not_compared_with_twins() {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_doca-storage"));
+    let program = std::path::Path::new(PROGRAM);
     let ours = program.parent().expect("a directory").display();
     let output = bench(&[
         "--compare",
@@ -256,7 +258,7 @@ fn reference_of_an_earlier_release_needs_its_protocol_and_writes_no_gga() {
 fn interruption_keeps_completed_measurements() {
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("bench.html");
-    let bench = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+    let bench = Command::new(PROGRAM)
         .args(["bench", "--rounds", "1000", "--seconds", "0.02", "--json"])
         .args(["--only", "memcpy: zero copy read 4 KiB x64", "--report"])
         .arg(&page)
@@ -309,7 +311,7 @@ fn files_are_checked_before_anything_is_measured() {
         ("--baseline", path("no.json")),
     ] {
         // The measurement would take hours.
-        let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        let output = Command::new(PROGRAM)
             .args(["bench", "--seconds", "3600", flag, &file])
             .output()
             .expect("started");

@@ -1,10 +1,12 @@
-//! The demo with all combinations of options, and the commands that `demo --keep` prints.
+//! The demo with all combinations of options, the commands that `demo --keep` prints, and files of the generator, as loaded
+//! by targets.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::Sandbox;
 use serde_json::Value;
+
+use crate::support::{Sandbox, content, text};
 
 /// Runs the demo of the zero-copy deployment with few throughput operations; the validation runs visit every block nevertheless.
 fn demo(arguments: &[&str]) {
@@ -36,6 +38,7 @@ fn gga(block_size: &str, matrix: &str, shapes: [(&str, &str); 2]) {
 
 /// Shapes (workers, blocks per I/O) of gga deployments: each block size is tested with all four, and each matrix with all sizes.
 const ONE_EACH_AND_MANY: [(&str, &str); 2] = [("1", "1"), ("2", "8")];
+
 const MANY_OF_ONE: [(&str, &str); 2] = [("1", "8"), ("2", "1")];
 
 /// Runs the demo, which must pass with this number of sessions.
@@ -234,4 +237,40 @@ fn the_printed_lines_drive_and_remove(layout: &str, processes: usize) {
     assert!(removed.status.success(), "{removed:?}");
     let left = std::fs::read_dir(&temporary).expect("readable").count();
     assert_eq!(left, 0, "files are left in {}", temporary.display());
+}
+
+/// Compressible content: each byte eight times.
+fn compressible(blocks: usize) -> Vec<u8> {
+    let bytes = content(blocks);
+    bytes.chunks(8).flat_map(|chunk| [chunk[0]; 8]).collect()
+}
+
+#[test]
+fn targets_load_what_the_generator_makes() {
+    let sandbox = Sandbox::new();
+    let original = sandbox.file("original", &compressible(5));
+    let files = ["data_1", "data_2", "data_p"].map(|name| original.with_file_name(name));
+    let output = sandbox
+        .command(&["sbc-generator", "-d", "03:00.0", "--original-input-data"])
+        .arg(&original)
+        .args(["--matrix-type", "cauchy"])
+        .arg("--data-1")
+        .arg(&files[0])
+        .arg("--data-2")
+        .arg(&files[1])
+        .arg("--data-p")
+        .arg(&files[2])
+        .output()
+        .expect("the program runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    for file in &files {
+        let size = std::fs::metadata(file).expect("a file").len();
+        assert_eq!(size, 16 + 5 * 2048, "{}", file.display());
+        let (target, port) = sandbox.target(&["--binary-content", text(file)]);
+        assert_ne!(port, 0);
+        // The target prints its blocks before its port.
+        let said = target.stderr();
+        assert!(said.contains("5 blocks of 2048 bytes"), "{said}");
+    }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::PROGRAM;
+
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -97,7 +99,7 @@ fn every_command_is_accepted() {
                 continue;
             };
             // Flags are parsed in order, so errors before the help flag are reported.
-            let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+            let output = Command::new(PROGRAM)
                 .args(&arguments)
                 .arg("--help")
                 .output()

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Output, Stdio};
 
 use crate::support::Sandbox;
-use ::deployment::process::Signal;
+use deployment::process::Signal;
 use rustix::process::{Pid, kill_process};
 
 /// Every command, with its mandatory arguments.

@@ -1,16 +1,32 @@
-//! `doca-storage conformance faults`: real roles, with one killed, stopped or asked to exit in a phase of a session.
+//! Faults of real roles.
 //!
-//! All faults take minutes. Here, each role in each phase gets one fault, alternating, so that each role and
-//! each phase gets every kind; servers of several sessions and degraded services get all faults during I/O.
+//! * `doca-storage conformance faults`: one role is killed, stopped or asked to exit in a phase of a session. All faults take
+//!   minutes. Here, each role in each phase gets one fault, alternating, so that each role and each phase gets every kind;
+//!   servers of several sessions and degraded services get all faults during I/O.
+//! * Stopped peers (SIGSTOP), whose connections stay open without answers: all other roles time out, and continue.
+//! * `gga-offload --degraded on`: killed services and targets, and the next session with the remaining data.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
+use deployment::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
+use crate::support::gga::{
+    BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, under_way,
+};
+use crate::support::{
+    BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_failure, json,
+    killed, script, wait_for_log,
+};
 
 fn faults(arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -20,16 +36,10 @@ fn faults(arguments: &[&str]) -> Output {
         .expect("the program runs")
 }
 
-fn document(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
-    })
-}
-
 /// Checks that all selected faults are survived, and that there are `count` of them.
 fn survives(count: usize, arguments: &[&str]) {
     let output = faults(arguments);
-    let document = document(&output);
+    let document = json(&output);
     let failed: Vec<&Value> = (document["cases"].as_array().into_iter().flatten())
         .filter(|case| case["result"] != "passed")
         .collect();
@@ -78,9 +88,7 @@ fn list(arguments: &[&str]) -> String {
 fn with_script(role: &str, script: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
-    let path = directory.path().join(role);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+    self::script(directory.path(), role, script);
     directory
 }
 
@@ -89,7 +97,7 @@ fn fails(programs: &TempDir, name: &str) -> (String, Value) {
     let directory = programs.path().to_str().expect("a plain path");
     let output = faults(&["--bin", directory, "--only", name, "--notice", "5"]);
     assert_eq!(output.status.code(), Some(1));
-    let document = document(&output);
+    let document = json(&output);
     let case = &document["cases"][0];
     assert_eq!(case["result"], "failed", "{document:#}");
     let reason = case["reason"].as_str().expect("a reason").to_owned();
@@ -127,4 +135,561 @@ fn leftover_process_is_detected() {
     let (reason, _) = fails(&programs, "faults.zero_copy: initiator, io, SIGKILL");
     // The service is still running, too, until the target is killed after the timeout.
     assert!(reason.contains("target still ran after 5 s"), "{reason}");
+}
+
+/// Flags of a service with short timeouts.
+const SHORT_TIMEOUTS: [&str; 6] = [
+    "--io-timeout",
+    "1",
+    "--control-timeout",
+    "1",
+    "--sessions",
+    "2",
+];
+
+/// Maximum time until a session ends: twice the timeouts, with a margin for a loaded machine.
+const IN_TIME: Duration = Duration::from_secs(20);
+
+/// Flags of an initiator whose own timeout for an answer exceeds all others.
+const LONG_IO_TIMEOUT: [&str; 2] = ["--io-timeout", "60"];
+
+/// Inodes of the memory that two processes share writably: one of them could still write there after it resumes.
+fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
+    let of = |process: &Process| -> BTreeSet<u64> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id()));
+        let maps = maps.expect("a living process of this user");
+        // Validity words of exports are shared read-only.
+        let is_writable = |line: &&str| line.split_whitespace().nth(1) == Some("rw-s");
+        let memfds = maps.lines().filter(|line| line.contains("/memfd:"));
+        let memfds = memfds.filter(is_writable);
+        let inode = |line: &str| line.split_whitespace().nth(4)?.parse().ok();
+        memfds.filter_map(inode).collect()
+    };
+    of(one).intersection(&of(other)).copied().collect()
+}
+
+/// Waits until two processes share no memory: softdoca unmaps a ring at the next poll of its progress engine.
+fn unshared(one: &Process, other: &Process) {
+    let deadline = default_deadline();
+    while shared(one, other) != BTreeSet::new() {
+        assert!(Instant::now() < deadline, "{:?}", shared(one, other));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Forwards connections to one target, and later to another one, like an address that moves to another machine.
+struct Relay {
+    port: u16,
+    to: Arc<AtomicU16>,
+}
+
+impl Relay {
+    fn to(port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let relay = Self {
+            port: listener.local_addr().expect("an address").port(),
+            to: Arc::new(AtomicU16::new(port)),
+        };
+        let to = Arc::clone(&relay.to);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // If the target is not running, the client is disconnected, too.
+                if let Ok(target) = TcpStream::connect(("127.0.0.1", to.load(Ordering::Relaxed))) {
+                    pass(&client, &target);
+                    pass(&target, &client);
+                }
+            }
+        });
+        relay
+    }
+}
+
+/// Forwards bytes, and the end of the stream.
+fn pass(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (
+        from.try_clone().expect("a descriptor"),
+        to.try_clone().expect("a descriptor"),
+    );
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
+#[test]
+fn service_continues_after_its_target_was_stopped() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &SHORT_TIMEOUTS);
+    let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
+    target.signal(Signal::STOP);
+    let start = Instant::now();
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has failed", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    killed(target);
+    let target = sandbox.target_again(port, &[]);
+    // Possibly once for the kernel, which still accepts for the stopped target, and once for the new one.
+    std::thread::sleep(Duration::from_millis(1500));
+    sandbox.short_run("read_write_data_validity_test", &[]);
+    document(target);
+    let stderr = ended(service, 1);
+    for part in ["timed out after 1s", "the storage target"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn stopped_initiator_is_dropped_and_the_next_one_served() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "2"]);
+    let service = sandbox.service(
+        port,
+        &[&SHORT_TIMEOUTS[..], &["--idle-timeout", "1"]].concat(),
+    );
+    let stopped = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
+    assert_ne!(shared(&service, &stopped), BTreeSet::new());
+    stopped.signal(Signal::STOP);
+    let start = Instant::now();
+    wait_for_log(&service, "session 1 has failed", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    wait_for_log(&service, "waiting for the initiator", 2);
+    // Its memory is separate: the next session does not share what the stopped initiator may access.
+    unshared(&service, &stopped);
+    sandbox.short_run("read_write_data_validity_test", &[]);
+    let stderr = ended(service, 1);
+    // Depending on whether all results fit in its queue.
+    let expected = ["an I/O of the initiator", "the initiator takes no results"];
+    assert!(
+        expected.iter().any(|part| stderr.contains(part)),
+        "{stderr}"
+    );
+    ended(target, 1);
+    stopped.signal(Signal::CONT);
+    expect_failure(stopped);
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn busy_initiator_is_not_dropped() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&["--sessions", "forever"]);
+    let service = sandbox.service(
+        port,
+        &[&SHORT_TIMEOUTS[..], &["--idle-timeout", "1"]].concat(),
+    );
+    // Its control requests are far apart, but its I/Os are not.
+    let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(!service.stderr().contains("ended"), "{}", service.stderr());
+    initiator.signal(Signal::INT);
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has ", 1);
+    wait_for_log(&service, "waiting for the initiator", 2);
+    sandbox.short_run("read_write_data_validity_test", &[]);
+    ended(service, 0);
+    target.signal(Signal::INT);
+    ended(target, 0);
+}
+
+#[test]
+fn session_of_a_stopped_service_times_out() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.busy_initiator(&["--io-timeout", "1", "--control-timeout", "1"]);
+    service.signal(Signal::STOP);
+    let start = Instant::now();
+    expect_failure(initiator);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    // As long as it may resume, it is the target's client.
+    killed(service);
+    let stderr = ended(target, 1);
+    assert!(
+        stderr.contains("disconnected while it was expected")
+            || stderr.contains("connection was lost"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn target_with_an_idle_timeout_drops_a_stopped_service() {
+    let sandbox = Sandbox::new();
+    let flags = ["--sessions", "2", "--idle-timeout", "1"];
+    let (target, port) = sandbox.target(&flags);
+    // During I/O, and before the first request, which is not a session.
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
+    service.signal(Signal::STOP);
+    let start = Instant::now();
+    wait_for_log(&target, "session 1 has failed", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    killed(service);
+    expect_failure(initiator);
+    let service = sandbox.service(port, &[]);
+    service.signal(Signal::STOP);
+    wait_for_log(&target, "its first request", 1);
+    killed(service);
+    // An active service is not disconnected, however far apart its control requests are.
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(
+        !target.stderr().contains("session 2 has "),
+        "{}",
+        target.stderr()
+    );
+    initiator.signal(Signal::INT);
+    expect_failure(initiator);
+    drop(service);
+    let stderr = ended(target, 1);
+    assert!(stderr.contains("an I/O of the service"), "{stderr}");
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
+}
+
+/// gga targets access the service's own memory: that of an abandoned session is not used by the next one.
+#[test]
+fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (first, ports) = sandbox.gga_targets(&files, 1);
+    let relays = ports.map(Relay::to);
+    let service = sandbox.gga_service(
+        relays.each_ref().map(|relay| relay.port),
+        1,
+        &SHORT_TIMEOUTS,
+    );
+    let busy = || sandbox.busy_gga_initiator("content", 1, &LONG_IO_TIMEOUT);
+    let initiator = busy();
+    let reached = shared(&service, &first[1]);
+    assert_ne!(reached, BTreeSet::new());
+    let (second, ports) = sandbox.gga_targets(&files, 1);
+    for (relay, port) in relays.iter().zip(ports) {
+        relay.to.store(port, Ordering::Relaxed);
+    }
+    first[1].signal(Signal::STOP);
+    expect_failure(initiator);
+    wait_for_log(&service, "session 1 has failed", 1);
+
+    let initiator = busy();
+    unshared(&first[1], &service);
+    assert_ne!(shared(&second[1], &service), BTreeSet::new());
+    first[1].signal(Signal::CONT);
+    for target in first {
+        ended(target, 1);
+    }
+    initiator.signal(Signal::INT);
+    expect_failure(initiator);
+    ended(service, 1);
+    for target in second {
+        ended(target, 0);
+    }
+    assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn stopped_gga_target_ends_the_session() {
+    let sandbox = Sandbox::new();
+    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (targets, ports) = sandbox.gga_targets(&files, 1);
+    let service = sandbox.gga_service(ports, 1, &SHORT_TIMEOUTS[..4]);
+    let initiator = sandbox.busy_gga_initiator("content", 1, &LONG_IO_TIMEOUT);
+    targets[1].signal(Signal::STOP);
+    let start = Instant::now();
+    expect_failure(initiator);
+    let stderr = ended(service, 1);
+    assert!(stderr.contains("timed out after 1s"), "{stderr}");
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    for (index, target) in targets.into_iter().enumerate() {
+        match index {
+            1 => killed(target),
+            _ => drop(ended(target, 1)),
+        }
+    }
+}
+
+const HALF: usize = BLOCK_SIZE / 2;
+
+/// Offsets of the two copies of the superblock in a backing file, and the offsets in it of its sequence number and of
+/// the boot id of the machine while written blocks may not be durable; zeros when all are.
+const RECORDS: [usize; 2] = [4096, 8192];
+
+const SEQUENCE: std::ops::Range<usize> = 8..16;
+const SINCE: std::ops::Range<usize> = 76..92;
+const VERIFYING: &str = "was not shut down cleanly";
+const VERIFIED: &str = "resync completed";
+
+#[test]
+fn clean_shutdown_is_trusted() {
+    let set = Set::new("crc32c");
+    let content = set.content(0);
+    set.write(&content);
+    let service = set.service(&[]);
+    document(set.initiator("read_only_data_validity_test", &content, BLOCKS));
+    let said = service.stderr();
+    assert!(
+        !said.contains(VERIFYING) && !said.contains("rebuilding"),
+        "{said}"
+    );
+    let redundancy = redundancy(service);
+    assert_eq!(redundancy["verified_stripes"]["fitting"], 0);
+    assert_eq!(redundancy["rebuilt_stripes"], 0);
+}
+
+#[test]
+fn use_by_a_service_without_superblocks_is_not_trusted() {
+    let set = Set::new("crc32c");
+    let (old, new) = (set.content(0), set.content(1));
+    set.write(&old);
+    // It does not record that its last session was shut down cleanly.
+    let service = set.sandbox.gga_service(set.ports, 2, &[]);
+    document(set.initiator("read_write_data_validity_test", &new, BLOCKS));
+    document(service);
+    let service = set.service(&[]);
+    let reader = set.reader(&new);
+    wait_for_log(&service, VERIFIED, 1);
+    interrupted(reader);
+    assert_eq!(redundancy(service)["verified_stripes"]["fitting"], BLOCKS);
+}
+
+#[test]
+fn blocks_are_recorded_as_durable_only_after_a_clean_stop() {
+    let mut set = Set::new("crc32c");
+    let content = set.content(0);
+    let since = |set: &Set, number: usize| -> Vec<u8> {
+        let bytes = std::fs::read(set.sandbox.path(TARGETS[number])).expect("there");
+        let superblocks = RECORDS.map(|place| &bytes[place..place + 96]);
+        let newest = superblocks
+            .into_iter()
+            .max_by_key(|superblock| superblock[SEQUENCE].to_vec());
+        newest.expect("two places")[SINCE].to_vec()
+    };
+    set.write(&content);
+    let now = since(&set, 0);
+    assert_ne!(now, [0; 16]);
+    for target in set.targets.iter().flatten() {
+        target.signal(Signal::INT);
+    }
+    for number in 0..3 {
+        document(set.targets[number].take().expect("it runs"));
+        assert_eq!(since(&set, number), [0; 16]);
+        set.start(number);
+    }
+    set.write(&content);
+    for number in 0..3 {
+        set.kill(number);
+        assert_eq!(since(&set, number), now, "it was used again");
+    }
+}
+
+#[test]
+fn killed_service_loses_no_acknowledged_write() {
+    for checksum in ["crc32c", "off"] {
+        let mut set = Set::new(checksum);
+        let (old, new) = (set.content(0), set.content(1));
+        set.write(&old);
+        let service = set.service(&[]);
+        let writer = set.writer(&new);
+        killed(service);
+        expect_failure(writer);
+        let service = set.service(&[]);
+        let read = set.initiator("read_only_data_validity_test", &new, 10_000);
+        wait_for_log(&service, VERIFIED, 1);
+        document(read);
+        let redundancy = redundancy(service);
+        assert_eq!(redundancy["verified_stripes"]["unreadable"], 0);
+        let service = set.service(&[]);
+        let reader = set.reader(&new);
+        set.reads_with_any_two(&service, reader);
+    }
+}
+
+/// Every combination of old and new chunks that an interrupted write may leave.
+#[test]
+fn block_being_written_at_the_kill_is_old_or_new() {
+    for checksum in ["crc32c", "off"] {
+        let mut set = Set::new(checksum);
+        let (old, new) = (set.content(0), set.content(1));
+        // Checksums are bound to the set, so only the set's own targets have valid chunks of either content.
+        let [new_chunks, old_chunks] = [&new, &old].map(|content| {
+            set.write(content);
+            [0, 1, 2].map(|number| set.stored(number))
+        });
+        // A session without I/O in flight.
+        let service = set.service(&[]);
+        let reader = set.reader(&old);
+        killed(service);
+        expect_failure(reader);
+        (0..3).for_each(|number| set.kill(number));
+        let (mut expected, bytes) = (
+            std::fs::read(&old).expect("there"),
+            std::fs::read(&new).expect("there"),
+        );
+        let mut expected_chunks = old_chunks;
+        for block in 0..BLOCKS {
+            let chunk = block * HALF..(block + 1) * HALF;
+            for (number, chunks) in new_chunks.iter().enumerate() {
+                if block >> number & 1 == 1 {
+                    set.put(number, block, 0, &chunks[chunk.clone()]);
+                }
+            }
+            // Any two chunks of one write are sufficient.
+            if (block & 7).count_ones() > 1 {
+                let place = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
+                expected[place.clone()].copy_from_slice(&bytes[place]);
+                for (expected, new) in expected_chunks.iter_mut().zip(&new_chunks) {
+                    expected[chunk.clone()].copy_from_slice(&new[chunk.clone()]);
+                }
+            }
+        }
+        let expected = set.sandbox.file("expected", &expected);
+        (0..3).for_each(|number| set.start(number));
+        let service = set.service(&[]);
+        // From the first I/O on, and not only once the resync is complete.
+        let read = set.initiator("read_only_data_validity_test", &expected, 4 * BLOCKS);
+        document(read);
+        document(service);
+        let service = set.service(&[]);
+        let reader = set.reader(&expected);
+        set.reads_with_any_two(&service, reader);
+        // Recovered chunks are of the same write as the others.
+        let end = redundancy(service);
+        assert_eq!(end["verified_stripes"]["unreadable"], 0);
+        (0..3).for_each(|number| set.kill(number));
+        for (number, expected) in expected_chunks.iter().enumerate() {
+            assert!(
+                set.stored(number) == *expected,
+                "what {} holds",
+                TARGETS[number]
+            );
+        }
+    }
+}
+
+/// A run that loses a target and continues, with the loss persisted by the other targets.
+fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize) -> Process {
+    const KEPT: &str = ": epoch ";
+    let mut writer = set.writer(content);
+    let kept = |target: &Process| target.stderr().matches(KEPT).count();
+    let before = set.targets.each_ref().map(|it| it.as_ref().map_or(0, kept));
+    set.kill(lost);
+    wait_for_log(service, "detached storage target", 1);
+    for (target, before) in set.targets.iter().zip(before) {
+        if let Some(target) = target {
+            // They prepare an epoch without the lost target, and commit it.
+            wait_for_log(target, KEPT, before + 2);
+        }
+    }
+    under_way(&mut writer);
+    under_way(&mut writer);
+    writer
+}
+
+#[test]
+fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
+    for (checksum, lost) in [("crc32c", 0), ("off", 1), ("crc32c", 2), ("off", 0)] {
+        let mut set = Set::new(checksum);
+        let (old, new) = (set.content(0), set.content(1));
+        set.write(&old);
+        let service = set.service(&[]);
+        let writer = lose_under_load(&mut set, &service, &new, lost);
+        killed(service);
+        expect_failure(writer);
+
+        set.start(lost);
+        let service = set.service(&[]);
+        // It has old data, which would be a mismatch.
+        let reader = set.reader(&new);
+        wait_for_log(&service, "stripes, all of them", 1);
+        let whole = format!("storage target {} is up to date", TARGETS[lost]);
+        wait_for_log(&service, &whole, 1);
+        set.reads_with_any_two(&service, reader);
+        assert_eq!(redundancy(service)["state"], "healthy");
+    }
+}
+
+#[test]
+fn next_session_excludes_the_lost_target() {
+    let mut set = Set::new("crc32c");
+    let (old, new) = (set.content(0), set.content(1));
+    set.write(&old);
+    let service = set.service(&["--sessions", "forever"]);
+    let writer = lose_under_load(&mut set, &service, &new, 1);
+    interrupted(writer);
+    for number in [0, 2] {
+        let target = set.targets[number].as_ref().expect("it runs");
+        wait_for_log(target, "session 2 has ", 1);
+    }
+    set.start(1);
+    // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
+    let deadline = default_deadline();
+    let reader = loop {
+        let mut reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
+        let begun = reader.wait_for("shown progress", TIMEOUT, |line| {
+            line.contains("per second").then_some(())
+        });
+        match begun {
+            Ok(()) => break reader,
+            Err(failure) => assert!(Instant::now() < deadline, "{failure}: {}", service.stderr()),
+        }
+    };
+    wait_for_log(&service, "storage target data_2 is up to date", 1);
+    set.reads_with_any_two(&service, reader);
+}
+
+#[test]
+fn without_two_current_targets_no_session_starts() {
+    let mut set = Set::new("crc32c");
+    let content = set.content(0);
+    let service = set.service(&[]);
+    let writer = lose_under_load(&mut set, &service, &content, 0);
+    set.kill(1);
+    expect_failure(writer);
+    drop(service);
+    // One has missed writes, and the other one has lost its data.
+    std::fs::remove_file(set.sandbox.path(TARGETS[1])).expect("it was there");
+    (0..2).for_each(|number| set.start(number));
+    let service = set.service(&[]);
+    let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
+    for part in [
+        "expected two storage targets",
+        "up to epoch 2",
+        ", epoch 1 (",
+        "data_2: empty or of no set",
+        "name the one of epoch 2 with --rebuild",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    expect_failure(service);
+}
+
+#[test]
+fn targets_of_different_sets_are_refused() {
+    let (set, other) = (Set::new("crc32c"), Set::new("crc32c"));
+    let content = set.content(0);
+    set.write(&content);
+    other.write(&content);
+    let refused = |ports: [u16; 3]| {
+        let service = set.sandbox.gga_service(ports, 2, &["--degraded", "on"]);
+        let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
+        expect_failure(service);
+        refused
+    };
+    let [data_1, data_2, data_p] = set.ports;
+    let exchanged = refused([data_2, data_1, data_p]);
+    assert!(
+        exchanged.contains("expected data_1 of its set, got data_2"),
+        "{exchanged}"
+    );
+    let mixed = refused([data_1, other.ports[1], data_p]);
+    assert!(
+        mixed.contains("expected three storage targets of one set"),
+        "{mixed}"
+    );
 }

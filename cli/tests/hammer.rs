@@ -1,13 +1,10 @@
 //! `doca-storage conformance hammer`: our roles lose no data, and roles that lose data are detected.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
-use crate::support::text;
+use crate::support::{PROGRAM, json, script, text};
 use serde_json::Value;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 
 fn hammer(arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -17,16 +14,12 @@ fn hammer(arguments: &[&str]) -> Output {
         .expect("started")
 }
 
-fn document(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
 /// Runs the hammer on our roles for some seconds; no fault may lose data.
 fn ours_lose_nothing(arguments: &[&str]) {
     let output = hammer(arguments);
     // It contains the seed, with which a failure can be reproduced.
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let totals = document(&output);
+    let totals = json(&output);
     println!("{stderr}{totals:#}");
     assert!(output.status.success(), "{stderr}{totals:#}");
     assert_eq!(totals["failed"], Value::Null);
@@ -69,7 +62,7 @@ fn clients_of_an_nbd_server_lose_no_data() {
         "1s",
     ];
     let output = hammer(&arguments);
-    let (stderr, tally) = (String::from_utf8_lossy(&output.stderr), document(&output));
+    let (stderr, tally) = (String::from_utf8_lossy(&output.stderr), json(&output));
     assert!(output.status.success(), "{stderr}{tally:#}");
     assert_eq!(tally["failed"], Value::Null);
     let row = &tally["rows"][0];
@@ -97,16 +90,15 @@ fn found_out(script: &str, arguments: &[&str]) -> Value {
 fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
-    let target = directory.path().join("doca_storage_target_rdma");
     // Shell variables for the arguments that the hammer passes to a target.
     let head = format!(
-        "#!/bin/sh\nprogram={PROGRAM}\nall=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
+        "program={PROGRAM}\nall=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
          --listen-port) port=$2;; --backing-file) blocks=$2;; --block-size) size=$2;; --block-count) count=$2;;\nesac; shift; done\n"
     );
-    fs::write(&target, [&head, script].concat()).expect("a script");
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).expect("a program");
+    let target = [&head, script].concat();
+    self::script(directory.path(), "doca_storage_target_rdma", &target);
     let output = hammer(&[&["--bin", text(directory.path())], arguments].concat());
-    let totals = document(&output);
+    let totals = json(&output);
     assert!(!output.status.success(), "{totals:#}");
     let directory = totals["failed"]["directory"]
         .as_str()

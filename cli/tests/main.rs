@@ -3,21 +3,15 @@
 
 mod support;
 
-mod backing_file;
 mod bench;
+mod blocks;
 mod degraded;
 mod demo;
 mod documents;
 mod exit_codes;
 mod faults;
-mod gga_assembly;
 mod gga_integrity;
-mod gga_rot;
-mod gga_stored;
 mod hammer;
-mod hostile;
-mod installed;
-mod layout;
 mod matrix;
 mod metrics;
 mod nbd;
@@ -27,16 +21,10 @@ mod printed;
 mod protocol_page;
 mod record_replay;
 mod role;
-mod samples;
-mod sbc_generator;
 mod sdk;
 mod sessions;
-mod signals;
-mod stopped_peers;
 mod terminal;
 mod tls;
-mod unclean_end;
-mod validation;
 mod vhost_user_blk;
 
 /// Cargo does not discover test files here: a file that is not declared above would never run.

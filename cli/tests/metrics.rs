@@ -5,8 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::gga::TARGETS;
-use crate::support::set::{Set, interrupted, redundancy};
+use crate::support::gga::{Set, TARGETS, interrupted, redundancy};
 use crate::support::{BLOCK_SIZE, Sandbox, default_deadline, document, wait_for_log};
 use deployment::process::Process;
 use serde_json::Value;

@@ -11,7 +11,7 @@ use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
     Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
-use crate::support::{Sandbox, TIMEOUT, default_deadline, expect_failure, failure, text};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, ended, expect_failure, text};
 use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -402,7 +402,7 @@ fn impossible_configurations_are_refused() {
     ];
     for (arguments, code, expected) in cases {
         let server = sandbox.spawn("nbd", &[&base[..], arguments].concat());
-        let said = failure(server, code);
+        let said = ended(server, code);
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     // Without a service.

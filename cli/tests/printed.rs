@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::documents::{commands, documents, root};
-use crate::support::{Sandbox, TIMEOUT, default_deadline, text};
-use ::deployment::process::{Process, Signal};
+use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, text};
+use deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
 const ELSEWHERE: [(&str, &str); 32] = [
@@ -28,7 +28,7 @@ const ELSEWHERE: [(&str, &str); 32] = [
     ),
     (
         "cargo install --path",
-        "installed.rs: the program outside of its checkout",
+        "sdk.rs: the program outside of its checkout",
     ),
     ("cargo install cargo-deb", ".ci/package"),
     ("packaging/build", ".ci/package"),
@@ -60,7 +60,7 @@ const ELSEWHERE: [(&str, &str); 32] = [
         "binaries of the C++ reference: given_binaries.rs",
     ),
     ("make test", "a program of the reader's"),
-    ("meson", "NVIDIA's applications: samples.rs"),
+    ("meson", "NVIDIA's applications: sdk.rs"),
     ("/etc/ld.so.conf.d", "the system's linker"),
 ];
 
@@ -127,7 +127,7 @@ struct Page {
 impl Page {
     fn new() -> Self {
         let sandbox = Sandbox::new();
-        let program = Path::new(env!("CARGO_BIN_EXE_doca-storage"));
+        let program = Path::new(PROGRAM);
         for directory in ["target/release", "target/dist", "build", "DIR"] {
             fs::create_dir_all(sandbox.path(directory)).expect("a directory");
             let link = sandbox.path(directory).join("doca-storage");

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
-use crate::support::{Sandbox, TIMEOUT, default_deadline, document, listening_port, text};
-use ::deployment::process::{Process, Signal};
+use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, document, listening_port, text};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
+use deployment::process::{Process, Signal};
 use serde_json::Value;
 use wire::control::{InitStorage, Message, Payload};
 
@@ -95,7 +95,7 @@ fn replayed_with(sandbox: &Sandbox, arguments: &[&str], target: &[&str]) -> (Opt
         &[
             &["replay", "--json", "--timeout", "20"],
             arguments,
-            &["--bin", env!("CARGO_BIN_EXE_doca-storage"), "--"],
+            &["--bin", PROGRAM, "--"],
             &["-d", "3b:00.0", "--cpu", "0"],
             target,
         ]

@@ -1,9 +1,10 @@
-//! `doca-storage conformance role`: our programs pass all checks, and incorrect ones fail.
+//! `doca-storage conformance role`, `hostile` and `layout`: our programs pass all checks and stay within the cost limits of
+//! attacks; incorrect programs fail; the table of offsets.
 
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::support::role::{PROGRAM, failures, ours_passes, ours_passes_with};
+use crate::support::{PROGRAM, failures, ours_passes, ours_passes_with, script};
 
 #[test]
 fn own_initiator_passes() {
@@ -72,7 +73,7 @@ fn target_that_always_succeeds_fails() {
 const COMMON: usize = 80;
 
 fn role(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+    Command::new(PROGRAM)
         .args(["conformance", "role"])
         .args(args)
         .output()
@@ -128,4 +129,260 @@ fn program_that_is_not_a_service_fails() {
         assert!(text.contains("2 failed"), "ids and unusual-ids: {text}");
         assert!(text.contains("expected a service to connect"), "{text}");
     }
+}
+
+fn hostile(role: &str, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "hostile", "--role", role])
+        // Allows for other load on the machine.
+        .args(["--time-scale", "10"])
+        .args(arguments)
+        .output()
+        .expect("started")
+}
+
+/// Checks that this many attacks on a role stay within its limits.
+fn within_limits(count: usize, role: &str, arguments: &[&str]) {
+    let output = hostile(role, arguments);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    let passed = format!("PASS: {count} passed, 0 failed, 0 not run");
+    assert!(table.contains(&passed), "{table}");
+}
+
+#[test]
+fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limits() {
+    // The name of one import contains an agent.
+    within_limits(
+        21,
+        "target",
+        &[
+            "--only",
+            "ring-",
+            "--only",
+            "agent-",
+            "--only",
+            "import-misaligned",
+            "--only",
+            "import-million-segments",
+        ],
+    );
+}
+
+/// A peer with the key can access a service's exported memory, but nothing outside of it, and only as long as it is exported.
+#[test]
+fn peers_with_the_key_reach_exported_memory_alone() {
+    within_limits(
+        4,
+        "zero-copy",
+        &["--only", "peer-", "--only", "network-replay"],
+    );
+}
+
+#[test]
+fn target_that_exits_fails() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // It serves for two seconds; the attack takes three.
+    let target = format!("exec timeout -s KILL 2 {PROGRAM} target \"$@\"");
+    script(directory.path(), "doca_storage_target_rdma", &target);
+    let path = directory.path().to_str().expect("a path of text");
+    let output = hostile(
+        "target",
+        &["--bin", path, "--only", "control-silent-half-closed"],
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}");
+    assert!(table.contains("the end of the target"), "{table}");
+}
+
+/// Many connections that are opened and closed between two polls of the service: each leaves a handle that must not
+/// be used any more.
+#[test]
+fn many_connections_at_once_do_not_end_a_service() {
+    within_limits(
+        4,
+        "zero-copy",
+        &[
+            "--only",
+            "comch-many-clients",
+            "--only",
+            "flood-connections",
+        ],
+    );
+}
+
+#[test]
+fn hostile_services_cost_an_initiator_at_most_its_timeouts() {
+    within_limits(
+        18,
+        "initiator",
+        &[
+            "--only",
+            "service-closes",
+            "--only",
+            "service-accepts",
+            "--only",
+            "storage-",
+            "--only",
+            "ring-result",
+        ],
+    );
+}
+
+/// An initiator is started for each attack, so it has no consecutive sessions.
+#[test]
+fn initiator_is_not_attacked_for_a_time_or_a_number_of_sessions() {
+    for limit in [["--duration", "10s"], ["--sessions", "10"]] {
+        let output = hostile("initiator", &limit);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("started for each attack"), "{text}");
+    }
+}
+
+#[test]
+fn clients_are_served_despite_many_idle_connections() {
+    for role in ["target", "zero-copy"] {
+        let output = hostile(role, &["--only", "flood-silent"]);
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {table}");
+        assert!(
+            table.contains("PASS: 1 passed, 0 failed, 0 not run"),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn client_is_served_during_attacks() {
+    for role in ["target", "zero-copy"] {
+        let output = hostile(
+            role,
+            &[
+                "--sessions",
+                "60",
+                "--only",
+                "control-",
+                "--only",
+                "session-leaves",
+            ],
+        );
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {table}");
+        assert!(table.contains("30 sessions, 30 attacks"), "{table}");
+    }
+}
+
+/// Unauthenticated peers get no access over the network and lock out no peer with the key, and no attack exceeds its cost limit.
+#[test]
+fn attacks_over_the_network_get_no_access() {
+    let unauthenticated = ["--only", "network-"];
+    let all = [&unauthenticated[..], &["--only", "peer-"]].concat();
+    within_limits(38, "target", &all);
+    within_limits(16, "zero-copy", &unauthenticated);
+}
+
+fn layout(args: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "layout"])
+        .args(args)
+        .output()
+        .expect("started")
+}
+
+#[test]
+fn all_vectors_pass_and_are_counted() {
+    let output = layout(&[]);
+    assert!(output.status.success(), "{output:?}");
+    let text = text(&output.stdout);
+    assert!(text.contains("│ io_message_read"), "{text}");
+    assert!(
+        text.ends_with("vectors\n") && text.contains("PASS: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_vector_is_a_case_of_the_junit_document() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("layout.xml");
+    let output = layout(&[
+        "--only",
+        "io_message_read",
+        "--junit",
+        path.to_str().expect("text"),
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let xml = fs::read_to_string(path).expect("a document");
+    assert!(
+        xml.contains("tests=\"1\"") && xml.contains("failures=\"0\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("name=\"io_message_read\" classname=\"layout\""),
+        "{xml}"
+    );
+}
+
+#[test]
+fn bytes_are_shown_with_their_offsets() {
+    let output = layout(&["--print", "--only", "query_storage_response"]);
+    let text = text(&output.stdout);
+    let row = "│ 0x0010 │ 8     │ 01 02 03 04 05 06 07 08 │ total_size     │ 72623859790382856 │";
+    assert!(text.contains(row), "{text}");
+}
+
+#[test]
+fn wrong_byte_in_a_file_is_counted_and_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../conformance/vectors/sbc_header.toml"
+    );
+    let right = fs::read_to_string(path).expect("a vector");
+    fs::write(directory.path().join("right.toml"), &right).expect("written");
+    let wrong = right.replace("00 00 02 00", "00 02 00 00");
+    assert_ne!(right, wrong);
+    fs::write(directory.path().join("wrong.toml"), wrong).expect("written");
+    let directory = directory.path().to_str().expect("text");
+    let output = layout(&["--vectors", directory]);
+    assert_eq!(output.status.code(), Some(1), "one of them");
+    let text = text(&output.stdout);
+    assert!(
+        text.contains("block_size: expected \"512\", found \"131072\""),
+        "{text}"
+    );
+
+    let output = layout(&["--vectors", directory, "--json"]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let passed: Vec<_> = rows
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| &row["passed"])
+        .collect();
+    assert_eq!(passed, [true, false]);
+    assert_eq!(rows[0]["fields"][1]["bytes"], "00 00 02 00");
+}
+
+#[test]
+fn file_that_is_not_a_vector_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let none = layout(&["--vectors", path]);
+    assert!(
+        text(&none.stderr).contains("expected vector files"),
+        "{none:?}"
+    );
+    fs::write(directory.path().join("x.toml"), "name = 1").expect("written");
+    let broken = layout(&["--vectors", path]);
+    assert!(
+        !broken.status.success() && text(&broken.stderr).contains("x.toml"),
+        "{broken:?}"
+    );
+    let unknown = layout(&["--only", "nothing"]);
+    assert!(
+        text(&unknown.stderr).contains("io_message_read"),
+        "{unknown:?}"
+    );
 }

@@ -1,63 +1,24 @@
-//! Consecutive sessions, and second clients during one.
+//! Consecutive sessions, and second clients during one. SIGINT and SIGTERM at any time end every role, and leave nothing
+//! behind.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::support::gga::compressible;
-use crate::support::resources::Resources;
+use deployment::process::{Process, Signal};
+
+use crate::support::gga::{TARGETS, compressible, under_way};
 use crate::support::{
-    BLOCK_SIZE, Sandbox, TIMEOUT, content, default_deadline, document, expect_failure, text,
-    wait_for_log,
+    BLOCK_SIZE, Resources, Sandbox, content, default_deadline, document, ended, expect_failure,
+    killed, text, wait_for_log,
 };
-use ::deployment::process::{Process, Signal};
 
 /// Log line of a service that is ready.
 const WAITING: &str = "waiting for the initiator";
 
 /// Growth in KiB that is not a leak: memory retained by the allocator.
 const SLACK: u64 = 2048;
-
-/// Runs an initiator, which must succeed.
-fn good(sandbox: &Sandbox, strategy: &str, arguments: &[&str]) {
-    let operations = ["--run-limit-operation-count", "64"];
-    document(sandbox.initiator(strategy, &[&operations[..], arguments].concat()));
-}
-
-/// An initiator during a run that would take minutes.
-fn busy(sandbox: &Sandbox) -> Process {
-    let mut initiator = sandbox.initiator(
-        "read_write_data_validity_test",
-        &[
-            "--run-limit-operation-count",
-            "2000000000",
-            "--progress",
-            "always",
-        ],
-    );
-    initiator
-        .wait_for("shown progress", TIMEOUT, |line| {
-            line.contains("per second").then_some(())
-        })
-        .expect("the run is under way");
-    initiator
-}
-
-/// Kills a process.
-fn kill(mut process: Process) {
-    process.signal(Signal::KILL);
-    assert!(process.wait(default_deadline()).is_some(), "killed");
-}
-
-/// Waits for a process to exit with this code; returns its standard error.
-fn ended(mut process: Process, code: i32) -> String {
-    let status = process.wait(default_deadline());
-    let (_, stderr) = process.into_output();
-    let status = status.unwrap_or_else(|| panic!("it has not ended: {stderr}"));
-    assert_eq!(status.code(), Some(code), "{stderr}");
-    stderr
-}
 
 #[test]
 fn many_sessions_leak_no_resources() {
@@ -82,17 +43,15 @@ fn many_sessions_leak_no_resources() {
         }
         match number {
             // The first session writes all blocks, which must still be there in the last one.
-            1 => good(
-                &sandbox,
+            1 => sandbox.short_run(
                 "read_write_data_validity_test",
                 &["--storage-plain-content", text(&plain)],
             ),
-            SESSIONS => good(
-                &sandbox,
+            SESSIONS => sandbox.short_run(
                 "read_only_data_validity_test",
                 &["--storage-plain-content", text(&plain)],
             ),
-            _ => good(&sandbox, "read_throughput_test", &[]),
+            _ => sandbox.short_run("read_throughput_test", &[]),
         }
     }
     for (role, process) in [("target", target), ("service", service)] {
@@ -121,14 +80,14 @@ fn initiator_is_served_after_others_died_under_load() {
         if number == 2 {
             early = Some([Resources::of(&target), Resources::of(&service)]);
         }
-        kill(busy(&sandbox));
+        killed(sandbox.busy_initiator(&[]));
     }
     wait_for_log(&service, WAITING, DEATHS + 1);
     wait_for_log(&target, "has failed: ", DEATHS);
     let [target_before, service_before] = early.expect("there was a second session");
     target_before.wait_until_flat(&target, SLACK, "target");
     service_before.wait_until_flat(&service, SLACK, "service");
-    good(&sandbox, "read_write_data_validity_test", &[]);
+    sandbox.short_run("read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = ended(process, 1);
         assert!(stderr.contains("4 of 5 sessions have failed"), "{stderr}");
@@ -147,8 +106,8 @@ fn initiator_is_served_right_after_another_was_killed() {
     let (target, port) = sandbox.target(&sessions);
     let service = sandbox.service(port, &sessions);
     for _ in 0..ROUNDS {
-        kill(busy(&sandbox));
-        good(&sandbox, "read_write_data_validity_test", &[]);
+        killed(sandbox.busy_initiator(&[]));
+        sandbox.short_run("read_write_data_validity_test", &[]);
     }
     for process in [service, target] {
         process.signal(Signal::TERM);
@@ -163,12 +122,12 @@ fn service_continues_with_a_restarted_target() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &["--sessions", "2"]);
-    let initiator = busy(&sandbox);
-    kill(target);
+    let initiator = sandbox.busy_initiator(&[]);
+    killed(target);
     expect_failure(initiator);
     let target = sandbox.target_again(port, &[]);
     wait_for_log(&service, WAITING, 2);
-    good(&sandbox, "read_write_data_validity_test", &[]);
+    sandbox.short_run("read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
     assert!(stderr.contains("session 1 has failed"), "{stderr}");
@@ -181,10 +140,10 @@ fn target_restart_between_sessions_fails_no_session() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &["--sessions", "forever"]);
-    kill(target);
+    killed(target);
     let target = sandbox.target_again(port, &[]);
     wait_for_log(&service, WAITING, 2);
-    good(&sandbox, "read_write_data_validity_test", &[]);
+    sandbox.short_run("read_write_data_validity_test", &[]);
     ended(target, 0);
     wait_for_log(&service, "session 1 has completed", 1);
     service.signal(Signal::TERM);
@@ -197,8 +156,8 @@ fn target_survives_dying_services_and_malformed_messages() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&["--sessions", "forever"]);
     let service = sandbox.service(port, &[]);
-    let initiator = busy(&sandbox);
-    kill(service);
+    let initiator = sandbox.busy_initiator(&[]);
+    killed(service);
     expect_failure(initiator);
     wait_for_log(&target, "session 1 has failed", 1);
 
@@ -212,7 +171,7 @@ fn target_survives_dying_services_and_malformed_messages() {
     let _ = nonsense.read_to_end(&mut answer);
 
     let service = sandbox.service(port, &[]);
-    good(&sandbox, "read_write_data_validity_test", &[]);
+    sandbox.short_run("read_write_data_validity_test", &[]);
     ended(service, 0);
     wait_for_log(&target, "session 2 has completed", 1);
     target.signal(Signal::INT);
@@ -297,7 +256,7 @@ fn invalid_result_ends_only_its_session() {
     drop(target);
     let target = sandbox.target_again(port, &["--block-count", "16"]);
     wait_for_log(&service, WAITING, 2);
-    good(&sandbox, "read_write_data_validity_test", &[]);
+    sandbox.short_run("read_write_data_validity_test", &[]);
     ended(target, 0);
     let stderr = ended(service, 1);
     assert!(stderr.contains("that is no result"), "{stderr}");
@@ -308,25 +267,6 @@ fn invalid_result_ends_only_its_session() {
 
 /// Maximum time for a refusal: less than the timeout (5 s) of a client without an answer.
 const QUICKLY: Duration = Duration::from_secs(4);
-
-/// An initiator during a validated run that would take minutes.
-fn first_session(sandbox: &Sandbox) -> Process {
-    let mut initiator = sandbox.initiator(
-        "read_write_data_validity_test",
-        &[
-            "--run-limit-operation-count",
-            "2000000000",
-            "--progress",
-            "always",
-        ],
-    );
-    initiator
-        .wait_for("shown progress", TIMEOUT, |line| {
-            line.contains("per second").then_some(())
-        })
-        .expect("the run is under way");
-    initiator
-}
 
 /// Checks that the run makes progress without an error, and interrupts it.
 fn goes_on(first: Process) {
@@ -342,7 +282,7 @@ fn second_initiator_is_refused_and_the_first_continues() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &[]);
-    let first = first_session(&sandbox);
+    let first = sandbox.busy_initiator(&[]);
     for _ in 0..2 {
         let start = Instant::now();
         let stderr = expect_failure(sandbox.initiator("read_throughput_test", &[]));
@@ -360,7 +300,7 @@ fn second_service_is_refused_and_the_first_continues() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &[]);
-    let first = first_session(&sandbox);
+    let first = sandbox.busy_initiator(&[]);
     let start = Instant::now();
     let other = [
         "zero-copy",
@@ -388,17 +328,248 @@ fn refused_client_is_served_after_the_first_disconnects() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&["--sessions", "2"]);
     let service = sandbox.service(port, &["--sessions", "2"]);
-    let first = first_session(&sandbox);
+    let first = sandbox.busy_initiator(&[]);
     expect_failure(sandbox.initiator("read_throughput_test", &[]));
     first.signal(Signal::INT);
     expect_failure(first);
     wait_for_log(&service, "waiting for the initiator", 2);
-    document(sandbox.initiator(
-        "read_write_data_validity_test",
-        &["--run-limit-operation-count", "64"],
-    ));
+    sandbox.short_run("read_write_data_validity_test", &[]);
     for mut process in [service, target] {
-        let status = process.wait(crate::support::default_deadline());
+        let status = process.wait(default_deadline());
         assert!(status.is_some(), "it has not ended: {}", process.stderr());
+    }
+}
+
+/// Exit code of a role; `None` if it was killed by a signal.
+fn exit_code(mut process: Process) -> Option<i32> {
+    let status = process.wait(default_deadline()).unwrap_or_else(|| {
+        panic!(
+            "the {} has not exited: {}",
+            process.role(),
+            process.stderr()
+        )
+    });
+    status.code()
+}
+
+#[test]
+fn signal_stops_a_target_that_waits_for_its_service() {
+    let sandbox = Sandbox::new();
+    let (target, _) = sandbox.target(&[]);
+    target.signal(Signal::INT);
+    assert_eq!(exit_code(target), Some(1));
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
+}
+
+#[test]
+fn signal_stops_a_service_that_waits_for_its_target() {
+    let sandbox = Sandbox::new();
+    // A port that refuses connections: bound, and closed again.
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|l| l.local_addr())
+        .expect("a port")
+        .port();
+    let service = sandbox.starting_service(port, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    service.signal(Signal::INT);
+    assert_eq!(exit_code(service), Some(1));
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
+}
+
+#[test]
+fn signal_stops_a_service_that_waits_for_its_initiator() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    service.signal(Signal::TERM);
+    assert_eq!(exit_code(service), Some(1));
+    // A connection without a request is not a session: the target is still waiting for one.
+    target.signal(Signal::TERM);
+    assert_eq!(exit_code(target), Some(1));
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
+}
+
+/// A run that would take minutes; `role` gets the signal during it.
+fn under_load(role: &str, signal: Signal) {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.busy_initiator(&[]);
+    match role {
+        "target" => target.signal(signal),
+        "service" => service.signal(signal),
+        _ => initiator.signal(signal),
+    }
+    assert_eq!(exit_code(initiator), Some(1));
+    assert!(exit_code(service).is_some());
+    assert!(exit_code(target).is_some());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
+}
+
+#[test]
+fn signal_stops_an_initiator_under_load() {
+    under_load("initiator", Signal::INT);
+}
+
+/// Statistics, in this format, of an initiator that is interrupted during its run.
+fn statistics(signal: Signal, format: &[&'static str]) -> String {
+    let sandbox = Sandbox::new();
+    let (_target, port) = sandbox.target(&[]);
+    let _service = sandbox.service(port, &[]);
+    let line = "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000000000 \
+                --progress always --control-timeout 60 --io-timeout 60";
+    let arguments: Vec<&str> = line
+        .split_whitespace()
+        .chain(format.iter().copied())
+        .collect();
+    let mut initiator = sandbox.spawn("initiator", &arguments);
+    under_way(&mut initiator);
+    initiator.signal(signal);
+    let status = initiator
+        .wait(default_deadline())
+        .expect("the initiator ends");
+    let (stdout, stderr) = initiator.into_output();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted by the user"), "{stderr}");
+    stdout
+}
+
+#[test]
+fn interrupted_initiator_prints_its_statistics() {
+    let text = statistics(Signal::INT, &[]);
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.split_once(name));
+        let (_, number) = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        number
+            .split(' ')
+            .next()
+            .expect("a word")
+            .parse()
+            .expect(&text)
+    };
+    let count = number("Operation count: ");
+    assert!(count > 0, "{text}");
+    assert_eq!(number("interrupted after "), count, "{text}");
+    assert!(text.contains(&format!("{count} I/Os, ")), "{text}");
+    assert!(text.contains("all equal"), "{text}");
+}
+
+#[test]
+fn terminated_initiator_prints_its_statistics_as_json() {
+    let text = statistics(Signal::TERM, &["--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("one JSON document");
+    assert_eq!(json["result"], "interrupted");
+    assert_eq!(json["error"], "interrupted by the user");
+    let count = json["operation_count"].as_u64().expect("a number");
+    let buckets = json["latency_us"]["histogram"].as_array().expect("a list");
+    let counts = buckets.iter().filter_map(|bucket| bucket[2].as_u64());
+    assert!(count > 0);
+    assert_eq!(counts.sum::<u64>(), count);
+}
+
+#[test]
+fn signal_stops_a_service_under_load() {
+    under_load("service", Signal::INT);
+}
+
+#[test]
+fn signal_stops_a_target_under_load() {
+    under_load("target", Signal::TERM);
+}
+
+#[test]
+fn signal_to_the_process_group_stops_all_roles() {
+    let sandbox = Sandbox::new();
+    let (target, port) = sandbox.target(&[]);
+    let service = sandbox.service(port, &[]);
+    let initiator = sandbox.initiator(
+        "read_throughput_test",
+        &["--run-limit-operation-count", "2000000000"],
+    );
+    std::thread::sleep(Duration::from_millis(400));
+    for process in [&initiator, &service, &target] {
+        process.signal(Signal::INT);
+    }
+    assert_eq!(exit_code(initiator), Some(1));
+    assert!(exit_code(service).is_some());
+    assert!(exit_code(target).is_some());
+    assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
+}
+
+// The exit of any role of a gga deployment during I/O ends all roles.
+
+/// A deployment with two workers during a run that would take hours.
+struct Load {
+    sandbox: Sandbox,
+    initiator: Process,
+    service: Process,
+    targets: [Process; 3],
+}
+
+impl Load {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+        let (targets, ports) = sandbox.gga_targets(&files, 2);
+        let recover = ["--trigger-recovery-read-every-n", "4"];
+        let service = sandbox.gga_service(ports, 2, &recover);
+        let initiator = sandbox.busy_gga_initiator("content", 2, &[]);
+        Self {
+            sandbox,
+            initiator,
+            service,
+            targets,
+        }
+    }
+
+    /// Checks that all roles exit by themselves, the initiator with a failure, and leave nothing behind.
+    fn ends(self) {
+        let role = |process| exit_code(process).expect("not by a signal");
+        assert_eq!(role(self.initiator), 1, "the initiator");
+        role(self.service);
+        for target in self.targets {
+            role(target);
+        }
+        assert_eq!(self.sandbox.leftovers(), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn interrupted_initiator_ends_the_deployment() {
+    let load = Load::new();
+    load.initiator.signal(Signal::INT);
+    load.ends();
+}
+
+#[test]
+fn interrupted_service_ends_the_deployment() {
+    let load = Load::new();
+    load.service.signal(Signal::TERM);
+    load.ends();
+}
+
+#[test]
+fn interrupted_target_ends_the_deployment() {
+    for target in 0..3 {
+        let load = Load::new();
+        load.targets[target].signal(Signal::INT);
+        load.ends();
+    }
+}
+
+#[test]
+fn killed_target_ends_the_deployment() {
+    for (killed, name) in TARGETS.iter().enumerate() {
+        let load = Load::new();
+        load.targets[killed].signal(Signal::KILL);
+        assert_eq!(exit_code(load.initiator), Some(1), "without {name}");
+        let mut service = load.service;
+        let status = service.wait(default_deadline()).expect("the service ends");
+        assert_eq!(status.code(), Some(1), "without {name}");
+        let said = service.stderr();
+        assert!(said.contains(name), "{name}: {said}");
+        for (target, process) in load.targets.into_iter().enumerate() {
+            assert_eq!(exit_code(process).is_none(), target == killed, "{name}");
+        }
     }
 }

@@ -17,10 +17,10 @@ use deployment::network::Network;
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::certificates::Certificates;
-use support::set::{self, killed, under_way};
+use support::gga::{self, under_way};
 use support::{
-    TIMEOUT, default_deadline, document, long_timeouts, start_target, text, wait_for_log, waiting,
+    Certificates, TIMEOUT, default_deadline, document, killed, long_timeouts, start_target, text,
+    wait_for_log, waiting,
 };
 
 type Test = fn() -> Result<(), Failed>;
@@ -171,8 +171,8 @@ impl Machine<'_> {
         let base = [
             role, "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0", "--output", "json",
         ];
-        let patient = long_timeouts(arguments);
-        let words = [&base[..], storage, arguments, patient].concat();
+        let timeouts = long_timeouts(arguments);
+        let words = [&base[..], storage, arguments, timeouts].concat();
         waiting(self.spawn("service", &words))
     }
 
@@ -473,7 +473,7 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     targets[1] = Some(start(1, good));
     wait_for_log(&service, "storage target data_2 is up to date", 1);
     under_way(&mut initiator);
-    set::interrupted(initiator);
+    gga::interrupted(initiator);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
-use crate::support::{Sandbox, TIMEOUT, default_deadline, listening_port, text, waiting};
-use ::deployment::process::Process;
+use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, listening_port, text, waiting};
+use deployment::process::Process;
 
 /// Widths of terminals in columns.
 const WIDTHS: [usize; 3] = [80, 100, 120];
@@ -101,7 +101,7 @@ fn short_commands_fit() {
         env!("CARGO_MANIFEST_DIR"),
         "/../conformance/transcripts/zero_copy.transcript"
     );
-    let program = env!("CARGO_BIN_EXE_doca-storage");
+    let program = PROGRAM;
     let service = "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0";
     // Header of a library for x86-64.
     let mut header = [0; 64];
@@ -250,8 +250,7 @@ fn results_fit() {
         "doca_storage_comch_to_rdma_gga_offload",
         "doca_storage_initiator_comch",
     ] {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_doca-storage"), reference.join(name))
-            .expect("a link");
+        std::os::unix::fs::symlink(PROGRAM, reference.join(name)).expect("a link");
     }
     let compared = format!("{ring} --compare cpp={}", text(&reference));
     for (arguments, widths) in [
@@ -416,7 +415,7 @@ fn interrupted_commands_fit() {
          --progress always --control-timeout 60 --io-timeout 60",
         "start_storage_request",
     );
-    // Its statistics are tested by signals.rs; here they may be missing if the machine is very slow.
+    // Its statistics are tested by sessions.rs; here they may be missing if the machine is very slow.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let (code, recording) = interrupted(initiator);
     assert_eq!(code, Some(1), "{recording}");

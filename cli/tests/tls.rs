@@ -3,11 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
-use ::deployment::process::Process;
+use deployment::process::Process;
 
-use crate::support::certificates::Certificates;
-use crate::support::set::{Set, interrupted, under_way};
-use crate::support::{Sandbox, document, expect_failure, failure, wait_for_log, waiting};
+use crate::support::gga::{Set, interrupted, under_way};
+use crate::support::{
+    Certificates, Sandbox, document, ended, expect_failure, wait_for_log, waiting,
+};
 
 /// Roles with certificates.
 struct Deployment<'a> {
@@ -214,7 +215,7 @@ fn flags_without_required_ones_are_wrong_usage() {
         (&service, &["--tls"]),
         (&service, &["--tls-ca", "ca.pem"]),
     ] {
-        let stderr = failure(sandbox.spawn("role", &[base, flags].concat()), 2);
+        let stderr = ended(sandbox.spawn("role", &[base, flags].concat()), 2);
         assert!(stderr.contains("--tls"), "{stderr}");
     }
     let missing = ["--tls", "--tls-ca", "/nonexistent/ca.pem"];

@@ -1,21 +1,21 @@
 //! Real roles as processes, in a private runtime directory.
 
-pub mod certificates;
 pub mod gga;
-pub mod resources;
-pub mod role;
-pub mod set;
-pub mod stored_block;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ::deployment::port::Port;
-use ::deployment::process::Process;
+use deployment::port::Port;
+use deployment::process::{Process, Signal};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tempfile::TempDir;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 
 /// Timeout of every operation, for loaded machines.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
@@ -50,12 +50,12 @@ impl Sandbox {
     /// Writes an input file for the roles.
     pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path(name);
-        std::fs::write(&path, bytes).expect("a file");
+        fs::write(&path, bytes).expect("a file");
         path
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_doca-storage"));
+        let mut command = Command::new(PROGRAM);
         command
             .args(arguments)
             .env("SOFTDOCA_RUNTIME_DIR", self.runtime());
@@ -130,8 +130,8 @@ impl Sandbox {
             "--output",
             "json",
         ];
-        let patient = long_timeouts(arguments);
-        self.spawn("service", &[&base[..], arguments, patient].concat())
+        let timeouts = long_timeouts(arguments);
+        self.spawn("service", &[&base[..], arguments, timeouts].concat())
     }
 
     pub fn initiator(&self, strategy: &str, arguments: &[&str]) -> Process {
@@ -146,13 +146,33 @@ impl Sandbox {
             "--output",
             "json",
         ];
-        let patient = long_timeouts(arguments);
-        self.spawn("initiator", &[&base[..], arguments, patient].concat())
+        let timeouts = long_timeouts(arguments);
+        self.spawn("initiator", &[&base[..], arguments, timeouts].concat())
+    }
+
+    /// Runs an initiator of 64 operations, which must succeed.
+    pub fn short_run(&self, strategy: &str, arguments: &[&str]) {
+        let operations = ["--run-limit-operation-count", "64"];
+        document(self.initiator(strategy, &[&operations[..], arguments].concat()));
+    }
+
+    /// Starts a validated run that would take hours, and waits until it does I/Os.
+    pub fn busy_initiator(&self, arguments: &[&str]) -> Process {
+        let endless = [
+            "--run-limit-operation-count",
+            "2000000000",
+            "--progress",
+            "always",
+        ];
+        let arguments = [&endless[..], arguments].concat();
+        let mut initiator = self.initiator("read_write_data_validity_test", &arguments);
+        wait_for_progress(&mut initiator);
+        initiator
     }
 
     /// Files left in the runtime directory.
     pub fn leftovers(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(self.runtime())
+        fs::read_dir(self.runtime())
             .map(|entries| {
                 entries
                     .map(|entry| entry.expect("an entry").path())
@@ -230,16 +250,31 @@ pub fn document(process: Process) -> Value {
 
 /// Waits for the role to exit with 1; returns its standard error.
 pub fn expect_failure(process: Process) -> String {
-    failure(process, 1)
+    ended(process, 1)
 }
 
 /// Waits for the role to exit with this code; returns its standard error.
-pub fn failure(mut process: Process, code: i32) -> String {
-    let status = process.wait(default_deadline()).expect("the role ends");
-    // Its last lines may still be in the pipe.
-    std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(status.code(), Some(code), "{}", process.stderr());
-    process.stderr()
+pub fn ended(mut process: Process, code: i32) -> String {
+    let status = process.wait(default_deadline());
+    let (_, stderr) = process.into_output();
+    let status = status.unwrap_or_else(|| panic!("it has not exited: {stderr}"));
+    assert_eq!(status.code(), Some(code), "{stderr}");
+    stderr
+}
+
+/// Kills a process, which may be stopped.
+pub fn killed(mut process: Process) {
+    process.signal(Signal::KILL);
+    assert!(process.wait(default_deadline()).is_some(), "killed");
+}
+
+/// Waits for a progress line of a run, which shows that it does I/Os.
+pub fn wait_for_progress(initiator: &mut Process) {
+    initiator
+        .wait_for("shown progress", TIMEOUT, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run does I/Os");
 }
 
 /// Waits until the role has printed this text on standard error this many times.
@@ -262,6 +297,201 @@ pub fn content(blocks: usize) -> Vec<u8> {
         .collect()
 }
 
+/// The JSON document that a command has printed.
+pub fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Writes a shell script as a program with this name; returns its path.
+pub fn script(directory: &Path, name: &str, script: &str) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a program");
+    path
+}
+
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of plain characters")
+}
+
+/// Memory, descriptors and threads of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Resident memory in KiB.
+    pub memory: u64,
+    pub descriptors: usize,
+    pub threads: usize,
+}
+
+impl Resources {
+    /// Reads the resources of a running process.
+    pub fn of(process: &Process) -> Self {
+        let proc = format!("/proc/{}", process.id());
+        let entries = |name: &str| {
+            fs::read_dir(format!("{proc}/{name}"))
+                .expect("a process")
+                .count()
+        };
+        let status = fs::read_to_string(format!("{proc}/status")).expect("a process");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let memory = resident.and_then(|text| text.trim().strip_suffix(" kB"));
+        Self {
+            memory: memory
+                .and_then(|text| text.trim().parse().ok())
+                .expect("a size"),
+            descriptors: entries("fd"),
+            threads: entries("task"),
+        }
+    }
+
+    /// Waits until a process uses no more than `before`, except for `slack` KiB of memory, and the descriptors that softdoca
+    /// keeps for the last few connections. softdoca's agent, a thread with three descriptors, exits some time after the last
+    /// export was destroyed, which may be after the session was reported as ended: this waits for it.
+    pub fn wait_until_flat(self, process: &Process, slack: u64, who: &str) {
+        const OF_LAST_CONNECTIONS: usize = 2 * 8;
+        let before = self;
+        let deadline = default_deadline();
+        loop {
+            let now = Self::of(process);
+            if now.memory <= before.memory + slack
+                && now.descriptors <= before.descriptors + OF_LAST_CONNECTIONS
+                && now.threads <= before.threads
+            {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the {who} grew from {before:?} to {now:?}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Two authorities, `ca` and `other`; certificates signed by each for 127.0.0.1 and for another host, named
+/// `ca-127.0.0.1` and so on; and an expired one of `ca`, `expired-127.0.0.1`. The names of the keys have the suffix
+/// `-key`.
+pub struct Certificates(PathBuf);
+
+impl Certificates {
+    /// Creates the files in a directory.
+    pub fn new(directory: &Path) -> Self {
+        let certificates = Self::at(directory);
+        for authority in ["ca", "other"] {
+            let mut params = CertificateParams::new(vec![]).expect("parameters");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().expect("a key");
+            let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+            certificates.write(authority, &issuer.pem());
+            for host in ["127.0.0.1", "storage.example"] {
+                certificates.sign(&format!("{authority}-{host}"), host, &issuer, |_| {});
+            }
+            if authority == "ca" {
+                certificates.sign("expired-127.0.0.1", "127.0.0.1", &issuer, |params| {
+                    params.not_before = date_time_ymd(2020, 1, 1);
+                    params.not_after = date_time_ymd(2021, 1, 1);
+                });
+            }
+        }
+        certificates
+    }
+
+    /// Uses the files that exist in a directory.
+    pub fn at(directory: &Path) -> Self {
+        Self(directory.to_owned())
+    }
+
+    fn sign(
+        &self,
+        name: &str,
+        host: &str,
+        issuer: &CertifiedIssuer<'_, KeyPair>,
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+        change(&mut params);
+        let certificate = params.signed_by(&key, issuer).expect("a certificate");
+        self.write(name, &certificate.pem());
+        self.write(&format!("{name}-key"), &key.serialize_pem());
+    }
+
+    fn write(&self, name: &str, pem: &str) {
+        let path = self.path(name);
+        fs::write(&path, pem).expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its mode");
+    }
+
+    /// Path of the file with this name.
+    pub fn path(&self, name: &str) -> String {
+        text(&self.0.join(format!("{name}.pem"))).to_owned()
+    }
+
+    /// Flags for TLS on a control channel with the certificate of this name.
+    pub fn flags(&self, name: &str) -> Vec<String> {
+        let (certificate, key) = (self.path(name), self.path(&format!("{name}-key")));
+        [
+            "--tls",
+            "--tls-certificate",
+            &certificate,
+            "--tls-key",
+            &key,
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    #[allow(dead_code, reason = "only the tests of several machines use it")]
+    /// softdoca's environment variables for the certificate of this name, with peers that `ca` has signed.
+    pub fn environment(&self, name: &str) -> [(&'static str, String); 3] {
+        [
+            ("SOFTDOCA_TLS_CERTIFICATE", self.path(name)),
+            ("SOFTDOCA_TLS_KEY", self.path(&format!("{name}-key"))),
+            ("SOFTDOCA_TLS_CA", self.path("ca")),
+        ]
+    }
+}
+
+/// Runs checks of a role.
+pub fn role(name: &str, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "role", name])
+        .args(arguments)
+        .output()
+        .expect("started")
+}
+
+/// Checks that our own program passes all checks, and that there are at least `at_least`.
+pub fn ours_passes(name: &str, at_least: usize) {
+    ours_passes_with(name, at_least, &[]);
+}
+
+/// As [`ours_passes`], with further arguments.
+pub fn ours_passes_with(name: &str, at_least: usize, arguments: &[&str]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("role.xml");
+    let base = ["--timeout", "60", "--junit", text(&path)];
+    let output = role(name, &[&base, arguments].concat());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    assert!(
+        table.contains("PASS: ") && table.contains(" 0 failed, 0 not run"),
+        "{table}"
+    );
+    let xml = fs::read_to_string(path).expect("a document");
+    let cases = xml.matches("<testcase ").count();
+    assert!(cases >= at_least, "{cases} checks");
+    assert!(xml.contains("failures=\"0\""), "{xml}");
+}
+
+/// Runs one check with a shell script as the role; returns the number of failures.
+pub fn failures(name: &str, script: &str, check: &str) -> Option<i32> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = self::script(directory.path(), "role", script);
+    let arguments = ["--bin", text(&path), "--only", check, "--timeout", "20"];
+    let output = role(name, &arguments);
+    let passed = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+    assert!(passed != (output.status.code() == Some(1)), "{output:?}");
+    output.status.code()
 }
