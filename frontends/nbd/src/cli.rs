@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser};
 use role_common::Failure;
-use role_common::address::HostPort;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
+use role_common::network::{self, HostPort};
 
 use crate::sockets;
 
@@ -127,7 +127,7 @@ impl Flags {
         let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
             return Ok(None);
         };
-        crate::tls::configure(certificate, key, self.tls_client_ca.as_deref())
+        network::tls_config(certificate, key, self.tls_client_ca.as_deref())
             .map(Some)
             .map_err(|error| Failure::invalid(error.to_string()))
     }

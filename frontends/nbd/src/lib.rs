@@ -17,7 +17,6 @@ pub mod negotiation;
 pub mod protocol;
 pub mod server;
 pub mod sockets;
-pub use role_common::tls;
 pub mod transmission;
 pub mod worker;
 

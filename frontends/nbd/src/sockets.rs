@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use role_common::address::HostPort;
-use role_common::unix_server::{self, UnixServer};
+use role_common::network::{self, HostPort, UnixServer};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ServerConfig, ServerConnection};
 
@@ -269,12 +268,12 @@ pub enum ListenError {
     Insecure(SocketAddr),
 }
 
-impl From<unix_server::ListenError> for ListenError {
-    fn from(error: unix_server::ListenError) -> Self {
+impl From<network::ListenError> for ListenError {
+    fn from(error: network::ListenError) -> Self {
         match error {
-            unix_server::ListenError::NotASocket(path) => Self::NotASocket(path),
-            unix_server::ListenError::InUse(path) => Self::InUse(path),
-            unix_server::ListenError::System { path, error } => Self::System {
+            network::ListenError::NotASocket(path) => Self::NotASocket(path),
+            network::ListenError::InUse(path) => Self::InUse(path),
+            network::ListenError::System { path, error } => Self::System {
                 place: path.display().to_string(),
                 error,
             },

@@ -7,7 +7,7 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::metrics::Count;
-use role_common::unix_server::UnixServer;
+use role_common::network::UnixServer;
 use volume::{CloseError, Config, Volume};
 
 use crate::cli::Flags;

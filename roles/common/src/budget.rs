@@ -13,8 +13,8 @@ use clap::Args;
 use doca::ErrorCode;
 use wire::control::InitStorage;
 
-use crate::failure::Failure;
 use crate::flags::{mebibytes, nonzero_u32};
+use crate::protocol::Failure;
 
 /// Bytes of control messages that may be queued for a peer that does not read them. A correct peer
 /// has one message outstanding, of at most a few KiB.

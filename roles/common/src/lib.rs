@@ -7,28 +7,20 @@
 // They panic if the stream is closed or full: see `console`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod abandoned;
-pub mod address;
 pub mod application;
 pub mod budget;
 pub mod console;
-pub mod contexts;
 pub mod control;
-mod failure;
+pub mod data_path;
 pub mod flags;
 pub mod jobs;
-mod logging;
 pub mod metrics;
+pub mod network;
 pub mod protocol;
-pub mod run_loop;
 pub mod service;
-pub mod sessions;
 pub mod shutdown;
-pub mod statistics;
 pub mod stored_block;
 pub mod superblock;
-pub mod tls;
-pub mod unix_server;
 pub mod worker;
 
-pub use failure::{Failure, FirstFailure, text_of_peer};
+pub use protocol::{Failure, FirstFailure, text_of_peer};

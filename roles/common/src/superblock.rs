@@ -7,7 +7,7 @@ use std::fmt;
 use doca::ErrorCode;
 use wire::control::{IdentifiedStorage, IdentityQuery, RecordState};
 
-use crate::failure::Failure;
+use crate::protocol::Failure;
 
 /// Identifier of a set of targets: random, generated when the set is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use doca::ErrorCode;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::abandoned::Attachment;
 use crate::budget::Deadline;
-use crate::failure::{Failure, FirstFailure};
+use crate::jobs::Attachment;
+use crate::protocol::{Failure, FirstFailure};
 use crate::shutdown::Waker;
 
 /// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
@@ -467,7 +467,7 @@ impl<D: DataPath> Worker<D> {
 
 impl<D: DataPath> Worker<D> {
     /// Stops all workers and waits for them. Those that do not exit in time are blocked by a peer, and are
-    /// [abandoned](crate::abandoned).
+    /// [abandoned](crate::jobs).
     ///
     /// # Errors
     ///

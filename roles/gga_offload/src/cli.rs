@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use role_common::Failure;
-use role_common::address::HostPort;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
+use role_common::network::HostPort;
 use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;

@@ -16,8 +16,9 @@ use doca::{
     Access, BufInventory, Compress, Consumer, ContextId, EcMatrix, ErasureCoding, ErrorCode,
     Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
 };
-use role_common::contexts::{ComchEndpoints, Messages, TargetEndpoints, wait_until_running};
-use role_common::run_loop::run_to_end;
+use role_common::data_path::{
+    ComchEndpoints, Messages, TargetEndpoints, run_to_end, wait_until_running,
+};
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::superblock::SetId;

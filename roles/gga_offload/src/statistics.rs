@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use role_common::metrics::{Count, Counts, Page};
-use role_common::statistics::CoreStatistics;
+use role_common::metrics::{CoreStatistics, Count, Counts, Page};
 use serde::Serialize;
 
 use crate::engine::request::Operation;

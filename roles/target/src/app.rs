@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
-use role_common::application::Environment;
+use role_common::application::{self, Broken, Environment};
 use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
 use role_common::jobs::{Completed, JobRunner, Outcome};
-use role_common::metrics::{Count, REFUSED_REQUESTS};
+use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
 use role_common::protocol::Protocol;
-use role_common::sessions::{self, Broken};
-use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
 use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
@@ -62,7 +60,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         });
     }
     environment.announce_ready(format_args!("listening on port {}", channel.port()?));
-    let served = sessions::serve(limit, &environment, || {
+    let served = application::serve(limit, &environment, || {
         let statistics = App::new(&server, &environment).run(&mut channel)?;
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use role_common::Failure;
-use role_common::address::Host;
+use role_common::application::SessionFlags;
 use role_common::budget::InitLimits;
 use role_common::flags::{
     GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
 };
+use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::ProtocolFlags;
-use role_common::sessions::SessionFlags;
-use role_common::tls::ServerTlsFlags;
 
 use crate::backing::BackingIo;
 

@@ -18,10 +18,10 @@ use doca::{
     Access, BufInventory, Device, ErrorCode, MemoryRegion, Mmap, OneBuffer, PeStats, Rdma,
     RdmaConnection, Refused, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
-use role_common::contexts::{self, Messages, RdmaEndpoint, wait_until_running};
-use role_common::metrics::{Count, Counts, Traffic, WorkerMetrics};
-use role_common::run_loop::{Limits, PollDriven, run_to_end};
-use role_common::statistics::CoreStatistics;
+use role_common::data_path::{
+    self, Limits, Messages, PollDriven, RdmaEndpoint, run_to_end, wait_until_running,
+};
+use role_common::metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
 use wire::control::RdmaConnectionRole;
@@ -270,7 +270,7 @@ impl<S: Store + 'static, L: IoLayout> PollDriven for Worker<S, L> {
         let others = self.pe.progress(&mut self.executor);
         self.executor.outcome()?;
         if others {
-            contexts::handle_event(
+            data_path::handle_event(
                 &self.pe,
                 run,
                 "an RDMA connection was lost: the service is gone, or its device failed",

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use role_common::abandoned::Attachment;
+use role_common::jobs::Attachment;
 
 /// Writes in flight of a worker, by transaction. Written by one thread, read by others.
 #[derive(Debug)]

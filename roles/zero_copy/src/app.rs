@@ -4,10 +4,9 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::metrics::Count;
+use role_common::metrics::{Count, Statistics};
 use role_common::service::session::Memory;
 use role_common::service::{self, Service, WorkerSetup};
-use role_common::statistics::Statistics;
 
 use crate::cli::Flags;
 use crate::data_path::ZeroCopyDataPath;

@@ -2,8 +2,8 @@
 
 use clap::Parser;
 use role_common::Failure;
-use role_common::address::HostPort;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
+use role_common::network::HostPort;
 use role_common::service::ServiceFlags;
 
 const EXAMPLES: &str = "\

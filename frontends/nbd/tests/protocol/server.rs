@@ -10,7 +10,7 @@ use crate::support::*;
 use nbd_frontend::memory::Settings;
 use nbd_frontend::sockets::{ListenError, Listener};
 use nbd_frontend::transmission::Limits;
-use role_common::address::HostPort;
+use role_common::network::HostPort;
 
 /// Timeout of every operation, for loaded machines.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::support::*;
 use nbd_frontend::sockets::Listener;
-use nbd_frontend::tls::{self, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use role_common::network::{TlsError, tls_config};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -48,7 +48,7 @@ impl Certificates {
 
     fn server(&self, client_ca: bool) -> Arc<rustls::ServerConfig> {
         let ca = self.path("ca.pem");
-        tls::configure(
+        tls_config(
             &self.path("localhost.pem"),
             &self.path("localhost-key.pem"),
             client_ca.then_some(&*ca),
@@ -168,10 +168,10 @@ fn unusable_files_are_named() {
     let good = certificates.path("localhost.pem");
     let missing = Path::new("/does/not/exist.pem");
     let cases = [
-        tls::configure(missing, &key, None),
-        tls::configure(&good, missing, None),
-        tls::configure(&good, &good, None),
-        tls::configure(&good, &key, Some(missing)),
+        tls_config(missing, &key, None),
+        tls_config(&good, missing, None),
+        tls_config(&good, &good, None),
+        tls_config(&good, &key, Some(missing)),
     ];
     for case in cases {
         assert!(
@@ -180,14 +180,14 @@ fn unusable_files_are_named() {
             case.err()
         );
     }
-    let case = tls::configure(&key, &key, None);
+    let case = tls_config(&key, &key, None);
     assert!(
         matches!(case, Err(TlsError::NoCertificate(_))),
         "{:?}",
         case.err()
     );
     let other = certificates.path("client-key.pem");
-    let case = tls::configure(&good, &other, None);
+    let case = tls_config(&good, &other, None);
     assert!(
         matches!(case, Err(TlsError::Unusable(_))),
         "{:?}",

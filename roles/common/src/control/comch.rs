@@ -15,10 +15,9 @@ use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 use super::tcp::not_connected;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
-use crate::failure::Failure;
-use crate::logging::without_sdk_messages;
+use crate::console::without_sdk_messages;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::protocol::unexpected;
+use crate::protocol::{Failure, unexpected};
 
 /// First and longest interval between attempts to connect to a server that does not exist yet.
 const FIRST_RETRY: Duration = Duration::from_millis(100);

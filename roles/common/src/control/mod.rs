@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::control::{Message, Payload};
 
-use crate::failure::Failure;
+use crate::protocol::Failure;
 use crate::shutdown::Shutdown;
 
 pub use comch::{ComchClientChannel, ComchServerChannel};

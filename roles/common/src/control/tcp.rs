@@ -17,12 +17,10 @@ use softdoca_net::{is_temporary, is_tls};
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
-use crate::address::{Host, HostPort, Lookup};
 use crate::budget::{self, Connections, Deadline, Quota};
-use crate::failure::Failure;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::protocol::unexpected;
-use crate::tls;
+use crate::network::{self, Host, HostPort, Lookup};
+use crate::protocol::{Failure, unexpected};
 
 /// Interval between attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
@@ -465,7 +463,8 @@ impl TcpClientChannel {
         let transport = match &self.tls {
             None => Ok(Transport::plain(stream)),
             Some(config) => {
-                let name = tls::server_name(&self.address).map_err(|error| self.failure(error))?;
+                let name =
+                    network::server_name(&self.address).map_err(|error| self.failure(error))?;
                 Transport::client(stream, config, name)
             }
         };

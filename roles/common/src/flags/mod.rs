@@ -22,8 +22,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Parser, ValueEnum};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::failure::Failure;
 use crate::metrics::MetricsAddress;
+use crate::protocol::Failure;
 
 pub use values::{
     LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, mebibytes,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-use crate::address::HostPort;
+use crate::network::HostPort;
 
 /// A numeric DOCA log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

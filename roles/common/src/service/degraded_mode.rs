@@ -9,8 +9,7 @@ use super::session::{
 };
 use super::{Reply, WorkerCommand};
 use crate::control::{ControlChannel as _, TcpClientChannel};
-use crate::failure::Failure;
-use crate::protocol::MessageIds;
+use crate::protocol::{Failure, MessageIds};
 use crate::superblock::Superblock;
 
 /// First and longest interval between attempts to let a target rejoin.

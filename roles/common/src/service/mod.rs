@@ -4,28 +4,32 @@
 //! [`DegradedMode`] is the part of services that continue without a target. The handling of I/Os, and the combination of the targets into
 //! one storage, differ between services: a [`Service`].
 
-mod app;
 mod degraded_mode;
 pub mod session;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use doca::{Connection, Device};
-use wire::control::RdmaConnectionRole;
+use degraded_mode::{RejoinAttempts, Superblocks};
+use doca::{Connection, Device, ErrorCode, Mmap};
+use session::{Action, Event, Job, Layout, Memory, Session};
+use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
-use crate::budget::InitLimits;
+use crate::application::{self, Broken, Environment, SessionFlags};
+use crate::budget::{InitLimits, Quota};
+use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
+use crate::data_path::Limits;
 use crate::flags::{Timeout, channel_name, cpu, duration, timeout};
-use crate::metrics::WorkerMetrics;
-use crate::protocol::ProtocolFlags;
-use crate::run_loop::Limits;
-use crate::sessions::SessionFlags;
-use crate::tls::ClientTlsFlags;
+use crate::jobs::{Completed, JobRunner, Outcome};
+use crate::metrics::{Metrics, REFUSED_REQUESTS, WorkerMetrics};
+use crate::network::{ClientTlsFlags, HostPort};
+use crate::protocol::{Failure, ProtocolFlags};
+use crate::shutdown::Shutdown;
+use crate::worker::{Answer, DataPath, Worker};
 
-pub use app::{Service, run};
 pub use degraded_mode::DegradedMode;
 
 // Commands from the main thread of a service to its workers.
@@ -178,5 +182,665 @@ impl ServiceFlags {
             io: self.io_timeout.0,
             idle: self.idle_timeout.0,
         }
+    }
+}
+
+/// Time for the last messages to be sent.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The parts of a service that differ between services.
+pub trait Service {
+    /// Combination of the targets into one storage.
+    type Layout: Layout + Clone;
+    /// Data path of a worker thread.
+    type DataPath: DataPath<Command = Command, Reply = Reply>;
+
+    /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the
+    /// memory that the targets are to use.
+    ///
+    /// # Errors
+    ///
+    /// The memory cannot be exported or allocated. The initiator is informed and may retry.
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        memory: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure>;
+
+    /// Returns a function that creates a worker's data path on the worker's thread.
+    ///
+    /// # Errors
+    ///
+    /// The memory was not prepared.
+    fn worker(
+        &self,
+        setup: WorkerSetup,
+    ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
+
+    /// Returns `true` if the targets are queried for identities and superblocks: required if the service
+    /// [survives](Self::degraded_mode) their loss.
+    fn identifies_targets(&self) -> bool {
+        false
+    }
+
+    /// Called before the session ends: background work must not be started from now on.
+    fn quiesce(&mut self) {}
+
+    /// Returns `true` if no background work is in flight. Completing it wakes the main thread.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    /// Redundancy of a service that continues when a target is lost. `None` ends the session instead.
+    fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
+        None
+    }
+}
+
+/// Serves sessions with the targets at `addresses`, one for each of the layout's. The flags limit the number of
+/// sessions; `service` creates a service for each. `report` gets the workers' reports of a successful session.
+///
+/// # Errors
+///
+/// A missing device, a failed peer or worker, or a shutdown request.
+///
+/// # Panics
+///
+/// If the number of addresses is not the number of targets.
+pub fn run<S: Service>(
+    mut service: impl FnMut() -> S,
+    layout: &S::Layout,
+    flags: &ServiceFlags,
+    addresses: &[HostPort],
+    environment: &Environment,
+    mut report: impl FnMut(Vec<<S::DataPath as DataPath>::Report>),
+) -> Result<(), Failure> {
+    assert_eq!(addresses.len(), S::Layout::TARGETS.len(), "one per target");
+    let device = Device::open(&flags.device)
+        .map_err(|error| Failure::from(error).context(format_args!("--device {}", flags.device)))?;
+    let representor = device
+        .open_representor(&flags.representor)
+        .map_err(|error| {
+            Failure::from(error).context(format_args!("--representor {}", flags.representor))
+        })?;
+    let opens = |request: &Payload| {
+        matches!(
+            request,
+            Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_)
+        )
+    };
+    let tls = flags.tls.config()?;
+    let name = &flags.command_channel_name;
+    let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
+    let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
+    application::serve(flags.sessions.sessions, environment, || {
+        let app = App {
+            workers: Vec::new(),
+            service: service(),
+            client: &mut client,
+            storage: addresses
+                .iter()
+                .cloned()
+                .map(|address| TcpClientChannel::connect(address).with_tls(tls.clone()))
+                .collect(),
+            session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
+                .with_limits(flags.init_limits)
+                .with_protocol(flags.protocol.protocol),
+            refused: Quota::refused_requests(),
+            refused_by: vec![false; addresses.len()],
+            warned_of: vec![false; addresses.len()],
+            job: JobRunner::default(),
+            waiter: Waiter::new(environment.shutdown.clone()),
+            shutdown: environment.shutdown.clone(),
+            metrics: environment.metrics.clone(),
+            device: device.clone(),
+            flags,
+            reports: Vec::new(),
+            rejoin_attempts: RejoinAttempts::new(),
+            superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
+            awaited: None,
+            quiet_until: None,
+        };
+        report(app.run(environment)?);
+        Ok(())
+    })
+}
+
+/// Fields are declared in drop order.
+struct App<'a, S: Service> {
+    workers: Vec<Worker<S::DataPath>>,
+    /// Dropped after the workers and targets, which may use its memory.
+    service: S,
+    client: &'a mut ComchServerChannel,
+    storage: Vec<TcpClientChannel>,
+    session: Session<S::Layout>,
+    refused: Quota,
+    /// By target: `true` once a refused connection was reported.
+    refused_by: Vec<bool>,
+    /// By target: `true` once another failure to connect was reported.
+    warned_of: Vec<bool>,
+    /// The current job.
+    job: JobRunner<Memory>,
+    waiter: Waiter,
+    shutdown: Shutdown,
+    metrics: Metrics,
+    device: Device,
+    flags: &'a ServiceFlags,
+    reports: Vec<<S::DataPath as DataPath>::Report>,
+    rejoin_attempts: RejoinAttempts,
+    superblocks: Superblocks,
+    /// State of the superblocks that the session waits for, if any.
+    awaited: Option<Awaited>,
+    /// Deadline for the service to become quiet, while the session waits for that.
+    quiet_until: Option<Instant>,
+}
+
+/// State of the set's superblocks.
+#[derive(Debug, Clone, Copy)]
+enum Awaited {
+    Open,
+    Concluded,
+}
+
+impl<S: Service> App<'_, S> {
+    /// Serves one session and releases all its resources.
+    fn run(
+        mut self,
+        environment: &Environment,
+    ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
+        let result = self.serve(environment);
+        let ended_well = result.is_ok();
+        let begun = self.session.has_client();
+        for storage in &mut self.storage {
+            storage.flush(EXIT_TIMEOUT);
+        }
+        self.client.flush(EXIT_TIMEOUT);
+        // Cancels an unfinished job.
+        self.job.cancel();
+        let Self {
+            mut workers,
+            service,
+            client,
+            storage,
+            reports,
+            flags,
+            ..
+        } = self;
+        let ended = Worker::end_all(&mut workers);
+        // In order of use.
+        drop((service, storage));
+        if let Err(stuck) = &ended {
+            tracing::error!("{stuck}");
+        }
+        if !flags.sessions.sessions.is_single() {
+            client.next_client(ended_well);
+        }
+        match result.and(ended) {
+            Ok(()) => Ok(reports),
+            Err(failure) if begun => Err(Broken::During(failure)),
+            Err(failure) => Err(Broken::Before(failure)),
+        }
+    }
+
+    fn serve(&mut self, environment: &Environment) -> Result<(), Failure> {
+        let mut silent_since = Instant::now();
+        if self.service.degraded_mode().is_some() {
+            self.session.maintain_superblocks();
+        } else if self.service.identifies_targets() {
+            self.session.identify_targets();
+        }
+        for storage in &self.storage {
+            tracing::info!("connecting to the {}", storage.peer());
+        }
+        self.session.begin_connecting(silent_since);
+        loop {
+            self.detach_lost();
+            while let Some(action) = self.session.poll_action() {
+                match action {
+                    // A script may wait for this line before it starts an initiator.
+                    Action::Announce => environment
+                        .announce_ready(format_args!("waiting for the {}", self.client.peer())),
+                    Action::SendToClient(message) => {
+                        self.client.send(&message)?;
+                        if let Payload::ErrorResponse(_) = message.payload {
+                            REFUSED_REQUESTS.increment();
+                            self.refused.charge(1)?;
+                        }
+                    }
+                    Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
+                    Action::SendToStorage { target, message } => {
+                        self.storage[target].send(&message)?;
+                    }
+                    Action::Leave { target } => {
+                        self.superblocks.forget(target);
+                        self.storage[target].disconnect();
+                    }
+                    Action::Stalled { target, why } => {
+                        if let Some(degraded_mode) = self.service.degraded_mode() {
+                            degraded_mode.stalled(target, &why);
+                        }
+                    }
+                    Action::Do(Job::OpenSuperblocks) => self.await_superblocks(Awaited::Open),
+                    Action::Do(Job::CloseSuperblocks) => {
+                        if let Some(degraded_mode) = self.service.degraded_mode() {
+                            degraded_mode.conclude();
+                        }
+                        self.await_superblocks(Awaited::Concluded);
+                    }
+                    Action::Do(Job::Quiesce) => {
+                        self.service.quiesce();
+                        self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
+                    }
+                    Action::Do(job) => {
+                        if let Err(failure) = self.start_job(job) {
+                            self.handle(Event::JobDone(Err(failure)));
+                        }
+                    }
+                    Action::End(result) => return result,
+                }
+            }
+            if self.keep_superblocks()? || self.has_quiesced() {
+                continue;
+            }
+            if let Some(outcome) = self.finish_job() {
+                self.handle(Event::JobDone(outcome));
+                silent_since = Instant::now();
+                continue;
+            }
+            let now = Instant::now();
+            let silence = self
+                .flags
+                .idle_timeout
+                .0
+                .filter(|_| self.session.waits_for_request());
+            if self.shutdown.is_requested() {
+                let waiting = self.session.waiting_for();
+                let failure = Failure::aborted(format_args!("waiting for {waiting}"));
+                self.handle(Event::Failed(failure));
+            } else if self.take_events() {
+                self.waiter.active();
+                silent_since = Instant::now();
+            } else if !self.judge_late(now, silence.map(|limit| (silent_since, limit))) {
+                let mut channels: Vec<&dyn ControlChannel> = Vec::new();
+                if self.session.serves_client() {
+                    channels.push(&*self.client);
+                }
+                channels.extend(
+                    (self.storage.iter().enumerate())
+                        .filter(|&(target, _)| {
+                            !self.session.is_without(target)
+                                || self.rejoin_attempts.target() == Some(target)
+                        })
+                        .map(|(_, channel)| channel as &dyn ControlChannel),
+                );
+                let silent_until = silence.map(|limit| silent_since + limit);
+                let deadline = self
+                    .session
+                    .poll_timeout()
+                    .into_iter()
+                    .chain(silent_until)
+                    .chain(self.job_deadline())
+                    .chain(self.rejoin_attempts.deadline())
+                    .chain(self.superblocks.deadline())
+                    .chain(self.quiet_until)
+                    .min();
+                self.waiter.wait(&channels, deadline);
+            }
+        }
+    }
+
+    /// Handles timeouts at `now`, after all available input has been read: a service that was itself stopped must
+    /// first read what its peers have sent meanwhile. Returns `true` if there was a timeout.
+    fn judge_late(&mut self, now: Instant, silence: Option<(Instant, Duration)>) -> bool {
+        let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_late(self.session.poll_timeout()) {
+            self.session.handle(Event::Timeout, now);
+            return true;
+        }
+        if let Some((since, limit)) = silence
+            && since + limit <= now
+        {
+            let failure = Failure::timed_out(self.session.waiting_for(), limit);
+            self.session.handle(Event::Failed(failure), now);
+            return true;
+        }
+        let Some(degraded_mode) = self.service.degraded_mode() else {
+            return false;
+        };
+        if let Some((target, late)) = self.superblocks.late(now) {
+            if !self.session.may_lose(target) {
+                let failure = late.context(self.storage[target].peer());
+                self.superblocks.forget(target);
+                self.session.handle(Event::Failed(failure), now);
+            } else if degraded_mode.stalled(target, &late) {
+                self.superblocks.forget(target);
+            } else {
+                self.superblocks.renew(now, target);
+            }
+            return true;
+        }
+        if let Some(failure) = self.superblocks.gives_up(now) {
+            self.awaited = None;
+            self.superblocks.reached();
+            self.session.handle(Event::Failed(failure), now);
+            return true;
+        }
+        false
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, Instant::now());
+    }
+
+    /// Returns `true` if the session continues because the service is quiet, or has not become so in time.
+    fn has_quiesced(&mut self) -> bool {
+        let now = Instant::now();
+        let is_late = self.quiet_until.is_some_and(|until| until <= now);
+        if self.quiet_until.is_none() || !self.service.is_quiet() && !is_late {
+            return false;
+        }
+        if is_late {
+            tracing::warn!("the targets are stopped while stripes are still being worked on");
+        }
+        self.quiet_until = None;
+        self.session.handle(Event::JobDone(Ok(Outcome::Done)), now);
+        true
+    }
+
+    fn await_superblocks(&mut self, state: Awaited) {
+        self.awaited = Some(state);
+        self.superblocks.await_state(Instant::now());
+    }
+
+    /// Passes events to the session, and returns `true` if there were any.
+    fn take_events(&mut self) -> bool {
+        let now = Instant::now();
+        let client = if self.session.serves_client() {
+            self.client.poll()
+        } else {
+            Ok(None)
+        };
+        let mut quiet = matches!(client, Ok(None));
+        // Targets first: their last messages explain later failures.
+        for (target, storage) in self.storage.iter_mut().enumerate() {
+            if self.session.is_without(target) {
+                continue;
+            }
+            let mut event = storage.poll();
+            if let Err(failure) = &event
+                && !self.session.is_connected(target)
+                && self.service.degraded_mode().is_some()
+            {
+                // The attempts go on, and fail in the same way.
+                if std::mem::replace(&mut self.warned_of[target], true) {
+                    tracing::debug!("{failure}");
+                } else {
+                    tracing::warn!("{failure}; trying again");
+                }
+                storage.retry_later();
+                continue;
+            }
+            if matches!(event, Ok(None)) && storage.is_refused() && !self.refused_by[target] {
+                self.refused_by[target] = true;
+                tracing::warn!(
+                    "the {} {}, retrying until {:?} after the start (--control-timeout)",
+                    storage.peer(),
+                    storage.trouble(),
+                    self.flags.control_timeout
+                );
+                self.session.handle(Event::Refused { target }, now);
+            }
+            quiet &= matches!(event, Ok(None));
+            if let Ok(Some(ChannelEvent::Message(message))) = &event
+                && let Some(answer) = self.superblocks.answer(now, target, message)
+            {
+                match (answer, self.service.degraded_mode()) {
+                    (Ok(superblock), Some(degraded_mode)) => {
+                        degraded_mode.persisted(target, superblock);
+                        continue;
+                    }
+                    (Ok(_), None) => continue,
+                    (Err(failure), _) => event = Err(failure),
+                }
+            }
+            let gone = match &event {
+                Ok(Some(ChannelEvent::Closed)) => Some(left()),
+                // A target that violates the protocol is treated as disconnected.
+                Ok(Some(ChannelEvent::Message(message))) => self.session.unasked(target, message),
+                Err(failure) => Some(failure.clone()),
+                Ok(_) => None,
+            };
+            if let Some(why) = gone
+                && self.session.may_lose(target)
+                && let Some(degraded_mode) = self.service.degraded_mode()
+            {
+                degraded_mode.target_lost(target, &why);
+                continue;
+            }
+            let event = match event {
+                Ok(Some(event)) => Event::Storage { target, event },
+                Ok(None) => continue,
+                Err(failure) => Event::Failed(failure),
+            };
+            self.session.handle(event, now);
+        }
+        if let Some(degraded_mode) = self.service.degraded_mode() {
+            let timeout = self.flags.control_timeout;
+            let (session, storage) = (&mut self.session, &mut self.storage);
+            quiet &= !self
+                .rejoin_attempts
+                .advance(degraded_mode, session, storage, timeout);
+        }
+        match client {
+            Ok(Some(event)) => self.session.handle(Event::Client(event), now),
+            Ok(None) => {}
+            Err(failure) => self.session.handle(Event::Failed(failure), now),
+        }
+        // A data path ends by itself only if it fails.
+        let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();
+        for worker in self.workers.iter_mut().filter(running) {
+            if let Err(failure) = worker.poll() {
+                self.session.handle(Event::Failed(failure), now);
+                quiet = false;
+            }
+        }
+        !quiet
+    }
+
+    /// Detaches the targets that the service continues without.
+    fn detach_lost(&mut self) {
+        let Some(degraded_mode) = self.service.degraded_mode() else {
+            return;
+        };
+        for target in 0..self.storage.len() {
+            if degraded_mode.is_lost(target) && self.session.may_lose(target) {
+                self.session.handle(Event::Lost { target }, Instant::now());
+            }
+        }
+    }
+
+    /// Sends the targets their new superblocks, and returns `true` if the session continues because the superblocks
+    /// have reached the state it waits for.
+    fn keep_superblocks(&mut self) -> Result<bool, Failure> {
+        let now = Instant::now();
+        let Some(degraded_mode) = self.service.degraded_mode() else {
+            return Ok(false);
+        };
+        let mut are_persisted = true;
+        for (target, storage) in self.storage.iter_mut().enumerate() {
+            if self.session.is_without(target) {
+                continue;
+            }
+            let wanted = degraded_mode.superblock_of(target);
+            if let Some(request) = self.superblocks.request(now, target, wanted) {
+                storage.send(&request)?;
+            }
+            are_persisted &= self.superblocks.is_persisted(target, wanted);
+        }
+        let is_reached = are_persisted
+            && match self.awaited {
+                Some(Awaited::Open) => degraded_mode.is_open(),
+                Some(Awaited::Concluded) => degraded_mode.is_concluded(),
+                None => false,
+            };
+        if !is_reached {
+            return Ok(false);
+        }
+        self.awaited = None;
+        self.superblocks.reached();
+        self.session.handle(Event::JobDone(Ok(Outcome::Done)), now);
+        Ok(true)
+    }
+}
+
+fn left() -> Failure {
+    Failure::new(
+        ErrorCode::CONNECTION_RESET,
+        "it closed its control connection",
+    )
+}
+
+// Jobs of a session on its workers. The main thread does not wait for a peer.
+
+/// Added to a worker's own timeout, so that the worker's more specific error is reported.
+const WORKER_GRACE: Duration = Duration::from_secs(1);
+
+impl<S: Service> App<'_, S> {
+    /// Starts a job. [`finish_job`](Self::finish_job) returns its outcome.
+    fn start_job(&mut self, job: Job) -> Result<(), Failure> {
+        match job {
+            Job::PrepareMemory(memory) => {
+                let (device, export) = (self.device.clone(), memory.mmap_export_blob.clone());
+                let waker = self.shutdown.waker().clone();
+                let within = self.flags.control_timeout;
+                return self.job.import(memory, device, export, within, waker);
+            }
+            Job::CreateWorker {
+                index,
+                transaction_count,
+            } => {
+                self.create_worker(index, transaction_count)?;
+            }
+            Job::Export {
+                index,
+                target,
+                role,
+            } => {
+                self.begin(index, Command::Export { target, role })?;
+            }
+            Job::Connect { target, details } => {
+                let RdmaConnectionDetails {
+                    context_index,
+                    role,
+                    connection_details: details,
+                } = details;
+                let command = Command::Connect {
+                    target,
+                    role,
+                    details,
+                };
+                self.begin(context_index, command)?;
+            }
+            Job::StartWorkers { consumers } => {
+                let within = self.flags.control_timeout;
+                for (worker, &consumer) in self.workers.iter_mut().zip(&consumers) {
+                    worker.begin(Command::Prepare { consumer, within }, within + WORKER_GRACE)?;
+                }
+                self.job.await_start();
+                return Ok(());
+            }
+            Job::StopWorkers => {
+                let within = self.flags.control_timeout + WORKER_GRACE;
+                for worker in &mut self.workers {
+                    worker.begin_stop(within)?;
+                }
+                self.job.await_stop();
+                return Ok(());
+            }
+            Job::DestroyWorkers => {
+                Worker::end_all(&mut self.workers)?;
+            }
+            // Handled elsewhere: they take more than one step.
+            Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
+        }
+        self.job.await_replies();
+        Ok(())
+    }
+
+    /// Time at which the current job fails.
+    fn job_deadline(&self) -> Option<Instant> {
+        self.job.deadline(&self.workers)
+    }
+
+    /// Advances the current job, and returns its outcome when it has ended.
+    fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
+        let reports = &mut self.reports;
+        let polled = self
+            .job
+            .poll(&mut self.workers, Instant::now(), |answer| match answer {
+                Answer::Replied(Reply::Exported(export)) => Some(Bytes::from(export)),
+                Answer::Stopped(report) => {
+                    reports.push(report);
+                    None
+                }
+                Answer::Replied(Reply::Done) | Answer::Created => None,
+            });
+        let outcome = polled.and_then(|completed| match completed {
+            None => Ok(None),
+            Some(Completed::Job(outcome)) => Ok(Some(outcome)),
+            Some(Completed::Imported(memory, initiator)) => self
+                .service
+                .prepare_memory(&self.device, &memory, initiator)
+                .map(|export| Some(Outcome::Exported(export))),
+            Some(Completed::Stopped) => self.leave_comch().map(|()| None),
+        });
+        outcome.transpose()
+    }
+
+    fn leave_comch(&mut self) -> Result<(), Failure> {
+        let within = self.flags.control_timeout + WORKER_GRACE;
+        for worker in &mut self.workers {
+            worker.begin(Command::LeaveComch, within)?;
+        }
+        self.job.await_replies();
+        Ok(())
+    }
+
+    fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
+        let client = self.client.connection();
+        let client = client
+            .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
+        // The session creates at most as many workers as there are CPUs.
+        let core = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.flags.cpu.get(index).copied());
+        let core =
+            core.ok_or_else(|| Failure::invalid(format!("there is no --cpu for worker {index}")))?;
+        let create = self.service.worker(WorkerSetup {
+            index,
+            core,
+            device: self.device.clone(),
+            client,
+            transaction_count,
+            features: self.session.features(),
+            release: self.session.release(),
+            limits: self.flags.limits(),
+            metrics: self.metrics.worker(core),
+        })?;
+        let waker = self.shutdown.waker().clone();
+        let within = self.flags.control_timeout;
+        let worker = Worker::begin_spawn(index, core, waker, within, create)?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    fn begin(&mut self, index: u32, command: Command) -> Result<(), Failure> {
+        let worker = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.workers.get_mut(index));
+        let worker =
+            worker.ok_or_else(|| Failure::invalid(format!("there is no worker {index}")))?;
+        worker.begin(command, self.flags.control_timeout + WORKER_GRACE)
     }
 }

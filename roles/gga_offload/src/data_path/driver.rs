@@ -10,9 +10,8 @@ use doca::{
     ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
     completion_handler,
 };
-use role_common::contexts::TargetEndpoints;
+use role_common::data_path::{Limits, PollDriven, TargetEndpoints};
 use role_common::metrics::{Counts, WorkerMetrics};
-use role_common::run_loop::{Limits, PollDriven};
 use role_common::stored_block::{Encoder, Place, decodes, inspect};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};

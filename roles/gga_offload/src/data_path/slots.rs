@@ -13,7 +13,7 @@ use doca::{
     MemoryRegion, Mmap, Refused, Slot, Slots, TwoBuffers, WorkerPe,
 };
 use role_common::Failure;
-use role_common::contexts::Messages;
+use role_common::data_path::Messages;
 use role_common::stored_block::Geometry;
 use wire::io_message;
 

@@ -15,11 +15,12 @@ use doca::{
     Access, BufInventory, Consumer, ErrorCode, Mmap, OneBuffer, PeStats, Producer, Refused, Slot,
     Slots, WorkerPe, completion_handler,
 };
-use role_common::contexts::{self, ComchEndpoints, Messages, TargetEndpoints, wait_until_running};
-use role_common::metrics::{Count, Counts, Traffic, WorkerMetrics};
-use role_common::run_loop::{Limits, PollDriven, run_to_end};
+use role_common::data_path::{
+    self, ComchEndpoints, Limits, Messages, PollDriven, TargetEndpoints, run_to_end,
+    wait_until_running,
+};
+use role_common::metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::service::{Command, Reply, WorkerSetup};
-use role_common::statistics::CoreStatistics;
 use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
 use wire::control::FEATURE_FLUSH;
@@ -680,7 +681,7 @@ impl PollDriven for ZeroCopyDataPath {
         let others = self.pe.progress(&mut self.forwarder);
         self.forwarder.outcome()?;
         if others {
-            contexts::handle_event(
+            data_path::handle_event(
                 &self.pe,
                 run,
                 "a Comch or RDMA connection was lost: the initiator or the storage target is gone",

@@ -21,13 +21,11 @@ use wire::release::Release;
 
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
-use crate::failure::Failure;
-use crate::protocol::{MessageIds, Protocol, unexpected};
-
-pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
-pub use storage::Described;
+use crate::protocol::{Failure, MessageIds, Protocol, unexpected};
 
 pub use crate::jobs::Outcome;
+pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
+pub use storage::Described;
 
 /// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
 /// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
@@ -825,7 +823,6 @@ mod connections_tests {
 #[cfg(test)]
 mod tests {
     //! Sessions that start or continue without a target; the other targets answer all requests.
-
     use wire::control::IdentifiedStorage;
 
     use super::*;

@@ -10,8 +10,7 @@ use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, Storag
 use super::Connections;
 use super::storage::{Described, feature_query};
 use crate::control::ChannelEvent;
-use crate::failure::Failure;
-use crate::protocol::{MessageIds, expect_response};
+use crate::protocol::{Failure, MessageIds, expect_response};
 use crate::service::{Reply, WorkerCommand};
 
 /// Requirements for a target that rejoins.

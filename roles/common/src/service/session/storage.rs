@@ -11,8 +11,7 @@ use wire::control::{
 
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
 use crate::control::ChannelEvent;
-use crate::failure::Failure;
-use crate::protocol::expect_response;
+use crate::protocol::{Failure, expect_response};
 use crate::superblock::{QUESTION, Superblock};
 
 /// Description of a target.
