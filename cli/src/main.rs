@@ -221,13 +221,13 @@ static ROLES: [Role; REFERENCE_ROLES + 2] = [
     Role {
         name: "target",
         program: role_target::NAME,
-        command: flags::command::<role_target::cli::Flags>,
+        command: flags::command::<role_target::Flags>,
         run: |arguments| role_target::run(arguments),
     },
     Role {
         name: "zero-copy",
         program: role_zero_copy::NAME,
-        command: flags::command::<role_zero_copy::cli::Flags>,
+        command: flags::command::<role_zero_copy::Flags>,
         run: |arguments| role_zero_copy::run(arguments),
     },
     Role {
@@ -238,14 +238,14 @@ static ROLES: [Role; REFERENCE_ROLES + 2] = [
     },
     Role {
         name: "initiator",
-        program: role_initiator::cli::NAME,
-        command: flags::command::<role_initiator::cli::Flags>,
+        program: role_initiator::NAME,
+        command: flags::command::<role_initiator::Flags>,
         run: |arguments| role_initiator::run(arguments),
     },
     Role {
         name: "sbc-generator",
         program: role_sbc_generator::NAME,
-        command: flags::command::<role_sbc_generator::cli::Flags>,
+        command: flags::command::<role_sbc_generator::Flags>,
         run: |arguments| role_sbc_generator::run(arguments),
     },
     Role {

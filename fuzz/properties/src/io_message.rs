@@ -6,11 +6,10 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::Geometry;
 use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
 use role_gga_offload::{Placement, Volume};
-use role_initiator::cli::{AccessOrder, Strategy};
+use role_initiator::app::{AccessOrder, Strategy};
 use role_initiator::data_path::{Failure, Task, Transactions};
 use role_initiator::layout::{self, Layout, Share};
 use role_target::request::{self, Limits, examine};
-use role_zero_copy::message;
 use volume::endpoint::{Completed, Request as Asked, Requests};
 use wire::control::StorageDetails;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
@@ -679,16 +678,16 @@ fn target(world: &World, facts: &Facts) -> bool {
 
 /// Returns `true` if the request is forwarded.
 fn zero_copy(facts: &Facts) -> bool {
-    let request = message::is_request(&facts.bytes, facts.length, false);
+    let request = role_zero_copy::is_request(&facts.bytes, facts.length, false);
     assert_eq!(request, facts.operation.is_some());
-    let with_flush = message::is_request(&facts.bytes, facts.length, true);
+    let with_flush = role_zero_copy::is_request(&facts.bytes, facts.length, true);
     assert!(with_flush >= request);
-    let result = message::is_result(&facts.bytes, facts.length);
+    let result = role_zero_copy::is_result(&facts.bytes, facts.length);
     let kind = IoMessage::new_unchecked_len(&facts.bytes).message_type();
     let expected = kind == Ok(IoMessageType::Result) && facts.length == SIZE;
     assert_eq!(result, expected);
     facts.is_answer(
-        &message::refusal(&facts.bytes, Release::V3_2),
+        &role_zero_copy::refusal(&facts.bytes, Release::V3_2),
         INVALID_VALUE,
     );
     request

@@ -521,11 +521,11 @@ impl Program {
         // Cached: building them takes as long as parsing flags.
         static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
             [
-                role_target::cli::Flags::command(),
-                role_zero_copy::cli::Flags::command(),
+                role_target::Flags::command(),
+                role_zero_copy::Flags::command(),
                 role_gga_offload::cli::Flags::command(),
-                role_initiator::cli::Flags::command(),
-                role_sbc_generator::cli::Flags::command(),
+                role_initiator::Flags::command(),
+                role_sbc_generator::Flags::command(),
             ]
         });
         &COMMANDS[self as usize]
@@ -535,12 +535,12 @@ impl Program {
     fn configuration(self, arguments: Vec<OsString>) -> Result<String, FlagsError> {
         match self {
             Self::Target => {
-                let forget = |flags: &mut role_target::cli::Flags| flags.general.json = None;
+                let forget = |flags: &mut role_target::Flags| flags.general.json = None;
                 let flags = described(role_target::NAME, arguments, forget)?;
                 Ok(format!("{flags:?}"))
             }
             Self::ZeroCopy => {
-                let forget = |flags: &mut role_zero_copy::cli::Flags| flags.general.json = None;
+                let forget = |flags: &mut role_zero_copy::Flags| flags.general.json = None;
                 let flags = described(role_zero_copy::NAME, arguments, forget)?;
                 Ok(format!("{flags:?}"))
             }
@@ -550,15 +550,15 @@ impl Program {
                 Ok(format!("{flags:?}, {:?}", flags.checksum.written()))
             }
             Self::Initiator => {
-                let forget = |flags: &mut role_initiator::cli::Flags| flags.general.json = None;
-                let flags = described(role_initiator::cli::NAME, arguments, forget)?;
+                let forget = |flags: &mut role_initiator::Flags| flags.general.json = None;
+                let flags = described(role_initiator::NAME, arguments, forget)?;
                 Ok(format!(
                     "{flags:?}, {:?}",
                     role_common::flags::RoleFlags::check(&flags)
                 ))
             }
             Self::SbcGenerator => {
-                let forget = |flags: &mut role_sbc_generator::cli::Flags| flags.general.json = None;
+                let forget = |flags: &mut role_sbc_generator::Flags| flags.general.json = None;
                 let flags = described(role_sbc_generator::NAME, arguments, forget)?;
                 Ok(format!("{flags:?}, {:?}", flags.geometry()))
             }

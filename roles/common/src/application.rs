@@ -310,9 +310,6 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::Console;
-    use crate::metrics::Metrics;
-    use crate::shutdown::Shutdown;
 
     #[test]
     fn each_repeated_cpu_is_named_once() {

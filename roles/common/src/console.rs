@@ -442,7 +442,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::Arc;
 
     use super::*;

@@ -339,7 +339,6 @@ impl<T> Drop for Background<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::ABANDONED_THREADS;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 

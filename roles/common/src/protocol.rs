@@ -271,9 +271,6 @@ impl FirstFailure {
 
 #[cfg(test)]
 mod tests {
-    use doca::ErrorCode;
-    use wire::control::ErrorResponse;
-
     use super::*;
 
     #[test]

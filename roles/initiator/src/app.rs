@@ -1,23 +1,243 @@
-//! Runs the session over the real channel and the workers, and reports the result.
+//! The initiator: its flags (the reference's, and additional ones), and the program, which runs the session over the real channel and
+//! the workers, and reports the result.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::{Parser, ValueEnum};
 use doca::{Device, ErrorCode};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::Waiter;
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
+use role_common::protocol::ProtocolFlags;
+use serde::Serialize;
 use volume::driver::Driver;
 use volume::session::{Action, Event, SessionConfig};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
+use wire::release::Release;
 
-use crate::cli::Flags;
-use crate::conclusion::{Conclusion, Findings};
 use crate::data_path::Messaging;
-use crate::progress::Progress;
-use crate::statistics::Report;
-use crate::storage::{self, Storage};
-use crate::workers::{self, Workers};
+use crate::layout::{self, Storage};
+use crate::statistics::{Conclusion, Findings, Report};
+use crate::workers::{self, Progress, Workers};
+
+const EXAMPLE: &str = "Example:
+  doca_storage_initiator_comch -d 3b:00.0 --cpu 0 --execution-strategy read_throughput_test --run-limit-operation-count 1000000";
+
+/// Reads, writes, measures and validates a storage through its service.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Read, write, measure and validate a storage through its service", after_help = EXAMPLE)]
+pub struct Flags {
+    /// DOCA's general flags.
+    #[command(flatten)]
+    pub general: GeneralFlags,
+
+    /// DOCA device: PCI address, RDMA device name or network interface name
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// CPU for a worker thread, which is pinned to it; repeat the flag for more workers
+    #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
+    pub cpu: Vec<u32>,
+
+    /// File with the expected data of the storage: validation compares with it, and read_write_data_validity_test
+    /// writes it in place of its own pattern
+    #[arg(long, value_name = "FILE")]
+    pub storage_plain_content: Option<PathBuf>,
+
+    /// Test to run
+    #[arg(long, value_enum, value_name = "STRATEGY")]
+    pub execution_strategy: Strategy,
+
+    /// Number of operations per worker
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = flags::nonzero_u32)]
+    pub run_limit_operation_count: u32,
+
+    /// Number of concurrent transactions per worker
+    #[arg(long, value_name = "N", default_value = "64", value_parser = transaction_count)]
+    pub transaction_count: u32,
+
+    /// Name of the service's Comch server to connect to
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
+    pub command_channel_name: String,
+
+    /// Timeout of control operations, in seconds or with a unit such as 2m
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
+    pub control_timeout: Duration,
+
+    /// Size of the local region, in bytes or with a unit such as 4M; 0 for the size of the storage, but not more than 1 GiB
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = region_size)]
+    pub local_io_region_size: u64,
+
+    /// Number of blocks per I/O
+    #[arg(long, value_name = "N", default_value = "1", value_parser = blocks_per_io)]
+    pub blocks_per_io: u16,
+
+    /// Flush after every N writes per worker, so that they survive a power failure; a write followed by a flush counts
+    /// when the flush completes. Service and targets must support flush. 0 disables flushes
+    #[arg(long, value_name = "N", default_value = "0", value_parser = flags::number_u32)]
+    pub flush_every: u32,
+
+    /// Order in which blocks are accessed
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "sequential")]
+    pub access_order: AccessOrder,
+
+    /// Timeout of an I/O, in seconds or with a unit such as 2m
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
+    pub io_timeout: Duration,
+
+    /// Seed of the pattern of read_write_data_validity_test; random by default, so that a storage that ignores writes
+    /// is detected even if it holds the pattern of an earlier run
+    #[arg(long, value_name = "N", value_parser = seed)]
+    pub seed: Option<u64>,
+
+    /// Show a progress line on standard error: auto shows it on a terminal
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub progress: ProgressMode,
+
+    /// Wire format.
+    #[command(flatten)]
+    pub protocol: ProtocolFlags,
+
+    /// Flags for output, log and metrics.
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+/// Test to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Read, without checking data
+    ReadThroughputTest,
+    /// Write, without checking data
+    WriteThroughputTest,
+    /// Write each block, read it back and compare
+    ReadWriteDataValidityTest,
+    /// Read, and compare with the expected data
+    ReadOnlyDataValidityTest,
+}
+
+impl Strategy {
+    /// Returns `true` if a transaction writes (before it reads).
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(
+            self,
+            Self::WriteThroughputTest | Self::ReadWriteDataValidityTest
+        )
+    }
+
+    /// Returns `true` if a transaction reads.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !matches!(self, Self::WriteThroughputTest)
+    }
+
+    /// Returns `true` if read data is compared with expected data.
+    #[must_use]
+    pub const fn validates(self) -> bool {
+        matches!(
+            self,
+            Self::ReadWriteDataValidityTest | Self::ReadOnlyDataValidityTest
+        )
+    }
+}
+
+/// Order in which a worker visits its blocks, repeatedly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AccessOrder {
+    /// In ascending order
+    Sequential,
+    /// Scattered over all blocks, each once per pass
+    Scattered,
+}
+
+/// Condition for showing the progress line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// If standard error is a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Flags {
+    /// Release of the requests.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.protocol.protocol.chosen().unwrap_or_default()
+    }
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.execution_strategy == Strategy::ReadOnlyDataValidityTest
+            && self.storage_plain_content.is_none()
+        {
+            return Err(Failure::invalid(
+                "--execution-strategy read_only_data_validity_test needs --storage-plain-content FILE to compare with",
+            ));
+        }
+        if self.local_io_region_size != 0 && self.release() == Release::V3_0 {
+            return Err(Failure::invalid(
+                "--local-io-region-size: with --protocol 3.0, expected none: the local region is as large as the storage",
+            ));
+        }
+        if self.flush_every != 0 && !self.execution_strategy.writes() {
+            return Err(Failure::invalid(
+                "--flush-every needs an --execution-strategy that writes",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Each transaction takes two receive tasks and a send task, and twice as many at the service.
+const MAX_TRANSACTIONS: u32 = 1 << 16;
+
+fn transaction_count(text: &str) -> Result<u32, String> {
+    in_range(text, 1, u64::from(MAX_TRANSACTIONS)).map(|count| count as u32)
+}
+
+fn blocks_per_io(text: &str) -> Result<u16, String> {
+    in_range(text, 1, u64::from(u16::MAX)).map(|count| count as u16)
+}
+
+fn region_size(text: &str) -> Result<u64, String> {
+    flags::size(text)
+        .ok()
+        .filter(|&size| size <= i64::MAX as u64)
+        .ok_or_else(|| format!("expected bytes, 0 to {}, or a size such as 4M", i64::MAX))
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    in_range(text, 0, u64::MAX)
+}
+
+fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("expected a number, {min} to {max}")),
+    }
+}
 
 /// Polling interval for contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
@@ -42,8 +262,8 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
             )
         })?,
     };
-    let plain = storage::load_content(&flags)?;
-    let reported_seed = storage::reported_seed(&flags, plain.as_ref(), seed);
+    let plain = layout::load_content(&flags)?;
+    let reported_seed = layout::reported_seed(&flags, plain.as_ref(), seed);
     if let Some(seed) = reported_seed {
         tracing::info!("the validation pattern has seed {seed}");
     }
@@ -270,5 +490,235 @@ impl App {
                 .map(|(start, workers)| Report::new(strategy, seed, start, workers)),
         }
         .conclude()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use role_common::flags::{FlagsError, OutputFormat};
+
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Flags, FlagsError> {
+        flags::read(
+            crate::NAME,
+            std::iter::once(crate::NAME)
+                .chain(args.iter().copied())
+                .map(OsString::from),
+        )
+    }
+
+    /// A CPU that this process may use, as a flag's value.
+    fn cpu() -> String {
+        (0..4096)
+            .map(|index: u32| index.to_string())
+            .find(|index| flags::cpu(index).is_ok())
+            .expect("a CPU")
+    }
+
+    fn with(more: &[&str]) -> Result<Flags, FlagsError> {
+        let cpu = cpu();
+        let mut args = vec![
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read_throughput_test",
+        ];
+        args.extend(more);
+        parse(&args)
+    }
+
+    fn usage_error(result: Result<Flags, FlagsError>) -> String {
+        match result {
+            Err(FlagsError::Usage(text)) => text,
+            other => panic!("expected a usage error, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_reference() {
+        let flags = with(&[]).expect("complete");
+        assert_eq!(flags.device, "3b:00.0");
+        assert_eq!(flags.execution_strategy, Strategy::ReadThroughputTest);
+        assert_eq!(flags.run_limit_operation_count, 1_000_000);
+        assert_eq!(flags.transaction_count, 64);
+        assert_eq!(flags.command_channel_name, "doca_storage_comch");
+        assert_eq!(flags.control_timeout, Duration::from_secs(5));
+        assert_eq!(flags.local_io_region_size, 0);
+        assert_eq!(flags.blocks_per_io, 1);
+        assert_eq!(flags.io_timeout, Duration::from_secs(5));
+        assert_eq!(
+            (flags.seed, flags.progress, flags.output().output),
+            (None, ProgressMode::Auto, OutputFormat::Text)
+        );
+        assert!(flags.check().is_ok());
+    }
+
+    #[test]
+    fn every_flag_is_read() {
+        let cpu = cpu();
+        let flags = with(&[
+            "--cpu",
+            &cpu,
+            "--storage-plain-content",
+            "file",
+            "--run-limit-operation-count",
+            "7",
+            "--transaction-count",
+            "8",
+            "--command-channel-name",
+            "channel",
+            "--control-timeout",
+            "9",
+            "--local-io-region-size",
+            "8589934592",
+            "--blocks-per-io",
+            "4",
+            "--io-timeout",
+            "2",
+            "--seed",
+            "18446744073709551615",
+            "--progress",
+            "never",
+            "--output",
+            "json",
+        ])
+        .expect("all known");
+        assert_eq!(flags.cpu.len(), 2);
+        assert_eq!(flags.storage_plain_content, Some("file".into()));
+        assert_eq!(
+            (flags.run_limit_operation_count, flags.transaction_count),
+            (7, 8)
+        );
+        assert_eq!(flags.command_channel_name, "channel");
+        assert_eq!(
+            (flags.control_timeout.as_secs(), flags.io_timeout.as_secs()),
+            (9, 2)
+        );
+        assert_eq!(
+            (flags.local_io_region_size, flags.blocks_per_io),
+            (8 << 30, 4)
+        );
+        assert_eq!(
+            (flags.seed, flags.progress, flags.output().output),
+            (Some(u64::MAX), ProgressMode::Never, OutputFormat::Json)
+        );
+    }
+
+    #[test]
+    fn strategy_names_are_those_of_the_reference() {
+        let strategies = [
+            (
+                "read_throughput_test",
+                Strategy::ReadThroughputTest,
+                (true, false, false),
+            ),
+            (
+                "write_throughput_test",
+                Strategy::WriteThroughputTest,
+                (false, true, false),
+            ),
+            (
+                "read_write_data_validity_test",
+                Strategy::ReadWriteDataValidityTest,
+                (true, true, true),
+            ),
+            (
+                "read_only_data_validity_test",
+                Strategy::ReadOnlyDataValidityTest,
+                (true, false, true),
+            ),
+        ];
+        for (name, strategy, does) in strategies {
+            let cpu = cpu();
+            let flags =
+                parse(&["-d", "x", "--cpu", &cpu, "--execution-strategy", name]).expect(name);
+            assert_eq!(flags.execution_strategy, strategy);
+            assert_eq!(
+                (strategy.reads(), strategy.writes(), strategy.validates()),
+                does,
+                "{name}"
+            );
+            assert_eq!(serde_json::to_value(strategy).expect("serializable"), name);
+        }
+    }
+
+    #[test]
+    fn error_for_a_wrong_value_names_flag_and_accepted_values() {
+        let wrong = [
+            ("--run-limit-operation-count", "0", "1 to 4294967295"),
+            ("--transaction-count", "0", "1 to 65536"),
+            ("--transaction-count", "65537", "1 to 65536"),
+            ("--blocks-per-io", "0", "1 to 65535"),
+            ("--blocks-per-io", "65536", "1 to 65535"),
+            ("--local-io-region-size", "-1", "0 to"),
+            ("--control-timeout", "0", "seconds"),
+            ("--io-timeout", "x", "seconds"),
+            ("--progress", "sometimes", "auto"),
+            ("--output", "xml", "json"),
+        ];
+        for (flag, value, accepts) in wrong {
+            let text = usage_error(with(&[flag, value]));
+            assert!(
+                text.contains(flag) && text.contains(accepts),
+                "{flag} {value}: {text}"
+            );
+        }
+        let cpu = cpu();
+        let text = usage_error(parse(&[
+            "-d",
+            "x",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read",
+        ]));
+        assert!(
+            text.contains("--execution-strategy") && text.contains("read_only_data_validity_test"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn errors_name_missing_mandatory_flags() {
+        for (missing, args) in [
+            (
+                "--device",
+                vec!["--cpu", "0", "--execution-strategy", "read_throughput_test"],
+            ),
+            (
+                "--cpu",
+                vec!["-d", "x", "--execution-strategy", "read_throughput_test"],
+            ),
+            ("--execution-strategy", vec!["-d", "x", "--cpu", "0"]),
+        ] {
+            let text = usage_error(parse(&args));
+            assert!(text.contains(missing), "{missing}: {text}");
+        }
+    }
+
+    #[test]
+    fn read_only_validation_needs_content() {
+        let cpu = cpu();
+        let args = [
+            "-d",
+            "x",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read_only_data_validity_test",
+        ];
+        let error = parse(&args)
+            .expect("syntactically complete")
+            .check()
+            .expect_err("no content");
+        assert!(error.message.contains("--storage-plain-content"), "{error}");
+        let mut args = args.to_vec();
+        args.extend(["--storage-plain-content", "file"]);
+        assert!(parse(&args).expect("complete").check().is_ok());
     }
 }

@@ -8,8 +8,6 @@
 //! A worker of a file polls messages and its disk. After some polls without either it sleeps until one of them is ready,
 //! if the disk has operations in flight.
 
-pub mod request;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +28,7 @@ use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_
 
 use crate::backing::BackingFile;
 use crate::content::Geometry;
-use crate::quarantine::{Quarantine, Writes};
+use crate::request::{Quarantine, Writes};
 use crate::store::{
     Extent, FileDisk, FileStore, Io, Layout, MemoryStore, Operation, SectorLocks, Step, Store,
 };
@@ -194,7 +192,7 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
             .write_tasks(count)
             .write_handler::<BlocksTransferred<S, L>>()
             .start(&pe)?;
-        let limits = request::Limits {
+        let limits = crate::request::Limits {
             storage: setup.geometry.capacity(),
             requester: setup.requester.len(),
             flush: setup.flush,
@@ -537,7 +535,7 @@ struct Executor<S, L> {
     pending: Box<[Option<TransferSlot>]>,
     /// Slots that are submitted later, in order.
     deferred: VecDeque<Deferred>,
-    limits: request::Limits,
+    limits: crate::request::Limits,
     writes: Arc<Writes>,
     quarantine: Quarantine,
     /// Requests that were received and whose answers have not been sent.
@@ -553,7 +551,13 @@ struct Executor<S, L> {
 
 impl<S: Store, L: IoLayout> Executor<S, L> {
     /// Creates the executor of `requests` requests, whose slots are passed to [`begin`](Self::begin).
-    fn new(store: S, layout: L, limits: request::Limits, requests: usize, setup: &Setup) -> Self {
+    fn new(
+        store: S,
+        layout: L,
+        limits: crate::request::Limits,
+        requests: usize,
+        setup: &Setup,
+    ) -> Self {
         let waiting = if S::WAITS { requests } else { 0 };
         Self {
             store,
@@ -646,7 +650,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         if !message.read(&mut bytes) || length != bytes.len() {
             return self.refuse_message(message, length);
         }
-        let examined = request::examine(self.layout, &bytes, length, self.limits);
+        let examined = crate::request::examine(self.layout, &bytes, length, self.limits);
         // Sent as it is if the I/O succeeds. The request is not read any more.
         let answer = self.layout.to_bytes(
             &examined.repr.answer(ErrorCode::SUCCESS.0),

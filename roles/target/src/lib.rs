@@ -7,15 +7,14 @@
 
 mod app;
 pub mod backing;
-pub mod cli;
 pub mod content;
 mod data_path;
 mod metadata;
-mod quarantine;
+pub mod request;
 pub mod session;
 pub mod store;
 
-pub use data_path::request;
+pub use app::Flags;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

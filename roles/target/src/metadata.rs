@@ -1,12 +1,17 @@
-//! Metadata of the target: its superblock, stored with its blocks in memory or in the backing file, and the identity of its storage, by which a
-//! service recognises a target that rejoins.
+//! Metadata of the target: its superblock, in memory with its blocks or in one of two slots of the backing file, and the identity of its
+//! storage, by which a service recognises a target that rejoins.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
 use role_common::Failure;
-use role_common::superblock::{Epoch, Superblock};
+use role_common::superblock::{Epoch, SetId, Superblock};
+use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, SetRecord, Superblock as Stored};
 use wire::control::RecordState;
 
-use crate::backing::{BackingFile, Boot, Identity, StoredSuperblock};
+use crate::backing::{BackingFile, Identity};
 
 /// The target's superblock.
 #[derive(Debug)]
@@ -128,11 +133,251 @@ pub(crate) fn identity_of(file: Option<Identity>, boot: Boot) -> Result<Bytes, F
     }
 }
 
+/// The kernel's random identifier of the current boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A boot of the machine. Not 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boot(pub u128);
+
+impl Boot {
+    /// The current boot. If it cannot be determined, each call returns another one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random numbers.
+    pub fn now() -> Result<Self, Failure> {
+        let known = std::fs::read_to_string(BOOT_ID).ok();
+        match known.as_deref().and_then(Self::of_text) {
+            Some(boot) => Ok(boot),
+            None => {
+                role_common::superblock::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1))
+            }
+        }
+    }
+
+    /// Parses the kernel's format: 32 hexadecimal digits with dashes.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|&sign| sign != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        (number != 0 && digits.len() == 32).then_some(Self(number))
+    }
+}
+
+/// A superblock as stored in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredSuperblock {
+    /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
+    pub superblock: Superblock,
+    /// Boot in which blocks were written that may not be durable. `None` if all are durable.
+    pub since: Option<Boot>,
+}
+
+/// Encodes a superblock with this sequence number, which is at least 1.
+#[must_use]
+pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
+    let Superblock {
+        set,
+        member,
+        epoch,
+        next,
+        state,
+        ..
+    } = stored.superblock;
+    let boot = stored.since.map_or(0, |Boot(number)| number);
+    let mut record = Stored {
+        sequence,
+        set_high: (set.0 >> 64) as u64,
+        set_low: set.0 as u64,
+        epoch: epoch.number,
+        epoch_id: epoch.id,
+        next_epoch: next.number,
+        next_epoch_id: next.id,
+        member,
+        state: match state {
+            // Never stored: these states imply that blocks were written.
+            RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
+            state => state.number(),
+        },
+        flags: stored.superblock.flags(),
+        boot_high: (boot >> 64) as u64,
+        boot_low: boot as u64,
+        checksum: 0,
+    };
+    record.checksum = checksum(&record.emit());
+    record.emit()
+}
+
+/// Decodes a superblock of this layout or the first one, and its sequence number: 0 in the first layout. Returns
+/// `None` for zeros: no superblock.
+///
+/// # Errors
+///
+/// The bytes are neither a valid superblock nor zeros.
+pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)>, Failure> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let (record, size) = decode(bytes)?;
+    let expected = checksum(&bytes[..size]);
+    if record.checksum != expected {
+        let found = record.checksum;
+        return Err(Failure::invalid(format!(
+            "expected the checksum {expected:#010x}, found {found:#010x}"
+        )));
+    }
+    let state = match RecordState::ALL
+        .iter()
+        .find(|it| it.number() == record.state)
+    {
+        Some(
+            &state @ (RecordState::Clean
+            | RecordState::InUse
+            | RecordState::Closing
+            | RecordState::Foreign),
+        ) => state,
+        _ => {
+            return Err(Failure::invalid(format!(
+                "expected the state 1, 2, 4 or 5, found {}",
+                record.state
+            )));
+        }
+    };
+    let boot = u128::from(record.boot_high) << 64 | u128::from(record.boot_low);
+    let stored = StoredSuperblock {
+        superblock: Superblock {
+            set: SetId(u128::from(record.set_high) << 64 | u128::from(record.set_low)),
+            member: record.member,
+            epoch: Epoch {
+                number: record.epoch,
+                id: record.epoch_id,
+            },
+            next: Epoch {
+                number: record.next_epoch,
+                id: record.next_epoch_id,
+            },
+            state,
+            checksums: Superblock::has_checksums(record.flags),
+        },
+        since: (boot != 0).then_some(Boot(boot)),
+    };
+    Ok(Some((record.sequence, stored)))
+}
+
+/// Decodes a superblock of either layout, and returns the size of that layout. Fields missing in the first layout are
+/// 0.
+fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
+    if !bytes.starts_with(&SetRecord::MAGIC.to_be_bytes()) {
+        return Ok((Stored::parse(bytes)?, RECORD_SIZE));
+    }
+    let size = SetRecord::SIZE;
+    let first = SetRecord::parse(&bytes[..size])?;
+    let stored = Stored {
+        sequence: 0,
+        set_high: first.set_high,
+        set_low: first.set_low,
+        epoch: first.epoch,
+        epoch_id: 0,
+        next_epoch: 0,
+        next_epoch_id: 0,
+        member: first.member,
+        state: first.state,
+        flags: 0,
+        boot_high: first.boot_high,
+        boot_low: first.boot_low,
+        checksum: first.checksum,
+    };
+    Ok((stored, size))
+}
+
+/// Medium that superblocks are written to.
+pub trait Medium {
+    /// Writes bytes at this offset.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes written bytes durable.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // A single system call, which no signal interrupts.
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// The two superblock slots of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Places {
+    /// The valid superblock with the highest sequence number.
+    newest: Option<(u64, StoredSuperblock)>,
+}
+
+impl Places {
+    /// Selects the valid superblock from the contents of both slots. A corrupt slot is ignored and its failure passed
+    /// to `damaged`.
+    pub fn new(places: &[[u8; RECORD_SIZE]; 2], mut damaged: impl FnMut(Failure)) -> Self {
+        let mut found = Self::default();
+        for bytes in places {
+            match parse(bytes) {
+                Ok(Some((sequence, stored))) => {
+                    if found.newest.is_none_or(|(newest, _)| newest < sequence) {
+                        found.newest = Some((sequence, stored));
+                    }
+                }
+                Ok(None) => {}
+                Err(why) => damaged(why),
+            }
+        }
+        found
+    }
+
+    /// The valid superblock.
+    #[must_use]
+    pub fn superblock(&self) -> Option<StoredSuperblock> {
+        self.newest.map(|(_, stored)| stored)
+    }
+
+    /// Writes the next superblock durably. The previous one stays valid until then.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed: either superblock may be found later.
+    pub fn write(&mut self, medium: &impl Medium, stored: &StoredSuperblock) -> io::Result<()> {
+        let (sequence, place) = self.next();
+        medium.write_at(&emit(sequence, stored), RECORD_OFFSETS[place])?;
+        medium.sync()?;
+        self.newest = Some((sequence, *stored));
+        Ok(())
+    }
+
+    /// Sequence number and slot of the next superblock: not the slot of the valid one.
+    #[must_use]
+    fn next(&self) -> (u64, usize) {
+        let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
+        (sequence, (sequence % 2) as usize)
+    }
+}
+
+/// CRC-32C of the bytes before the checksum, which comes last.
+fn checksum(superblock: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
+}
+
 #[cfg(test)]
 mod tests {
-    use role_common::superblock::SetId;
-    use wire::backing::RECORD_OFFSETS;
-
     use super::*;
     use crate::backing::Options;
     use crate::content::{Content, Geometry};
@@ -297,11 +542,6 @@ mod tests {
             Some(superblock(1, RecordState::InUse))
         );
     }
-}
-
-#[cfg(test)]
-mod identity_tests {
-    use super::*;
 
     #[test]
     fn identity_of_a_file_changes_with_the_boot() {
@@ -327,5 +567,121 @@ mod identity_tests {
             assert_eq!(Boot::of_text(wrong), None, "{wrong}");
         }
         assert_ne!(Boot::now().expect("a number").0, 0);
+    }
+
+    const STATES: [RecordState; 4] = [
+        RecordState::Clean,
+        RecordState::InUse,
+        RecordState::Closing,
+        RecordState::Foreign,
+    ];
+
+    fn stored() -> StoredSuperblock {
+        StoredSuperblock {
+            superblock: Superblock {
+                set: SetId(u128::MAX / 3),
+                member: 1,
+                epoch: Epoch { number: 9, id: 77 },
+                next: Epoch { number: 10, id: 78 },
+                state: RecordState::Clean,
+                checksums: true,
+            },
+            since: Some(Boot(5)),
+        }
+    }
+
+    #[test]
+    fn superblock_round_trips() {
+        for state in STATES {
+            for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
+                let mut stored = stored();
+                (stored.superblock.state, stored.since) = (state, since);
+                stored.superblock.checksums = checksums;
+                assert_eq!(parse(&emit(7, &stored)), Ok(Some((7, stored))));
+            }
+        }
+        assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
+    }
+
+    /// A superblock of the first layout, and the expected result: [`stored`] without the fields that layout lacks.
+    fn first() -> ([u8; RECORD_SIZE], StoredSuperblock) {
+        let mut expected = stored();
+        expected.superblock.epoch.id = 0;
+        expected.superblock.next = Epoch::NONE;
+        expected.superblock.checksums = false;
+        let mut record = SetRecord {
+            set_high: (expected.superblock.set.0 >> 64) as u64,
+            set_low: expected.superblock.set.0 as u64,
+            epoch: 9,
+            member: 1,
+            state: 1,
+            boot_high: 0,
+            boot_low: 5,
+            checksum: 0,
+        };
+        record.checksum = checksum(&record.emit());
+        let mut bytes = [0; RECORD_SIZE];
+        bytes[..SetRecord::SIZE].copy_from_slice(&record.emit());
+        (bytes, expected)
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found_in_both_layouts() {
+        let first = (first().0, SetRecord::SIZE);
+        let current = (emit(1, &stored()), RECORD_SIZE);
+        for (bytes, size) in [first, current] {
+            assert!(parse(&bytes).is_ok());
+            for bit in 0..size * 8 {
+                let mut wrong = bytes;
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert!(parse(&wrong).is_err(), "bit {bit} of {size} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn first_layout_is_read_and_the_next_superblock_does_not_overwrite_it() {
+        let (bytes, expected) = first();
+        assert_eq!(parse(&bytes), Ok(Some((0, expected))));
+        let mut places = Places::new(&[bytes, [0; RECORD_SIZE]], |why| panic!("{why}"));
+        assert_eq!(places.superblock(), Some(expected));
+        assert_eq!(places.next(), (1, 1));
+        let file = tempfile::tempfile().expect("a file");
+        places.write(&file, &stored()).expect("written");
+        assert_eq!(places.next(), (2, 0));
+        let mut written = [0; RECORD_SIZE];
+        file.read_exact_at(&mut written, RECORD_OFFSETS[1])
+            .expect("read");
+        assert_eq!(parse(&written), Ok(Some((1, stored()))));
+        let places = Places::new(&[bytes, written], |why| panic!("{why}"));
+        assert_eq!(places.superblock(), Some(stored()));
+    }
+
+    #[test]
+    fn higher_sequence_wins_and_corrupt_slot_is_ignored() {
+        let mut later = stored();
+        later.superblock.epoch.number += 1;
+        let (one, two) = (emit(1, &stored()), emit(2, &later));
+        let places = Places::new(&[two, one], |why| panic!("{why}"));
+        assert_eq!((places.superblock(), places.next()), (Some(later), (3, 1)));
+        let mut torn = two;
+        torn[40] ^= 1;
+        let mut damaged = 0;
+        let places = Places::new(&[torn, one], |_| damaged += 1);
+        assert_eq!((places.superblock(), damaged), (Some(stored()), 1));
+        assert_eq!(places.next(), (2, 0), "the damaged one is overwritten");
+        let places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
+        assert_eq!((places.superblock(), places.next()), (None, (1, 1)));
+    }
+
+    #[test]
+    fn state_that_is_never_stored_is_refused() {
+        let mut bytes = emit(1, &stored());
+        let mut stored = Stored::parse(&bytes).expect("a superblock");
+        stored.state = RecordState::InDoubt.number();
+        stored.checksum = checksum(&stored.emit());
+        bytes.copy_from_slice(&stored.emit());
+        let refused = parse(&bytes).expect_err("in doubt").to_string();
+        assert!(refused.contains("found 3"), "{refused}");
     }
 }

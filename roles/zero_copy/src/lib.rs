@@ -1,17 +1,16 @@
 //! `doca_storage_comch_to_rdma_zero_copy`: a storage service that forwards.
 //!
 //! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages pass through it;
-//! data is transferred directly between the target and the initiator's memory. `session` presents the target's storage
-//! to the initiator, `data_path` is the work of each worker thread, and `app` runs both with [`role_common::service`].
-//! Modules that validate bytes from outside are public for tests with arbitrary input.
+//! data is transferred directly between the target and the initiator's memory. `app` presents the target's storage
+//! to the initiator and runs the session with [`role_common::service`]; `data_path` is the work of each worker thread. Functions that
+//! validate bytes from outside are public for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
 mod app;
-pub mod cli;
 mod data_path;
-pub mod session;
 
-pub use data_path::message;
+pub use app::Flags;
+pub use data_path::{is_request, is_result, refusal};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

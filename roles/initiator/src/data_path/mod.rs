@@ -9,19 +9,26 @@
 
 mod content;
 mod transactions;
-mod worker;
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
+use role_common::worker::{DataPath, RunFlag};
 use serde::Serialize;
 use thiserror::Error;
-use volume::endpoint::EndpointError;
+use volume::endpoint::{
+    BadAnswer, Client, Completed, Contexts, Endpoint, EndpointError, Lane, Request,
+};
+use wire::io_message::SIZE;
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
+
+use crate::statistics::WorkerStatistics;
+use crate::workers::Counter;
 
 pub use content::{Content, Extent, Pattern, Validator};
 pub use transactions::{Measurements, Task, Transactions};
-pub use worker::{AnyWorker, Command, Messaging, Outcome, Worker, create};
 
 /// First byte of a block that differs from the expected data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -178,10 +185,288 @@ impl From<Failure> for role_common::Failure {
     }
 }
 
+/// Poll iterations between clock reads: few while idle, because the progress engine may have slept. A busy iteration
+/// completes up to a few tasks of each context.
+const IDLE_TURNS: u32 = 16;
+const BUSY_TURNS: u32 = 256;
+
+/// Bounds of the interval between checks for I/Os that exceed their timeout.
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Command to a worker before its run.
+#[derive(Clone, Copy, Debug)]
+pub enum Command {
+    /// Makes progress; the reply is `true` once all contexts are running.
+    Ready,
+    /// Allocates the tasks.
+    Prepare {
+        /// Id of the service's consumer that requests are sent to.
+        consumer: u32,
+    },
+}
+
+/// A worker for any release's I/O messages.
+pub type AnyWorker = Box<dyn DataPath<Command = Command, Reply = bool, Report = Outcome>>;
+
+/// Format of a worker's I/O messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Messaging {
+    /// Release of the protocol.
+    pub release: Release,
+    /// Address of the local region: addresses in messages of 3.0 are relative to it.
+    pub local_address: u64,
+}
+
+/// Creates a worker for the message format of the release; see [`Worker::new`].
+///
+/// # Errors
+/// A DOCA call failed.
+pub fn create(
+    contexts: &Contexts,
+    task: Task,
+    messaging: Messaging,
+    counter: Arc<Counter>,
+) -> Result<AnyWorker, role_common::Failure> {
+    Ok(match messaging.release {
+        Release::V3_0 => {
+            let layout = Release3_0 {
+                requester_address: messaging.local_address,
+            };
+            Box::new(Worker::new(contexts, task, layout, counter)?)
+        }
+        Release::V3_1 => Box::new(Worker::new(contexts, task, Release3_1, counter)?),
+        Release::V3_2 => Box::new(Worker::new(contexts, task, Release3_2, counter)?),
+    })
+}
+
+/// Result of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Measurements, until the failure if there was one.
+    pub statistics: WorkerStatistics,
+    /// The first failure.
+    pub failure: Option<Failure>,
+}
+
+/// One worker's data path.
+#[derive(Debug)]
+pub struct Worker<L> {
+    endpoint: Endpoint<Run<L>>,
+    layout: L,
+    /// `None` once the run has started.
+    transactions: Option<Transactions>,
+    counter: Arc<Counter>,
+    check_interval: Duration,
+}
+
+impl<L: IoLayout> Worker<L> {
+    /// Creates and starts the contexts. [`Command::Ready`] reports when they are running.
+    ///
+    /// # Errors
+    /// A DOCA call failed.
+    pub fn new(
+        contexts: &Contexts,
+        task: Task,
+        layout: L,
+        counter: Arc<Counter>,
+    ) -> Result<Self, role_common::Failure> {
+        let count = task.share.transactions;
+        let (least, most) = CHECK_INTERVAL;
+        let check_interval = (task.io_timeout / 20).clamp(least, most);
+        Ok(Self {
+            endpoint: Endpoint::new(contexts, count)?,
+            layout,
+            transactions: Some(Transactions::new(task).with_metrics(counter.metrics().cloned())),
+            counter,
+            check_interval,
+        })
+    }
+}
+
+impl<L: IoLayout> DataPath for Worker<L> {
+    type Command = Command;
+    type Reply = bool;
+    type Report = Outcome;
+
+    fn execute(&mut self, command: Command) -> Result<bool, role_common::Failure> {
+        match command {
+            Command::Ready => Ok(self.endpoint.ready()),
+            Command::Prepare { consumer } => self.endpoint.prepare(consumer).map(|()| true),
+        }
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<Outcome, role_common::Failure> {
+        let Some(transactions) = self.transactions.take() else {
+            return Err(role_common::Failure::new(
+                ErrorCode::BAD_STATE,
+                "the transactions of this worker have run already",
+            ));
+        };
+        let before = self.endpoint.stats();
+        let mut running = Run {
+            lane: Lane::default(),
+            layout: self.layout,
+            transactions,
+            failure: None,
+            broken: false,
+        };
+        self.drive(&mut running, run);
+        let Run {
+            lane,
+            transactions,
+            failure,
+            ..
+        } = running;
+        self.endpoint.end(lane);
+        self.counter.publish(transactions.completed());
+        transactions.publish(self.endpoint.stats());
+        let failure = failure.or_else(|| {
+            let (completed, expected) = (transactions.completed(), transactions.operations());
+            (completed < expected).then(|| Failure::Halted {
+                completed: completed.into(),
+                expected: expected.into(),
+            })
+        });
+        let operation_count = u64::from(transactions.completed());
+        let Measurements {
+            bytes,
+            latencies,
+            flushes,
+            end,
+        } = transactions.into_measurements();
+        let after = self.endpoint.stats();
+        let statistics = WorkerStatistics {
+            operation_count,
+            bytes,
+            pe_hit_count: after.hits - before.hits,
+            pe_miss_count: after.misses - before.misses,
+            latencies,
+            flushes,
+            end,
+        };
+        Ok(Outcome {
+            statistics,
+            failure,
+        })
+    }
+}
+
+impl<L: IoLayout> Worker<L> {
+    fn drive(&mut self, running: &mut Run<L>, run: &RunFlag) {
+        match self.endpoint.begin() {
+            Ok(lane) => running.lane = lane,
+            Err(error) => return running.fail(error.into()),
+        }
+        running.begin();
+        let mut next_check = Instant::now() + self.check_interval;
+        let (mut idle, mut busy) = (0, 0);
+        while !running.transactions.at_rest() && !running.broken {
+            if self.endpoint.poll(running) {
+                busy += 1;
+            } else {
+                idle += 1;
+            }
+            if idle < IDLE_TURNS && busy < BUSY_TURNS {
+                continue;
+            }
+            (idle, busy) = (0, 0);
+            let now = Instant::now();
+            if now >= next_check {
+                next_check = now + self.check_interval;
+                self.check(running, run, now);
+            }
+        }
+    }
+
+    /// Work that is not done for every completion: publishes counters, stops the run when requested, and checks timeouts.
+    #[cold]
+    fn check(&mut self, running: &mut Run<L>, run: &RunFlag, now: Instant) {
+        self.counter.publish(running.transactions.completed());
+        running.transactions.publish(self.endpoint.stats());
+        if !run.is_set() {
+            running.transactions.halt();
+            running.broken |= self.counter.is_abandoned();
+        }
+        if let Some(failure) = running.transactions.overdue(now) {
+            running.fail(failure);
+            running.transactions.abandon_overdue(now);
+        }
+    }
+}
+
+/// A run in progress.
+#[derive(Debug)]
+struct Run<L> {
+    lane: Lane,
+    layout: L,
+    transactions: Transactions,
+    failure: Option<Failure>,
+    /// `true` if the contexts cannot be used any more, so that requests in flight cannot complete.
+    broken: bool,
+}
+
+impl<L: IoLayout> Client for Run<L> {
+    #[inline(always)]
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        bytes: &[u8; SIZE],
+        length: usize,
+    ) -> Result<Option<Completed>, BadAnswer> {
+        self.lane.answered(self.layout, bytes, length)
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, request: Completed) {
+        match self.transactions.advance(request.number, request.result) {
+            Ok(Some(next)) => self.send(request.number, &next),
+            Ok(None) => {}
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, error: EndpointError) {
+        self.fail(error.into());
+    }
+}
+
+impl<L: IoLayout> Run<L> {
+    fn begin(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.transactions.count() {
+            match self.transactions.begin(index, now) {
+                Ok(Some(request)) => self.send(index, &request),
+                Ok(None) => return,
+                Err(failure) => return self.fail(failure),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, index: u32, request: &Request) {
+        if let Err(error) = self.lane.send(self.layout, index, request) {
+            self.fail(error.into());
+        }
+    }
+
+    /// Stores the first failure, and stops the transactions.
+    #[cold]
+    fn fail(&mut self, failure: Failure) {
+        self.transactions.halt();
+        // A transaction that could not continue for a local reason never completes.
+        self.broken |= matches!(failure, Failure::Endpoint(EndpointError::Doca { .. }));
+        self.failure.get_or_insert(failure);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Transactions on a storage that is a vector, correct or with a selected fault.
-
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
@@ -193,7 +478,7 @@ mod tests {
     use super::content::{Content, Pattern, Validator};
     use super::transactions::{Task, Transactions};
     use super::{Direction, Failure, Io, Mismatch};
-    use crate::cli::{AccessOrder, Strategy};
+    use crate::app::{AccessOrder, Strategy};
     use crate::layout::{Layout, Request};
 
     const BLOCK: u32 = 512;

@@ -16,7 +16,7 @@ use wire::io_message::IoMessageType;
 
 use super::content::{Extent, Validator};
 use super::{Direction, Failure, Io};
-use crate::cli::{AccessOrder, Strategy};
+use crate::app::{AccessOrder, Strategy};
 use crate::layout::{Pool, Share, Stride};
 use crate::statistics::Latencies;
 

@@ -7,8 +7,6 @@
 
 mod file;
 #[cfg(test)]
-mod media_errors;
-#[cfg(test)]
 mod power_failure;
 
 use std::io;

@@ -21,11 +21,11 @@ use wire::control::RecordState;
 use super::{
     Completed, Disk, DiskOperation, FileStore, Io, Layout, Operation, SectorLocks, Step, Store as _,
 };
-use crate::backing::superblock::{Medium, Places};
 use crate::backing::{
-    BackingFile, BackingIo, Health, Identity, Options, StoredSuperblock, WrittenBlocks, check, emit,
+    BackingFile, BackingIo, Health, Identity, Options, WrittenBlocks, check, emit,
 };
 use crate::content::{Content, Geometry};
+use crate::metadata::{Medium, Places, StoredSuperblock};
 
 /// Unit of atomic writes.
 const SECTOR: usize = 512;

@@ -8,9 +8,6 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{
-    BLOCK, Client, Exit, Target, command, cpu, listening, request, run_to_exit, start,
-};
 use doca::ErrorCode;
 use role_common::superblock::{Epoch, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
@@ -22,6 +19,8 @@ use seccompiler::{
 use tempfile::TempDir;
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
+
+use crate::{BLOCK, Client, Exit, Target, command, cpu, listening, request, run_to_exit, start};
 
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;

@@ -1,6 +1,5 @@
 //! The target as a process, with I/O: this test acts as the service and as the service's client.
 
-use crate::support;
 use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,9 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    BLOCK, Client, Exit, Service, TIMEOUT, Target, access, memory, request, start, start_with,
-};
 use bytes::Bytes;
 use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use rustix::net::{
@@ -23,6 +19,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use wire::control::{InitStorage, Payload};
 use wire::io_message::{self, IoMessageType, Repr};
 use wire::release::Release;
+
+use crate::{
+    BLOCK, Client, Exit, Service, TIMEOUT, Target, access, memory, request, start, start_with,
+};
 
 const BLOCKS: usize = 4;
 
@@ -169,9 +169,9 @@ fn statistics_are_json_on_request() {
         // With JSON, all output except the document goes to standard error.
         let args = format!(
             "-d 03:00.0 --listen-port 0 --cpu {} --output json",
-            support::cpu()
+            crate::cpu()
         );
-        let mut child = support::command(&args).spawn().expect("started");
+        let mut child = crate::command(&args).spawn().expect("started");
         let mut lines = BufReader::new(child.stderr.take().expect("piped"))
             .lines()
             .map_while(Result::ok);

@@ -1,9 +1,480 @@
-//! The target as a process, with a service that the test plays: one test binary, because each has to be linked, and because tests that wait
-//! for processes run in parallel.
-
-#[path = "../support/mod.rs"]
-mod support;
+//! The target as a process, and the control channel of a service, played by the test, to it.
 
 mod backing;
 mod io;
 mod process;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::{
+    Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
+    RdmaConnection, Task,
+};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use wire::control::{
+    FrameDecoder, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+};
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::release::Release;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A target process that is killed when the test ends.
+struct Target {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    port: u16,
+}
+
+/// Exit status and output of a process.
+#[derive(Debug)]
+struct Exit {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+fn command(args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doca_storage_target_rdma"));
+    command.args(args.split_whitespace());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A CPU that this process may use.
+fn cpu() -> String {
+    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
+    (0..1024)
+        .find(|&cpu| cpus.is_set(cpu))
+        .expect("a CPU")
+        .to_string()
+}
+
+/// Starts a target on a free port, with one CPU and these additional flags.
+fn start(args: &str) -> Target {
+    start_with(args, &[])
+}
+
+/// As [`start`], with these environment variables.
+fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
+    let args = format!("-d 03:00.0 --listen-port 0 --cpu {} {args}", cpu());
+    let mut command = command(&args);
+    command.envs(variables.iter().copied());
+    listening(command)
+}
+
+/// Starts a target and waits until it listens.
+fn listening(mut command: Command) -> Target {
+    let mut child = command.spawn().expect("started");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut banner = String::new();
+    stdout.read_line(&mut banner).expect("readable");
+    assert!(
+        banner.starts_with("doca_storage_target_rdma: v"),
+        "{banner}"
+    );
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("readable");
+    let port = line
+        .trim_end()
+        .strip_prefix("listening on port ")
+        .unwrap_or_else(|| {
+            let mut stderr = String::new();
+            child
+                .stderr
+                .take()
+                .expect("piped")
+                .read_to_string(&mut stderr)
+                .expect("readable");
+            panic!("expected the port, got {line:?}, and {stderr}")
+        });
+    Target {
+        port: port.parse().expect("a port"),
+        child,
+        stdout,
+    }
+}
+
+impl Target {
+    fn connect(&self) -> Service {
+        Service::connect(self.port)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signalled");
+    }
+
+    /// Waits for the process to exit, which must be soon.
+    fn wait(mut self) -> Exit {
+        let deadline = Instant::now() + TIMEOUT;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("waited") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the target does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).expect("readable");
+        self.child
+            .stderr
+            .take()
+            .expect("piped")
+            .read_to_string(&mut stderr)
+            .expect("readable");
+        Exit {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+/// Runs a target that is expected to exit soon by itself: if it listens instead, it is killed.
+fn run_to_exit(mut command: Command) -> Exit {
+    // A process group, to include processes started by the shell.
+    command.process_group(0);
+    let mut child = command.spawn().expect("started");
+    let deadline = Instant::now() + TIMEOUT;
+    while child.try_wait().expect("waited").is_none() {
+        if Instant::now() >= deadline {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("waited");
+    Exit {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The service's side of the control channel.
+struct Service {
+    stream: TcpStream,
+    decoder: FrameDecoder,
+    next_id: u32,
+}
+
+impl Service {
+    fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("timeout");
+        Self {
+            stream,
+            decoder: FrameDecoder::new(),
+            next_id: 40,
+        }
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("written");
+    }
+
+    /// Next message; `None` when the target has closed the connection.
+    fn receive(&mut self) -> Option<Message> {
+        loop {
+            if let Some(message) = self.decoder.next().expect("a valid frame") {
+                return Some(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.decoder.push(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    /// Returns `true` if there is something to receive: a message, or the end of the connection.
+    fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("non-blocking");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("blocking");
+        peeked.is_ok()
+    }
+
+    /// Sends a request and returns the payload of its response.
+    fn request(&mut self, payload: Payload) -> Payload {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 8,
+            payload,
+        };
+        self.send_bytes(&request.encode_to_vec());
+        let answer = self.receive().expect("an answer");
+        assert_eq!(
+            (answer.message_id, answer.correlation_id),
+            (self.next_id, 8)
+        );
+        answer.payload
+    }
+
+    /// Sends a request that is refused, and returns code and text.
+    fn refused(&mut self, payload: Payload) -> (u32, String) {
+        match self.request(payload) {
+            Payload::ErrorResponse(error) => (error.error_code, error.message),
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+}
+
+/// Size of a block.
+const BLOCK: usize = 4096;
+/// Tokens of the two tasks.
+const SEND: u64 = 1;
+const RECEIVE: u64 = 2;
+
+fn access() -> Access {
+    Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
+}
+
+/// Memory that a target may read and write.
+fn memory(length: usize) -> (Device, Arc<MemoryRegion>, Mmap) {
+    let device = Device::open("03:00.0").expect("device");
+    let memory = MemoryRegion::new(length).expect("memory");
+    let map = Mmap::register(&device, memory.clone(), access()).expect("map");
+    (device, memory, map)
+}
+
+/// A service with one worker and one transaction. Fields are in drop order.
+struct Client {
+    send: Task,
+    receive: Task,
+    request: Buf,
+    result: Buf,
+    _control: (Rdma, RdmaConnection),
+    _data: (Rdma, RdmaConnection),
+    pe: Pe,
+    /// The target reads and writes this memory.
+    memory: Arc<MemoryRegion>,
+    memory_map: Mmap,
+    service: Service,
+}
+
+impl Client {
+    fn new(service: Service) -> Self {
+        Self::with(service, BLOCK * 2, Payload::QueryStorageRequest).0
+    }
+
+    /// Creates a client with this much memory, after this query; returns it with the response.
+    fn with(mut service: Service, memory_size: usize, query: Payload) -> (Self, Payload) {
+        let (device, memory, memory_map) = memory(memory_size);
+        let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+        let described = service.request(query);
+        let client = Self::with_export(service, export, 2, (memory, memory_map));
+        (client, described)
+    }
+
+    /// Creates a client of another release, after a query.
+    fn of_release(mut service: Service, release: Release) -> Self {
+        let (device, memory, memory_map) = memory(BLOCK * 2);
+        let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+        service.request(Payload::QueryStorageRequest);
+        Self::with_init(service, init(export, 2), release, (memory, memory_map))
+    }
+
+    /// Creates a client whose memory is that of this export, after the query.
+    fn with_export(
+        service: Service,
+        mmap_export_blob: Bytes,
+        transaction_count: u32,
+        memory: (Arc<MemoryRegion>, Mmap),
+    ) -> Self {
+        let init = init(mmap_export_blob, transaction_count);
+        Self::with_init(service, init, Release::V3_2, memory)
+    }
+
+    fn with_init(
+        mut service: Service,
+        init: InitStorage,
+        release: Release,
+        (memory, memory_map): (Arc<MemoryRegion>, Mmap),
+    ) -> Self {
+        let device = Device::open("03:00.0").expect("device");
+        assert_eq!(
+            service.request(Payload::init_storage_of(release, init, 4)),
+            Payload::InitStorageResponse
+        );
+
+        let pe = Pe::new().expect("progress engine");
+        let mut endpoint = |role, tasks| {
+            let builder = Rdma::builder(&device).permissions(access());
+            let rdma = builder
+                .receive_tasks(tasks)
+                .send_tasks(tasks)
+                .start(&pe)
+                .expect("RDMA");
+            let (export, connection) = rdma.export().expect("export");
+            let details = RdmaConnectionDetails {
+                context_index: 0,
+                role,
+                connection_details: export.into(),
+            };
+            match service.request(Payload::CreateRdmaConnectionRequest(details)) {
+                Payload::CreateRdmaConnectionResponse(far) => {
+                    assert_eq!((far.context_index, far.role), (0, role));
+                    rdma.connect(&connection, &far.connection_details)
+                        .expect("connected");
+                }
+                other => panic!("expected a connection, got {other:?}"),
+            }
+            (rdma, connection)
+        };
+        let data = endpoint(RdmaConnectionRole::IoData, 0);
+        let control = endpoint(RdmaConnectionRole::IoControl, 1);
+        assert_eq!(
+            service.request(Payload::StartStorageRequest),
+            Payload::StartStorageResponse
+        );
+
+        let messages = MemoryRegion::new(io_message::SIZE * 2).expect("memory");
+        let messages = Mmap::register(&device, messages, Access::LOCAL_READ_WRITE).expect("map");
+        let inventory = BufInventory::new(2).expect("inventory");
+        let request = inventory
+            .buf(&messages, 0, io_message::SIZE)
+            .expect("buffer");
+        let result = inventory
+            .buf(&messages, io_message::SIZE as u64, io_message::SIZE)
+            .expect("buffer");
+        let send = control
+            .0
+            .send_task(&control.1, &request, SEND)
+            .expect("task");
+        let receive = control.0.receive_task(&result, RECEIVE).expect("task");
+        Self {
+            send,
+            receive,
+            request,
+            result,
+            _control: control,
+            _data: data,
+            pe,
+            memory,
+            memory_map,
+            service,
+        }
+    }
+
+    /// Address of the memory.
+    fn memory_address(&self) -> u64 {
+        self.memory_map.base_address()
+    }
+
+    /// Sends these bytes as a request and returns the response.
+    fn exchange(&mut self, request: &[u8]) -> Repr {
+        let bytes = self.exchange_bytes(request);
+        assert_eq!(bytes[40..], [0; 24], "zeros where there is no field");
+        assert_eq!(bytes[4..8], [0; 4], "zeros where there is no field");
+        let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).expect("an answer");
+        assert_eq!(answer.message_type, IoMessageType::Result);
+        answer
+    }
+
+    /// Sends these bytes as a request and returns the bytes of the response.
+    fn exchange_bytes(&mut self, request: &[u8]) -> [u8; io_message::SIZE] {
+        self.result.reset_data().expect("reset");
+        self.receive.submit().expect("receive");
+        self.request.write_data(request).expect("request");
+        self.send.submit().expect("send");
+        let deadline = Instant::now() + TIMEOUT;
+        let (mut sent, mut received) = (false, false);
+        while !(sent && received) {
+            assert!(Instant::now() < deadline, "no answer to {request:?}");
+            if let Some(Event::Task(Completion { token, result })) = self.pe.poll() {
+                assert_eq!(result, Ok(()), "task {token}");
+                sent |= token == SEND;
+                received |= token == RECEIVE;
+            }
+        }
+        let mut bytes = [0xee; io_message::SIZE];
+        assert_eq!(
+            self.result.read_data(&mut bytes),
+            Ok(io_message::SIZE),
+            "an answer has 64 bytes"
+        );
+        bytes
+    }
+
+    /// Sends this request and does not wait for its response.
+    fn send(&mut self, request: Repr) {
+        self.request
+            .write_data(&request.to_bytes())
+            .expect("request");
+        self.send.submit().expect("send");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            assert!(Instant::now() < deadline, "the request is not received");
+            if let Some(Event::Task(Completion { token, .. })) = self.pe.poll() {
+                assert_eq!(token, SEND);
+                return;
+            }
+        }
+    }
+
+    fn io(&mut self, request: Repr) -> ErrorCode {
+        let answer = self.exchange(&request.to_bytes());
+        assert_eq!(
+            answer,
+            request.answer(answer.result),
+            "the answer repeats the request"
+        );
+        ErrorCode(answer.result)
+    }
+
+    fn stop(mut self, target: Target) -> Exit {
+        assert_eq!(
+            self.service.request(Payload::StopStorageRequest),
+            Payload::StopStorageResponse
+        );
+        assert_eq!(
+            self.service.request(Payload::ShutdownRequest),
+            Payload::ShutdownResponse
+        );
+        target.wait()
+    }
+}
+
+fn init(mmap_export_blob: Bytes, transaction_count: u32) -> InitStorage {
+    InitStorage {
+        transaction_count,
+        core_count: 1,
+        mmap_export_blob,
+    }
+}
+
+fn request(
+    message_type: IoMessageType,
+    requester_offset: usize,
+    storage_offset: usize,
+    size: usize,
+) -> Repr {
+    Repr {
+        message_type,
+        user_data: 0xabcd_ef01_2345_6789,
+        result: 0,
+        size: u32::try_from(size).expect("small"),
+        requester_offset: requester_offset as u64,
+        storage_offset: storage_offset as u64,
+    }
+}

@@ -1,14 +1,13 @@
 //! The target as a process: flags, exit codes, control channel, signals.
 
-use crate::support;
-
-use crate::support::{Exit, command, cpu, start};
 use bytes::Bytes;
 use rustix::process::Signal;
 use wire::control::{InitStorage, Payload, StorageDetails};
 
+use crate::{Exit, command, cpu, start};
+
 fn run(args: &str) -> Exit {
-    support::run_to_exit(command(args))
+    crate::run_to_exit(command(args))
 }
 
 #[test]
@@ -192,7 +191,7 @@ fn client_that_does_not_read_answers_is_disconnected() {
     let target = start("--sessions forever");
     let stream = std::net::TcpStream::connect(("127.0.0.1", target.port)).expect("connected");
     stream
-        .set_write_timeout(Some(support::TIMEOUT))
+        .set_write_timeout(Some(crate::TIMEOUT))
         .expect("a timeout");
     let request = |payload| {
         wire::control::Message {

@@ -3,8 +3,6 @@
 //! Acknowledged writes survive the end of the process, even by `kill -9`. Flushed writes, FUA writes, and all writes
 //! before a clean shutdown survive a power failure.
 
-pub mod superblock;
-
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Seek as _, SeekFrom};
@@ -18,12 +16,10 @@ use doca::ErrorCode;
 use role_common::Failure;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
-use superblock::Places;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE};
 
 use crate::content::{Content, Geometry, io_failure};
-
-pub use superblock::{Boot, StoredSuperblock};
+use crate::metadata::{Places, StoredSuperblock};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;

@@ -5,8 +5,6 @@
 //! producer) likewise, unchanged. A request that is none is answered here. The second RDMA context
 //! carries blocks on behalf of the target; nothing is submitted to it here.
 
-pub mod message;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +23,7 @@ use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
 use wire::control::FEATURE_FLUSH;
 use wire::io_message::{self, IoMessage, IoMessageType};
-use wire::release::Release;
+use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct ZeroCopyDataPath {
@@ -416,7 +414,7 @@ impl Forwarder {
                 Ok(IoMessageType::Flush) => traffic.flush(),
                 _ => traffic.write(size),
             }
-            message::is_request(bytes, length, flush)
+            is_request(bytes, length, flush)
         }) {
             return self.refuse(slot);
         }
@@ -429,7 +427,7 @@ impl Forwarder {
 
     #[inline(always)]
     fn result_received(&mut self, slot: MessageSlot) {
-        if self.awaited == 0 || !is_whole(&slot, message::is_result) {
+        if self.awaited == 0 || !is_whole(&slot, is_result) {
             return self.unwanted(slot);
         }
         self.awaited -= 1;
@@ -524,11 +522,11 @@ impl Forwarder {
     }
 
     fn refuse_waiting(&mut self) -> Result<(), Failure> {
-        while let Some((mut request, mut refusal)) = self.refusals.next() {
+        while let Some((mut request, mut answer)) = self.refusals.next() {
             let (bytes, _) = received(&request);
-            refusal.write_data(&message::refusal(&bytes, self.release))?;
+            answer.write_data(&refusal(&bytes, self.release))?;
             request.reset_data();
-            for (slot, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
+            for (slot, kind) in [(answer, Kind::Refuse), (request, Kind::ReceiveRequest)] {
                 self.submit(slot, kind)
                     .map_err(|code| cannot_be_submitted(kind, code))?;
             }
@@ -549,7 +547,7 @@ impl Forwarder {
     fn judge_unwanted(&mut self, mut slot: MessageSlot) -> Result<(), Failure> {
         let (bytes, length) = received(&slot);
         let message = IoMessage::new_unchecked_len(&bytes);
-        if !message::is_result(&bytes, length) {
+        if !is_result(&bytes, length) {
             return Err(Failure::unexpected(format!(
                 "the storage target sent a message of {length} bytes that is no result: {:?}, user data {:#x}",
                 message.message_type(),
@@ -719,8 +717,49 @@ impl PollDriven for ZeroCopyDataPath {
     }
 }
 
+/// Returns `true` if a message is a valid request. `length` is the received length; bytes beyond it are zero. With
+/// `flush`, flushes and durable writes are valid requests, too, because all parties have announced them.
+///
+/// Offsets are checked by the target, which knows both memories.
+#[inline]
+#[must_use]
+pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) -> bool {
+    let is_known = match IoMessage::new_unchecked_len(bytes).message_type() {
+        Ok(IoMessageType::Read | IoMessageType::Write) => true,
+        Ok(IoMessageType::Flush | IoMessageType::WriteFua) => flush,
+        Ok(IoMessageType::Result) | Err(_) => false,
+    };
+    is_known && length == bytes.len()
+}
+
+/// Returns `true` if a message of which `length` bytes were received is a result.
+#[inline]
+#[must_use]
+pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {
+    let kind = IoMessage::new_unchecked_len(bytes).message_type();
+    length == bytes.len() && kind == Ok(IoMessageType::Result)
+}
+
+/// Builds the result for a message that is not a valid request, with the fields of the message that identify it.
+#[must_use]
+pub fn refusal(message: &[u8; io_message::SIZE], release: Release) -> [u8; io_message::SIZE] {
+    match release {
+        // The base of addresses is the same in the message and in its result.
+        Release::V3_0 => refusal_of(Release3_0::default(), message),
+        Release::V3_1 => refusal_of(Release3_1, message),
+        Release::V3_2 => refusal_of(Release3_2, message),
+    }
+}
+
+fn refusal_of<L: IoLayout>(layout: L, message: &[u8; io_message::SIZE]) -> [u8; io_message::SIZE] {
+    let answer = layout.answer_to(message).answer(ErrorCode::INVALID_VALUE.0);
+    layout.to_bytes(&answer, L::CorrelationId::read(message))
+}
+
 #[cfg(test)]
 mod tests {
+    use wire::io_message::Repr;
+
     use super::*;
 
     #[test]
@@ -745,5 +784,55 @@ mod tests {
         refusals.sent(0);
         assert_eq!(refusals.next(), Some((9, 0)));
         assert_eq!(refusals.count(), 3);
+    }
+
+    #[test]
+    fn refusal_has_the_identifying_fields_of_its_message() {
+        let mut message = [0; io_message::SIZE];
+        for (byte, value) in message.iter_mut().zip(1..) {
+            *byte = value;
+        }
+        let mut expected = message;
+        expected[..4].fill(0);
+        expected[16..20].copy_from_slice(&ErrorCode::INVALID_VALUE.0.to_be_bytes());
+        expected[40..].fill(0);
+        assert_eq!(refusal(&message, Release::V3_1), expected);
+        expected[36..].fill(0);
+        assert_eq!(refusal(&message, Release::V3_0), expected);
+        expected[4..8].fill(0);
+        expected[36..40].copy_from_slice(&message[36..40]);
+        assert_eq!(refusal(&message, Release::V3_2), expected);
+    }
+
+    #[test]
+    fn messages_are_classified_by_type_and_length() {
+        for (message_type, requests, announced, results) in [
+            (IoMessageType::Read, true, true, false),
+            (IoMessageType::Write, true, true, false),
+            (IoMessageType::Flush, false, true, false),
+            (IoMessageType::WriteFua, false, true, false),
+            (IoMessageType::Result, false, false, true),
+        ] {
+            let bytes = Repr {
+                message_type,
+                user_data: 7,
+                result: 0,
+                size: 512,
+                requester_offset: 0,
+                storage_offset: 0,
+            }
+            .to_bytes();
+            for length in [0, 1, 63, 64, 65] {
+                let is_whole = length == bytes.len();
+                for (flush, expected) in [(false, requests), (true, announced)] {
+                    let came = is_request(&bytes, length, flush);
+                    assert_eq!(came, expected && is_whole, "{length}");
+                }
+                assert_eq!(is_result(&bytes, length), results && is_whole, "{length}");
+            }
+        }
+        let mut unknown = [0; io_message::SIZE];
+        unknown[3] = 9;
+        assert!(!is_request(&unknown, 64, true) && !is_result(&unknown, 64));
     }
 }
