@@ -233,7 +233,7 @@ static ROLES: [Role; REFERENCE_ROLES + 2] = [
     Role {
         name: "gga-offload",
         program: role_gga_offload::NAME,
-        command: flags::command::<role_gga_offload::cli::Flags>,
+        command: flags::command::<role_gga_offload::Flags>,
         run: |arguments| role_gga_offload::run(arguments),
     },
     Role {

@@ -14,13 +14,12 @@ use role_common::shutdown::Shutdown;
 use wire::control::{FEATURE_FLUSH, InitStorage, StorageDetails};
 
 use crate::buffer::Pool;
-use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Geometry, IoError};
 use crate::link::{Command, Link, Progress, Requester, Shared};
 use crate::queue::{Parts, Queue};
-use crate::session::{Action, Event, SessionConfig, SessionError};
-use crate::volume::{CloseError, Config, OpenError};
+use crate::session::{Action, Driver, Event, SessionConfig, SessionError};
+use crate::{CloseError, Config, OpenError};
 
 /// Polling interval of contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);

@@ -1,21 +1,166 @@
-//! Opens the storage, listens, and serves until a signal.
+//! The program: its flags; opens the storage, listens, and serves until a signal.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{ArgGroup, Parser};
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::metrics::Count;
+use role_common::network::{self, HostPort};
 use volume::{CloseError, Config, Volume};
 
-use crate::cli::Flags;
 use crate::connection::Shared;
 use crate::device::StorageQueue;
 use crate::protocol::Export;
 use crate::server::Server;
-use crate::sockets::Listener;
+use crate::sockets::{self, Listener};
 use crate::transmission::{Limits, MAX_PAYLOAD};
+
+const EXAMPLES: &str = "Examples:
+  A block device for the programs of this user, and a copy of an image onto it:
+    doca-storage nbd -d 3b:00.0 --cpu 0 --socket /run/user/1000/disk
+    nbdcopy disk.img 'nbd+unix:///?socket=/run/user/1000/disk'
+
+  Two queues, for clients on other hosts that have a certificate:
+    doca-storage nbd -d 3b:00.0 --cpu 0 --cpu 1 --listen storage.example.com:10809 --export disk \\
+        --tls-certificate server.pem --tls-key server-key.pem --tls-client-ca ca.pem
+
+  A kernel block device:
+    nbd-client -unix /run/user/1000/disk /dev/nbd0";
+
+/// Serves a storage as a network block device.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Serve a storage as a network block device (NBD)", after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("place").required(true).multiple(true).args(["socket", "listen"]))]
+pub struct Flags {
+    /// DOCA's general flags.
+    #[command(flatten)]
+    pub general: GeneralFlags,
+
+    /// Device identifier: PCI address, IB device name or interface name
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// CPU core of a queue and its thread; give it once for each queue. Connection n is served by queue n modulo the number of queues
+    #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
+    pub cpu: Vec<u32>,
+
+    /// Name of the Comch channel of the service
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
+    pub command_channel_name: String,
+
+    /// Listen at a Unix socket with this path and mode 0600. A socket left by a server that was killed is replaced
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Listen for TCP connections at crate::NAME:PORT or ADDRESS:PORT; port 0 for a free one. Beyond loopback, TLS is needed
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<HostPort>,
+
+    /// Name of the export. Clients that name none get it, too
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]
+    pub export: String,
+
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Connections at a time; more are closed at once
+    #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
+    pub max_connections: u32,
+
+    /// Disconnect a client that makes no progress in a request or in reading replies for this time (in seconds, or with a unit such as 2m), or
+    /// does not choose an export within a quarter of it. Idle clients are not disconnected
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
+    pub client_timeout: Duration,
+
+    /// Certificate for TLS in PEM, followed by those that it was signed with. TCP clients must use TLS then
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// Private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate that one of these authorities has signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Allow TCP without TLS beyond loopback: every host that reaches the port can read and write the storage
+    #[arg(long, requires = "listen")]
+    pub insecure: bool,
+
+    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
+    pub control_timeout: Duration,
+
+    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
+    pub reconnect_timeout: Duration,
+
+    /// Flags for output, log and metrics.
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+fn export_name(name: &str) -> Result<String, String> {
+    if name.len() > crate::protocol::MAX_STRING {
+        return Err(format!(
+            "expected at most {} bytes, got {}",
+            crate::protocol::MAX_STRING,
+            name.len()
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+impl Flags {
+    /// Returns `true` if TCP clients must use TLS, or `--insecure` was given.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls_certificate.is_some() || self.insecure
+    }
+
+    /// Loads the certificates named by the flags.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing or unusable.
+    pub fn tls(&self) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, Failure> {
+        let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
+            return Ok(None);
+        };
+        network::tls_config(certificate, key, self.tls_client_ca.as_deref())
+            .map(Some)
+            .map_err(|error| Failure::invalid(error.to_string()))
+    }
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        // A name without an address is not wrong usage: listening reports it.
+        let addresses = self.listen.as_ref().map(HostPort::resolve);
+        let addresses = addresses.and_then(Result::ok).unwrap_or_default();
+        sockets::permit(&addresses, self.is_secure())
+            .map_err(|error| Failure::invalid(error.to_string()))
+    }
+}
 
 /// Maximum number of I/Os in flight per queue.
 const DEPTH: u32 = 128;

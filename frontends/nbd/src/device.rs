@@ -1,8 +1,13 @@
-//! The block device of the server: queues of asynchronous I/Os.
+//! The block device of the server: queues of asynchronous I/Os. [`Disk`] is a device in memory, for tests and measurements of the
+//! protocol without a storage.
 
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::event::{EventfdFlags, eventfd};
 use volume::{Buffer, Queue as VolumeQueue};
 
 pub use volume::Operation;
@@ -145,4 +150,210 @@ fn log(error: &volume::IoError) {
         count if count < LOGGED => tracing::error!("I/O failed: {error}"),
         _ => {}
     }
+}
+
+/// A disk whose contents all queues share.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    bytes: Vec<u8>,
+    /// Byte range on which I/Os fail.
+    bad: Range<u64>,
+    flushes: u64,
+}
+
+/// Parameters of a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Maximum number of I/Os in flight.
+    pub depth: usize,
+    /// Number of buffers.
+    pub buffers: usize,
+    /// Polls after which an I/O completes.
+    pub delay: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            depth: 256,
+            buffers: 256,
+            delay: 0,
+        }
+    }
+}
+
+/// A queue of the disk.
+#[derive(Debug)]
+pub struct MemoryQueue {
+    disk: Disk,
+    settings: Settings,
+    buffers: Arc<AtomicUsize>,
+    pending: VecDeque<(u32, Io<MemoryBuffer>)>,
+    event: OwnedFd,
+}
+
+/// A buffer of a queue.
+#[derive(Debug)]
+pub struct MemoryBuffer {
+    bytes: Vec<u8>,
+    free: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for MemoryBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for MemoryBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for MemoryBuffer {
+    fn drop(&mut self) {
+        self.free.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Disk {
+    /// Creates a disk of `size` zero bytes.
+    #[must_use]
+    pub fn new(size: usize) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State {
+                bytes: vec![0; size],
+                bad: 0..0,
+                flushes: 0,
+            })),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copy of the contents.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    /// Replaces the contents from offset 0 on.
+    pub fn fill(&self, bytes: &[u8]) {
+        self.state().bytes[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Makes I/Os on these bytes fail.
+    pub fn fail(&self, bad: Range<u64>) {
+        self.state().bad = bad;
+    }
+
+    /// Number of flushes and of writes with FUA.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        self.state().flushes
+    }
+
+    /// Creates a queue.
+    ///
+    /// # Errors
+    ///
+    /// The process or the system has too many open files.
+    pub fn queue(&self, settings: Settings) -> std::io::Result<MemoryQueue> {
+        Ok(MemoryQueue {
+            disk: self.clone(),
+            settings,
+            buffers: Arc::new(AtomicUsize::new(settings.buffers)),
+            pending: VecDeque::new(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    fn execute(&self, io: &mut Io<MemoryBuffer>) -> Result<(), Failed> {
+        let mut state = self.state();
+        let range = io.offset as usize..io.offset as usize + io.len as usize;
+        let is_bad = io.offset < state.bad.end && io.offset + u64::from(io.len) > state.bad.start;
+        if is_bad {
+            return Err(Failed);
+        }
+        match (io.operation, &mut io.buffer) {
+            (Operation::Read, Some(buffer)) => {
+                buffer.bytes.copy_from_slice(&state.bytes[range]);
+            }
+            (Operation::Write { fua }, Some(buffer)) => {
+                state.bytes[range].copy_from_slice(&buffer.bytes);
+                state.flushes += u64::from(fua);
+            }
+            (Operation::WriteZeroes { fua }, None) => {
+                state.bytes[range].fill(0);
+                state.flushes += u64::from(fua);
+            }
+            (Operation::Discard, None) => {}
+            (Operation::Flush, None) => state.flushes += 1,
+            _ => return Err(Failed),
+        }
+        Ok(())
+    }
+}
+
+impl Queue for MemoryQueue {
+    type Buffer = MemoryBuffer;
+
+    fn buffer(&mut self, len: usize) -> Option<MemoryBuffer> {
+        let taken = self
+            .buffers
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                free.checked_sub(1)
+            });
+        taken.ok().map(|_| MemoryBuffer {
+            bytes: vec![0; len],
+            free: self.buffers.clone(),
+        })
+    }
+
+    fn submit(&mut self, io: Io<MemoryBuffer>) -> Result<(), Io<MemoryBuffer>> {
+        if self.pending.len() == self.settings.depth {
+            return Err(io);
+        }
+        self.pending.push_back((self.settings.delay, io));
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(Completion<MemoryBuffer>)) -> usize {
+        let mut count = 0;
+        for _ in 0..self.pending.len() {
+            let Some((delay, mut io)) = self.pending.pop_front() else {
+                break;
+            };
+            if delay > 0 {
+                self.pending.push_back((delay - 1, io));
+                continue;
+            }
+            let result = self.disk.execute(&mut io);
+            count += 1;
+            done(Completion {
+                tag: io.tag,
+                result,
+                buffer: io.buffer,
+            });
+        }
+        count
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.pending.is_empty()
+    }
+
+    fn disarm(&mut self) {}
 }

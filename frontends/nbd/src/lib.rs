@@ -2,30 +2,32 @@
 //!
 //! * [`protocol`]: messages of the protocol
 //! * [`negotiation`], [`transmission`]: the two phases of a connection, state machines without I/O
-//! * [`device`]: the interface to the block device, and its implementation by a [`volume::Volume`]; [`memory`] is a device for tests
+//! * [`device`]: the interface to the block device, and its implementation by a [`volume::Volume`], or in memory for tests
 //! * [`sockets`], [`connection`]: one client
-//! * [`worker`], [`server`]: all clients
-//! * [`cli`], [`app`]: the program
+//! * [`server`]: all clients, and the threads that serve them
+//! * [`app`]: the program and its flags
 #![forbid(unsafe_code)]
 
 pub mod app;
-pub mod cli;
 pub mod connection;
 pub mod device;
-pub mod memory;
 pub mod negotiation;
 pub mod protocol;
 pub mod server;
 pub mod sockets;
 pub mod transmission;
-pub mod worker;
+
+pub use app::Flags;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// Name of the program in messages.
+pub const NAME: &str = "doca_storage_nbd";
+
 /// Runs the program; `args` begins with its name. The exit code is 0 after a clean shutdown by a signal, and 1 otherwise.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    role_common::application::run(cli::NAME, args, app::run)
+    role_common::application::run(NAME, args, app::run)
 }
 
 /// Maximum size of an I/O of the device in bytes. Longer requests are split.

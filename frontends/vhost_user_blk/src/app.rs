@@ -1,20 +1,116 @@
-//! Opens the storage, listens, and serves until a signal.
+//! The program: its flags; opens the storage, listens, and serves until a signal.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::metrics::Count;
 use role_common::network::UnixServer;
 use volume::{CloseError, Config, Volume};
 
-use crate::cli::Flags;
-use crate::device::{Device, ID_BYTES};
+use crate::device::{Device, ID_BYTES, VolumeQueue};
 use crate::server::{BACKLOG, serve};
-use crate::storage::VolumeQueue;
 use crate::worker::Worker;
+
+/// Maximum number of virtqueues: QEMU's limit.
+const MAX_QUEUES: u32 = 256;
+
+const EXAMPLES: &str = "Examples:
+  A disk with two virtqueues. The service needs as many workers:
+    doca-storage vhost-user-blk -d 3b:00.0 --queues 2 --socket /run/user/1000/disk
+
+  A QEMU guest with it; its memory has to be shared:
+    qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=memory,size=1G,share=on -numa node,memdev=memory \\
+        -chardev socket,id=disk,path=/run/user/1000/disk,reconnect=1 \\
+        -device vhost-user-blk-pci,chardev=disk,num-queues=2
+
+  A cloud-hypervisor guest:
+    cloud-hypervisor --memory size=1G,shared=on --disk vhost_user=true,socket=/run/user/1000/disk,num_queues=2 ...
+
+  Without a guest, by a QEMU with libblkio:
+    qemu-img bench --image-opts driver=virtio-blk-vhost-user,path=/run/user/1000/disk,cache.direct=on";
+
+/// Serves a storage as a disk of virtual machines.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Serve a storage as a disk of virtual machines (vhost-user-blk)", after_help = EXAMPLES)]
+pub struct Flags {
+    /// DOCA's general flags.
+    #[command(flatten)]
+    pub general: GeneralFlags,
+
+    /// Device identifier: PCI address, IB device name or interface name
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// Listen at a Unix socket with this path and mode 0600. A socket left by a back end that was killed is replaced
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+
+    /// Virtqueues, each with a thread and a queue of the storage, 1 to 256
+    #[arg(long, value_name = "N", default_value = "1", value_parser = queues)]
+    pub queues: u32,
+
+    /// CPU core that the thread of a virtqueue runs on; give it once for each virtqueue, or not at all
+    #[arg(long, value_name = "CPU", value_parser = flags::cpu)]
+    pub cpu: Vec<u32>,
+
+    /// Name of the Comch channel of the service
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
+    pub command_channel_name: String,
+
+    /// Refuse writes
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
+    pub control_timeout: Duration,
+
+    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
+    pub reconnect_timeout: Duration,
+
+    /// Flags for output, log and metrics.
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+fn queues(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|count| (1..=MAX_QUEUES).contains(count))
+        .ok_or_else(|| format!("expected a number, 1 to {MAX_QUEUES}"))
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> &OutputFlags {
+        &self.output
+    }
+
+    fn cpu(&self) -> &[u32] {
+        &self.cpu
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.cpu.is_empty() || self.cpu.len() == self.queues as usize {
+            return Ok(());
+        }
+        Err(Failure::invalid(format!(
+            "--cpu: expected it once for each of {} virtqueues, or not at all, got {}",
+            self.queues,
+            self.cpu.len()
+        )))
+    }
+}
 
 /// Maximum number of I/Os in flight per queue.
 const DEPTH: u32 = 128;
@@ -119,4 +215,47 @@ fn identifier(name: &str) -> [u8; ID_BYTES] {
         *to = from;
     }
     id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(further: &[&str]) -> Option<Flags> {
+        let arguments = [&["program", "-d", "3b:00.0", "--socket", "disk"], further].concat();
+        flags::read(crate::NAME, arguments.into_iter().map(Into::into)).ok()
+    }
+
+    #[test]
+    fn defaults_are_one_writable_virtqueue() {
+        let flags = flags(&[]).expect("flags");
+        assert_eq!(
+            (flags.queues, flags.read_only, flags.reconnect_timeout),
+            (1, false, Duration::from_secs(60))
+        );
+        assert!(flags.check().is_ok());
+    }
+
+    #[test]
+    fn queues_are_counted() {
+        for count in ["0", "257", "-1", "x"] {
+            assert!(flags(&["--queues", count]).is_none(), "{count}");
+        }
+        let cpu = (0..4096)
+            .map(|cpu| cpu.to_string())
+            .find(|cpu| flags::cpu(cpu).is_ok())
+            .expect("a CPU");
+        assert!(
+            flags(&["--queues", "2", "--cpu", &cpu])
+                .expect("flags")
+                .check()
+                .is_err()
+        );
+        assert!(
+            flags(&["--queues", "2", "--cpu", &cpu, "--cpu", &cpu])
+                .expect("flags")
+                .check()
+                .is_ok()
+        );
+    }
 }

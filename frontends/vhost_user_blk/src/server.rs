@@ -634,7 +634,6 @@ impl Session {
 #[cfg(test)]
 mod tests {
     //! rust-vmm's vhost-user front end with a simulated guest, against the server with a disk in memory.
-
     use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::UnixListener;
@@ -652,8 +651,8 @@ mod tests {
     use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
     use super::*;
+    use crate::device::Disk;
     use crate::guest::*;
-    use crate::storage::Disk;
 
     /// Timeout of every operation, for loaded machines.
     const TIMEOUT: Duration = Duration::from_secs(120);

@@ -16,8 +16,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use volume::Operation;
 
+use crate::device::{NotDone, Queue};
 use crate::ring::{Outcome, Part, Ring, RingError, Setup};
-use crate::storage::{NotDone, Queue};
 
 /// Idle poll iterations before the thread sleeps.
 const SPINS: u32 = 64;

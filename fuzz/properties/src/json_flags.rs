@@ -523,7 +523,7 @@ impl Program {
             [
                 role_target::Flags::command(),
                 role_zero_copy::Flags::command(),
-                role_gga_offload::cli::Flags::command(),
+                role_gga_offload::Flags::command(),
                 role_initiator::Flags::command(),
                 role_sbc_generator::Flags::command(),
             ]
@@ -545,7 +545,7 @@ impl Program {
                 Ok(format!("{flags:?}"))
             }
             Self::GgaOffload => {
-                let forget = |flags: &mut role_gga_offload::cli::Flags| flags.general.json = None;
+                let forget = |flags: &mut role_gga_offload::Flags| flags.general.json = None;
                 let flags = described(role_gga_offload::NAME, arguments, forget)?;
                 Ok(format!("{flags:?}, {:?}", flags.checksum.written()))
             }

@@ -19,10 +19,9 @@ use rustix::fs::{MemfdFlags, OFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use vhost::vhost_user::BackendReqHandler;
-use vhost_user_blk_frontend::device::{Device, ID_BYTES};
+use vhost_user_blk_frontend::device::{Device, Disk, ID_BYTES};
 use vhost_user_blk_frontend::inflight::queue_bytes;
 use vhost_user_blk_frontend::server::Session;
-use vhost_user_blk_frontend::storage::Disk;
 use vhost_user_blk_frontend::worker::Worker;
 
 use crate::harness::{self, Many};

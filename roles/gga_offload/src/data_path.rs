@@ -16,6 +16,10 @@ use doca::{
     Access, BufInventory, Compress, Consumer, ContextId, EcMatrix, ErasureCoding, ErrorCode,
     Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
 };
+use driver::{
+    AnswerSent, ChunkRequestSent, Decompressed, Driver, Fetched, ParityCreated, Recovered,
+    RequestReceived, ResultReceived,
+};
 use role_common::data_path::{
     ComchEndpoints, Messages, TargetEndpoints, run_to_end, wait_until_running,
 };
@@ -24,24 +28,20 @@ use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::superblock::SetId;
 use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
-use wire::control::RdmaConnectionRole;
-use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
-
-use super::cli::ChecksumPolicy;
-use super::engine::request::Volume;
-use super::engine::set::Set;
-use super::engine::stripe_lock::StripeLocks;
-use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
-use super::statistics::GgaCoreStatistics;
-use super::target::{Target, Targets};
-use driver::{
-    AnswerSent, ChunkRequestSent, Decompressed, Driver, Fetched, ParityCreated, Recovered,
-    RequestReceived, ResultReceived,
-};
 use slots::{
     ANSWER, FetchMemory, Fetcher, IdleSlots, MessagePlaces, PrivateMemory, RECEIVE, SlotTask,
     StripeBuffer, StripeMemory, TASK, idle,
 };
+use wire::control::RdmaConnectionRole;
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
+
+use super::app::ChecksumPolicy;
+use super::engine::request::Volume;
+use super::engine::set::Set;
+use super::engine::stripes::StripeLocks;
+use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
+use super::statistics::GgaCoreStatistics;
+use super::{Target, Targets};
 
 /// Slots of each transaction that can be deferred at once: at most one per target and one more, and the receives of results.
 const DEFERRED: usize = 3 + 1 + 3;

@@ -23,19 +23,17 @@
 //!                                                            └─ one is odd ──► remake
 //! ```
 //!
-//! A stripe's lock is held from before its chunks are read or written to after; see [`stripe_lock`]. The redundancy of the set is the
-//! state machine in [`redundancy`], the epochs of its superblocks the one in [`membership`], and [`assembly`] decides which targets are
+//! A stripe's lock is held from before its chunks are read or written to after; see [`stripes`]. The redundancy of the set and
+//! the epochs of its superblocks are the state machines in [`membership`], and [`assembly`] decides which targets are
 //! current when a session begins.
 
 pub mod assembly;
 pub mod membership;
 mod read;
-pub mod redundancy;
 mod repair;
 pub mod request;
 pub mod set;
-pub(crate) mod stripe_bitmap;
-pub mod stripe_lock;
+pub mod stripes;
 mod write;
 
 use std::collections::VecDeque;
@@ -44,13 +42,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redundancy::View;
+use membership::View;
 use request::{Operation, Request};
 use set::{Set, Work};
-use stripe_lock::{Access, StripeLocks, Ticket};
+use stripes::{Access, StripeLocks, Ticket};
 
 use super::statistics::{DegradedCounts, GgaCoreStatistics};
-use super::target::{Target, Targets};
+use super::{Target, Targets};
 
 pub use read::{Comparison, Flaw, Quality};
 

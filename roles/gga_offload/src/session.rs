@@ -6,7 +6,7 @@ use role_common::service::session::{self, Layout};
 use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
 
-use crate::target::Placement;
+use crate::Placement;
 
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;

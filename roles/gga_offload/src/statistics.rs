@@ -5,9 +5,9 @@ use std::fmt;
 use role_common::metrics::{CoreStatistics, Count, Counts, Page};
 use serde::Serialize;
 
+use crate::Target;
 use crate::engine::request::Operation;
 use crate::engine::set::{PassProgress, Snapshot, Summary};
-use crate::target::Target;
 
 /// The counters of one worker thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -13,8 +13,7 @@ use role_common::control::Waiter;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::protocol::ProtocolFlags;
 use serde::Serialize;
-use volume::driver::Driver;
-use volume::session::{Action, Event, SessionConfig};
+use volume::session::{Action, Driver, Event, SessionConfig};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
 use wire::release::Release;
 

@@ -1,17 +1,21 @@
-//! Volumes over real targets and services, each a process.
+//! Volumes over a real target and a real zero_copy service, each a process.
 //!
 //! The program starts itself as roles and, before that, as the tests, in a private runtime directory.
 
-mod asynchronous;
-mod deployment;
 mod io;
 mod reconnection;
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Trial};
+use tempfile::TempDir;
+use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
 
 /// Environment variable with the name of the role to run.
 const ROLE: &str = "VOLUME_TEST_ROLE";
@@ -31,7 +35,7 @@ fn main() -> ExitCode {
         return in_directory();
     }
     let arguments = Arguments::from_args();
-    let trials = [io::TESTS, asynchronous::TESTS, reconnection::TESTS].concat();
+    let trials = [io::TESTS, reconnection::TESTS].concat();
     let trials = trials
         .into_iter()
         .map(|(name, test)| {
@@ -62,4 +66,266 @@ fn in_directory() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Timeout of every operation, for loaded machines.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const BLOCK: usize = 4096;
+
+/// Parameters of a deployment.
+#[derive(Clone, Copy)]
+struct Plan {
+    blocks: usize,
+    block_size: usize,
+    /// `true` if the target stores blocks in a file, and supports flush.
+    is_durable: bool,
+    workers: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            blocks: 64,
+            block_size: BLOCK,
+            is_durable: true,
+            workers: 1,
+        }
+    }
+}
+
+/// A target and a service.
+struct Deployment {
+    plan: Plan,
+    service: Option<Process>,
+    target: Option<Process>,
+    port: u16,
+    channel: String,
+    directory: TempDir,
+}
+
+/// Creates a directory in memory if there is a tmpfs: a sync to the disk of a busy machine may take minutes.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a directory")
+}
+
+fn role(name: &'static str, arguments: &[&str]) -> Process {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(arguments).env(ROLE, name);
+    Process::spawn(name, command).expect("the program starts")
+}
+
+impl Deployment {
+    fn new(plan: Plan) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut deployment = Self {
+            plan,
+            service: None,
+            target: None,
+            port: 0,
+            channel: format!("volume-test-{number}"),
+            directory: directory(),
+        };
+        deployment.start_target();
+        deployment.start_service();
+        deployment
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("blocks")
+    }
+
+    /// Starts the target on the same port as before.
+    fn start_target(&mut self) {
+        let (port, count, size, file) = (
+            self.port.to_string(),
+            self.plan.blocks.to_string(),
+            self.plan.block_size.to_string(),
+            self.file(),
+        );
+        let mut arguments = vec![
+            "-d",
+            "3b:00.0",
+            "--listen-port",
+            &port,
+            "--block-count",
+            &count,
+            "--block-size",
+            &size,
+            "--sessions",
+            "forever",
+            "--output",
+            "json",
+        ];
+        if self.plan.is_durable {
+            arguments.extend(["--backing-file", file.to_str().expect("a path")]);
+        }
+        for _ in 0..self.plan.workers {
+            arguments.extend(["--cpu", "0"]);
+        }
+        let mut target = role("target", &arguments);
+        self.port = target
+            .wait_for("was listening", TIMEOUT, |line| {
+                line.rsplit_once("listening on port ")?
+                    .1
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .expect("the target listens");
+        self.target = Some(target);
+    }
+
+    fn start_service(&mut self) {
+        let storage = format!("127.0.0.1:{}", self.port);
+        let mut arguments = vec![
+            "-d",
+            "03:00.0",
+            "-r",
+            "3b:00.0",
+            "--storage-server",
+            &storage,
+            "--command-channel-name",
+            &self.channel,
+            "--control-timeout",
+            "60",
+            "--sessions",
+            "forever",
+            "--output",
+            "json",
+        ];
+        for _ in 0..self.plan.workers {
+            arguments.extend(["--cpu", "0"]);
+        }
+        let mut service = role("zero_copy", &arguments);
+        service
+            .wait_for("was waiting for the initiator", TIMEOUT, |line| {
+                line.contains("waiting for the initiator").then_some(())
+            })
+            .expect("the service waits");
+        self.service = Some(service);
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn kill_service(&mut self) {
+        kill(self.service.take());
+    }
+
+    fn kill_target(&mut self) {
+        kill(self.target.take());
+    }
+
+    /// Halves the storage of the next target.
+    fn shrink(&mut self) {
+        self.plan.blocks /= 2;
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            device: "3b:00.0".to_owned(),
+            service: self.channel.clone(),
+            queues: self.plan.workers as u32,
+            control_timeout: Duration::from_secs(60),
+            reconnect_timeout: TIMEOUT,
+            ..Config::default()
+        }
+    }
+
+    fn open(&self) -> (Volume, Vec<Queue>) {
+        self.open_with(self.config())
+    }
+
+    fn open_with(&self, config: Config) -> (Volume, Vec<Queue>) {
+        let mut volume = Volume::open(config).expect("the volume opens");
+        let queues = volume.take_queues();
+        assert_eq!(queues.len(), self.plan.workers);
+        (volume, queues)
+    }
+}
+
+fn kill(process: Option<Process>) {
+    let mut process = process.expect("it runs");
+    process.signal(Signal::KILL);
+    let ended = process.wait(Instant::now() + TIMEOUT);
+    assert!(ended.is_some(), "killed");
+}
+
+/// Sleeps until the queue has an event, as front ends do, or for `time`.
+fn sleep(queue: &mut Queue, time: Duration) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if queue.arm() {
+        let timeout = Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(queue.descriptor(), PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&timeout));
+        queue.disarm();
+    }
+}
+
+/// Polls until `count` I/Os have completed.
+fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
+    let start = Instant::now();
+    let mut completions = Vec::new();
+    while completions.len() < count {
+        if queue.poll(&mut |completion| completions.push(completion)) == 0 {
+            sleep(queue, Duration::from_secs(10));
+        }
+        assert!(start.elapsed() < TIMEOUT, "{completions:?} of {count}");
+    }
+    completions
+}
+
+/// Performs one I/O.
+fn run(
+    queue: &mut Queue,
+    operation: Operation,
+    offset: u64,
+    len: usize,
+    buffer: Option<Buffer>,
+) -> (Result<(), IoError>, Option<Buffer>) {
+    queue
+        .submit(Io {
+            tag: 42,
+            operation,
+            offset,
+            len: len as u32,
+            buffer,
+        })
+        .expect("room");
+    let completion = reap(queue, 1).remove(0);
+    assert_eq!(completion.tag, 42);
+    (completion.result, completion.buffer)
+}
+
+fn read(queue: &mut Queue, offset: u64, len: usize) -> Vec<u8> {
+    let mut buffer = queue.buffer(len).expect("a buffer");
+    buffer.fill(0xa5);
+    let (result, buffer) = run(queue, Operation::Read, offset, len, Some(buffer));
+    assert_eq!(result, Ok(()));
+    buffer.expect("it comes back").to_vec()
+}
+
+fn write(queue: &mut Queue, offset: u64, bytes: &[u8]) {
+    let mut buffer = queue.buffer(bytes.len()).expect("a buffer");
+    buffer.copy_from_slice(bytes);
+    let operation = Operation::Write { fua: false };
+    let (result, buffer) = run(queue, operation, offset, bytes.len(), Some(buffer));
+    assert_eq!(result, Ok(()));
+    assert_eq!(buffer.as_deref(), Some(bytes));
+}
+
+/// Pseudorandom bytes.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
+    bytes
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use deployment::process::Signal;
 use volume::{Io, IoError, Operation, Volume};
 
-use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};
+use crate::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("ios_wait_for_a_service_that_was_killed", service),
@@ -167,7 +167,7 @@ fn away() {
     assert_eq!(again, Err(IoError::Disconnected), "at once");
     deployment.start_service();
     // I/O continues once there is a session.
-    let deadline = Instant::now() + crate::deployment::TIMEOUT;
+    let deadline = Instant::now() + crate::TIMEOUT;
     loop {
         let buffer = queue.buffer(10);
         match run(queue, WRITE, 0, 10, buffer).0 {

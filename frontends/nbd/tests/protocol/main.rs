@@ -5,5 +5,4 @@ mod support;
 
 mod negotiation;
 mod server;
-mod tls;
 mod transmission;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use client::*;
 use nbd_frontend::connection::Shared;
-use nbd_frontend::memory::{Disk, MemoryQueue, Settings};
+use nbd_frontend::device::{Disk, MemoryQueue, Settings};
 use nbd_frontend::protocol::Export;
 use nbd_frontend::server::Server;
 use nbd_frontend::sockets::Listener;

@@ -28,7 +28,7 @@ use crate::engine::request::{Request, Volume};
 use crate::engine::{
     Action, Comparison, Decompression, Event, Flaw, Quality, Status, StripeEngine,
 };
-use crate::target::{Target, Targets};
+use crate::{Target, Targets};
 
 /// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
 const CALLS_PER_ITERATION: u32 = 8;

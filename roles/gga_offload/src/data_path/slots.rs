@@ -17,7 +17,7 @@ use role_common::data_path::Messages;
 use role_common::stored_block::Geometry;
 use wire::io_message;
 
-use crate::target::Target;
+use crate::Target;
 
 /// A request of the initiator and its answer. Its state is the engine's slot that the answer is of.
 pub(super) type MessageSlot = Slot<u32>;

@@ -9,7 +9,7 @@ use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::control::RecordState;
 
 use super::membership::{EpochIds, Membership, Origin};
-use crate::target::{Target, Targets};
+use crate::{Target, Targets};
 
 /// State of a target at the start of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

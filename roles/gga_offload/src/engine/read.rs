@@ -23,10 +23,10 @@ use std::fmt;
 
 use role_common::stored_block::{Defect, Verdict};
 
-use super::redundancy::View;
+use super::membership::View;
 use super::set::Outcome;
 use super::{Action, Decompression, Stage, Status, StripeEngine};
-use crate::target::{Target, Targets};
+use crate::{Target, Targets};
 
 impl StripeEngine {
     /// Asks for the data chunks, once in a while for one of them and the parity chunk.

@@ -19,7 +19,7 @@ use super::read::Quality;
 use super::request::{Operation, Request};
 use super::set::{Outcome, Purpose, Work};
 use super::{Action, Slot, Stage, Status, StripeEngine};
-use crate::target::{Target, Targets};
+use crate::{Target, Targets};
 
 impl StripeEngine {
     /// Begins with stripes to rebuild, verify or repair, as long as there are any and slots for them.

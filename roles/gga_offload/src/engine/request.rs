@@ -1,11 +1,10 @@
 //! Requests of the initiator, checked before anything is done with them.
 
 use role_common::stored_block::Geometry;
-use wire::io_message;
-use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 
-use crate::target::Placement;
+use crate::Placement;
 
 /// The storage as the initiator sees it, and how it is stored.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,9 @@ use role_common::superblock::{Epoch, Superblock};
 use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
-use super::membership::Membership;
-use super::redundancy::{Redundancy, State, View};
-use super::stripe_bitmap::{Next, Pass, StripeBitmap};
-use crate::target::Target;
+use super::membership::{Membership, Redundancy, State, View};
+use super::stripes::{Next, Pass, StripeBitmap};
+use crate::Target;
 
 /// Time before stripes that could not be rebuilt or verified are tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Writes of the initiator's blocks, and flushes: by all targets that are online.
 
 use super::{Action, Stage, Status, StripeEngine};
-use crate::target::Targets;
+use crate::Targets;
 
 impl StripeEngine {
     #[inline]

@@ -10,21 +10,18 @@ use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::control::RecordState;
 use wire::stored_block::Trailer;
 
-use super::Totals;
 use super::oracle::BlockHistory;
-use super::script::{Script, Step, Timed};
-use super::service::{
-    GEOMETRY, LOGICAL, Phase, REQUESTS, STALL_TIMEOUT, Service, content_of, request, version_of,
-    xor,
+use super::processes::{
+    ANSWER_TIME, BLOCKS, CHUNK, GEOMETRY, LOGICAL, Phase, REQUESTS, SECTORS, STALL_TIMEOUT,
+    Service, SimulatedTarget, content_of, request, version_of, xor,
 };
-use super::target::{ANSWER_TIME, BLOCKS, CHUNK, SECTORS, Target};
+use super::{Script, Step, Timed, Totals};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
-use crate::engine::membership::EpochIds;
-use crate::engine::redundancy::State;
+use crate::engine::membership::{EpochIds, State};
 use crate::engine::request::Operation;
 use crate::engine::set::ScrubPlan;
 use crate::engine::{Action, Decompression, Event, Status};
-use crate::target::{Target as Number, Targets};
+use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
@@ -200,7 +197,7 @@ pub(super) struct World<'a> {
     queue: BinaryHeap<Reverse<(Duration, u64, usize)>>,
     schedule: Vec<Option<Scheduled>>,
     free: Vec<usize>,
-    targets: [Target; 3],
+    targets: [SimulatedTarget; 3],
     service: Option<Service>,
     next_session: u64,
     next_connection: u64,
@@ -267,7 +264,7 @@ impl<'a> World<'a> {
             queue: BinaryHeap::new(),
             schedule: Vec::new(),
             free: Vec::new(),
-            targets: [0, 1, 2].map(Target::new),
+            targets: [0, 1, 2].map(SimulatedTarget::new),
             service: None,
             next_session: 1,
             next_connection: 1,
@@ -454,7 +451,7 @@ impl<'a> World<'a> {
                         chunk.worker,
                         Event::ChunkRequestSent {
                             slot: chunk.slot,
-                            target: Number::ALL[chunk.target],
+                            target: Target::ALL[chunk.target],
                         },
                     );
                 }
@@ -531,7 +528,7 @@ impl<'a> World<'a> {
             }
             return;
         }
-        let is_there = |target: &Target| {
+        let is_there = |target: &SimulatedTarget| {
             target.is_up && target.cut_until <= self.now && target.paused_until <= self.now
         };
         let there = self
@@ -601,7 +598,7 @@ impl<'a> World<'a> {
     }
 
     /// Checks that the current targets at the start of a session have every block whose last write was acknowledged.
-    fn check_current(&mut self, stale: Option<Number>) {
+    fn check_current(&mut self, stale: Option<Target>) {
         // Without checksums, inconsistent chunks prove nothing.
         if !self.script.checksums || self.victim.is_some() {
             return;
@@ -692,7 +689,7 @@ impl<'a> World<'a> {
         let mut absent = io.not_current;
         for (number, target) in self.targets.iter().enumerate() {
             if target.was_away(io.invoked) {
-                absent.insert(Number::ALL[number]);
+                absent.insert(Target::ALL[number]);
             }
         }
         if absent.len() < 2 {
@@ -1092,7 +1089,7 @@ impl<'a> World<'a> {
         let event = Event::ChunkDone {
             slot: chunk.slot.into(),
             stripe: chunk.stripe,
-            target: Number::ALL[chunk.target],
+            target: Target::ALL[chunk.target],
             status,
         };
         // Most completions are reaped at once, a few only after others, or after the worker has let go of the target.
@@ -1121,7 +1118,7 @@ impl<'a> World<'a> {
             let Some(service) = &self.service else { return };
             if service.workers[worker as usize].connections[target] == connection {
                 let event = Event::TargetLost {
-                    target: Number::ALL[target],
+                    target: Target::ALL[target],
                     status: Status::IO_FAILED,
                 };
                 self.handle(worker, event);
@@ -1159,7 +1156,7 @@ impl<'a> World<'a> {
                 }
             }
             DiskChange::Empty => {
-                target.replace_disk(super::target::Disk::empty(self.next_identity));
+                target.replace_disk(super::processes::Disk::empty(self.next_identity));
                 self.next_identity += 1;
             }
         }
@@ -1190,7 +1187,7 @@ impl<'a> World<'a> {
             return;
         }
         let (session, now) = (service.session, self.now);
-        for (number, target) in Number::ALL.into_iter().enumerate() {
+        for (number, target) in Target::ALL.into_iter().enumerate() {
             let is_offline = service.set.view().offline.contains(target);
             if is_offline && service.is_connected[number] {
                 service.is_connected[number] = false;
@@ -1235,7 +1232,7 @@ impl<'a> World<'a> {
         let Some(service) = &mut self.service else {
             return;
         };
-        let rejoin_candidate = service.set.rejoin_candidate().map(Number::number);
+        let rejoin_candidate = service.set.rejoin_candidate().map(Target::number);
         if let Some(target) = rejoin_candidate
             && service.phase == Phase::Serving
             && !service.is_rejoining
@@ -1290,7 +1287,7 @@ impl<'a> World<'a> {
             .is_some()
         {
             service.confirmed[target] = Some(superblock);
-            service.set.persisted(Number::ALL[target], superblock);
+            service.set.persisted(Target::ALL[target], superblock);
         }
     }
 
@@ -1302,14 +1299,14 @@ impl<'a> World<'a> {
         let target = &mut self.targets[number];
         let is_reachable =
             target.is_up && target.cut_until <= self.now && target.paused_until <= self.now;
-        let is_expected = service.set.rejoin_candidate() == Some(Number::ALL[number]);
+        let is_expected = service.set.rejoin_candidate() == Some(Target::ALL[number]);
         if !is_reachable || !is_expected || service.phase != Phase::Serving {
             return;
         }
         let is_same = service.identities[number] == target.identity();
         let has_kept = match service
             .set
-            .admit(Number::ALL[number], target.found(), is_same)
+            .admit(Target::ALL[number], target.found(), is_same)
         {
             Ok(has_kept) => has_kept,
             Err(why) => return self.violate(format!("target {number} was not admitted: {why}")),
@@ -1329,11 +1326,11 @@ impl<'a> World<'a> {
         for worker in &mut service.workers {
             worker.connections[number] = connection;
             let event = Event::TargetAttached {
-                target: Number::ALL[number],
+                target: Target::ALL[number],
             };
             worker.engine.handle(event, self.now);
         }
-        service.set.rejoin(Number::ALL[number], has_kept, true);
+        service.set.rejoin(Target::ALL[number], has_kept, true);
         trace!(
             self,
             "target {number} rejoins, has kept what it had: {has_kept}"
@@ -1577,7 +1574,8 @@ impl<'a> World<'a> {
 
     /// Returns `true` if a block was never written, and no chunk of it is there.
     fn reads_as_zeros(&self, block: u64) -> bool {
-        let is_zero = |target: &Target| target.disk.chunk(block).iter().all(|&byte| byte == 0);
+        let is_zero =
+            |target: &SimulatedTarget| target.disk.chunk(block).iter().all(|&byte| byte == 0);
         self.script.zeroes_unwritten()
             && (self.service.as_ref()).is_some_and(|service| !service.set.has_checksums())
             && self.targets.iter().all(is_zero)
@@ -1607,7 +1605,7 @@ impl<'a> World<'a> {
         combinations
             .into_iter()
             .find_map(|[one, other]: [usize; 2]| {
-                if !(sources.contains(Number::ALL[one]) && sources.contains(Number::ALL[other])) {
+                if !(sources.contains(Target::ALL[one]) && sources.contains(Target::ALL[other])) {
                     return None;
                 }
                 let mut stored = [0; 2 * CHUNK];
@@ -1929,14 +1927,14 @@ impl<'a> World<'a> {
     /// A copy whose superblock differs from those of the two other targets must not count, unless it may be as current as they are: made
     /// after all I/Os of the session had completed, or while the set was being put to use.
     fn restore_one_copy(&mut self, target: usize) {
-        let superblock = |target: &Target| match target.found() {
+        let superblock = |target: &SimulatedTarget| match target.found() {
             Found::Superblock(superblock) => Some(superblock),
             _ => None,
         };
         let Some(copy) = self.targets[target].copy.clone() else {
             return;
         };
-        let mut with_copy = Target::new(9);
+        let mut with_copy = SimulatedTarget::new(9);
         with_copy.disk = copy.clone();
         let others = [(target + 1) % 3, (target + 2) % 3];
         let [first, second] = others.map(|other: usize| superblock(&self.targets[other]));
@@ -1956,7 +1954,7 @@ impl<'a> World<'a> {
         }
         let disk = std::mem::replace(&mut self.targets[target].disk, copy);
         if let Some(assembly) = self.assembly()
-            && assembly.stale != Some(Number::ALL[target])
+            && assembly.stale != Some(Target::ALL[target])
         {
             self.violate("a copy from before was taken for a current target".to_owned());
         }
@@ -1993,7 +1991,7 @@ impl<'a> World<'a> {
         let are_old = (0..3).filter(|&target| target != except).all(|target| {
             let copy = &self.targets[target].copy;
             copy.as_ref().is_some_and(|copy| {
-                let mut with_copy = Target::new(9);
+                let mut with_copy = SimulatedTarget::new(9);
                 with_copy.disk = copy.clone();
                 match (epochs(with_copy.found()), current) {
                     (Some((set, epoch)), Some((current_set, current_epoch))) => {
@@ -2220,8 +2218,8 @@ impl<'a> World<'a> {
             };
             let [with_both, with_1, with_2] = [
                 Targets::DATA,
-                Targets::without(Number::Data2),
-                Targets::without(Number::Data1),
+                Targets::without(Target::Data2),
+                Targets::without(Target::Data1),
             ]
             .map(pair);
             let fit = if self.chunks_fit(block) {

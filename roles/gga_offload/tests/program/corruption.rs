@@ -1,11 +1,11 @@
 //! Targets that hold something else than what they were given.
 
-use crate::support;
-use crate::support::{Deployment, HALF, Stripes, noise, text};
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::{Checksum, checksum_of};
 use wire::io_message::IoMessageType::{Read, Write};
+
+use crate::{Deployment, HALF, Stripes, noise, text};
 
 const BLOCKS: u64 = 8;
 const STORED: usize = 2 * HALF;
@@ -38,7 +38,7 @@ fn wrong_chunk_of_any_target_is_corrected_and_reported() {
                     let initiator = &mut deployment.initiator;
                     initiator
                         .memory
-                        .fill(0, support::HALF * 16, 0xee)
+                        .fill(0, crate::HALF * 16, 0xee)
                         .expect("inside");
                     assert_eq!(
                         initiator.io(Read, 3, 1),

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use crate::support::{Deployment, HALF, Stripes, TAIL, command, noise, text};
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
 use wire::io_message::IoMessageType::{self, Read, Write};
 use wire::io_message::Repr;
+
+use crate::{Deployment, HALF, Stripes, TAIL, command, noise, text};
 
 const STORED: usize = 2 * HALF;
 

@@ -1,10 +1,649 @@
-//! The service as a process, with peers that the test plays: one test binary, because each has to be linked, and because tests that wait for
-//! processes run in parallel.
-
-#[path = "../support/mod.rs"]
-mod support;
+//! The service as a process, between three scripted targets and an initiator that the test plays, message by message.
 
 mod corruption;
 mod degraded;
 mod io;
-mod rejoin;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use conformance::target::{Fault, Script, ScriptedTarget};
+use deployment::process::Process;
+use doca::{
+    Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
+    Event, MemoryRegion, Mmap, Pe, Producer, Task,
+};
+use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::shutdown::Shutdown;
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
+use rustix::mm::{MprotectFlags, mprotect};
+use wire::control::{InitStorage, Message, Payload, StorageDetails};
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// `--cpu` flags for this many workers, on different CPUs as long as there are some.
+fn cpus(workers: u32) -> String {
+    let set = rustix::thread::sched_getaffinity(None).expect("affinity");
+    let usable: Vec<usize> = (0..1024).filter(|&cpu| set.is_set(cpu)).collect();
+    let cpus = usable.iter().cycle().take(workers as usize);
+    cpus.map(|cpu| format!(" --cpu {cpu}")).collect()
+}
+
+fn command(args: &str) -> Command {
+    let program = env!("CARGO_BIN_EXE_doca_storage_comch_to_rdma_gga_offload");
+    let mut command = Command::new(program);
+    command.args(args.split_whitespace());
+    command
+}
+
+/// A target at this port, or any, with its port.
+fn start_target(
+    block_size: usize,
+    content: Vec<u8>,
+    fault: Fault,
+    records: Option<u32>,
+    port: u16,
+) -> (u16, JoinHandle<Vec<u8>>) {
+    let script = Script {
+        device: "03:00.0".to_owned(),
+        block_size: block_size as u32,
+        content,
+        fault,
+        features: 0,
+        records,
+        release: wire::release::Release::default(),
+    };
+    let target = ScriptedTarget::listen(script, port).expect("a free port");
+    let port = target.port().expect("port");
+    let serve = move || target.serve().expect("a session");
+    (port, std::thread::spawn(serve))
+}
+
+/// Results of a deployment.
+struct End {
+    /// The statistics of the service.
+    statistics: serde_json::Value,
+    /// Log of the service.
+    stderr: String,
+    /// Chunks on data_1, data_2 and data_p.
+    halves: [Vec<u8>; 3],
+}
+
+/// Fields are in the order in which they are dropped.
+struct Deployment {
+    initiator: Initiator,
+    service: Process,
+    targets: Vec<JoinHandle<Vec<u8>>>,
+    ports: Vec<u16>,
+}
+
+impl Deployment {
+    /// Reads blocks one by one from block 0, and compares them with `content`.
+    fn expect_content(&mut self, content: &[u8]) {
+        let initiator = &mut self.initiator;
+        initiator
+            .memory
+            .fill(0, content.len(), 0xee)
+            .expect("inside");
+        for (block, expected) in content.chunks(2 * HALF).enumerate() {
+            assert_eq!(
+                initiator.io(IoMessageType::Read, block as u64, 1),
+                ErrorCode::SUCCESS,
+                "block {block}"
+            );
+            assert_eq!(initiator.block(block as u64), expected, "block {block}");
+        }
+    }
+
+    /// Starts targets with these contents, and a service with these further flags.
+    fn start(halves: &[Vec<u8>; 3], args: &str) -> Self {
+        Self::with(halves, args, [Fault::None; 3], 1)
+    }
+
+    /// As [`start`](Self::start), with these faults of the targets, and this many workers.
+    fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
+        Self::keeping(halves, args, faults, [None; 3], workers)
+    }
+
+    /// As [`with`](Self::with), with targets that persist this many superblocks.
+    fn keeping(
+        halves: &[Vec<u8>; 3],
+        args: &str,
+        faults: [Fault; 3],
+        records: [Option<u32>; 3],
+        workers: u32,
+    ) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let channel_name = format!("gga-test-{}-{number}", std::process::id());
+        let block_size = match args.contains("whole-blocks") {
+            true => 2 * HALF,
+            false => HALF,
+        };
+        let (ports, targets): (Vec<u16>, Vec<_>) = halves
+            .iter()
+            .zip(faults.into_iter().zip(records))
+            .map(|(content, (fault, records))| {
+                start_target(block_size, content.clone(), fault, records, 0)
+            })
+            .unzip();
+        let command = command(&format!(
+            "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
+             --data-p-storage 127.0.0.1:{} --command-channel-name {channel_name} --output json {args}",
+            ports[0],
+            ports[1],
+            ports[2],
+            cpus = cpus(workers),
+        ));
+        let mut service = Process::spawn("service", command).expect("started");
+        let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
+        service
+            .wait_for("waited for an initiator", TIMEOUT, waiting)
+            .expect("ready");
+        let initiator = Initiator::connect(&channel_name, workers);
+        Self {
+            initiator,
+            service,
+            targets,
+            ports,
+        }
+    }
+
+    /// Waits for the exit of a detached target and returns its content.
+    fn last_content_of(&mut self, target: usize) -> Vec<u8> {
+        let ended = std::mem::replace(&mut self.targets[target], std::thread::spawn(Vec::new));
+        ended.join().expect("a target")
+    }
+
+    /// Starts a target with this content in the place of one that has ended.
+    fn replace(&mut self, target: usize, content: Vec<u8>, fault: Fault) {
+        self.replace_keeping(target, content, fault, None);
+    }
+
+    /// As [`replace`](Self::replace), with a target that persists this many superblocks.
+    fn replace_keeping(
+        &mut self,
+        target: usize,
+        content: Vec<u8>,
+        fault: Fault,
+        records: Option<u32>,
+    ) {
+        let (_, serving) = start_target(HALF, content, fault, records, self.ports[target]);
+        self.targets[target] = serving;
+    }
+
+    /// Waits until the service has logged this once more.
+    fn wait_for_log(&mut self, text: &str) {
+        self.service
+            .wait_for("logged it", TIMEOUT, |line| {
+                line.contains(text).then_some(())
+            })
+            .unwrap_or_else(|failure| panic!("{text:?}: {failure}"));
+    }
+
+    /// The initiator leaves in the middle of its session; what the service logged.
+    fn abandon(self) -> String {
+        let Self {
+            initiator,
+            mut service,
+            targets,
+            ..
+        } = self;
+        drop(initiator);
+        let status = service.wait(Instant::now() + TIMEOUT).expect("an end");
+        assert_eq!(status.code(), Some(1));
+        // No line matches, so this waits for the exit.
+        let _ = service.wait_for("ended", TIMEOUT, |_| None::<()>);
+        for target in targets {
+            target.join().expect("a target");
+        }
+        service.stderr()
+    }
+
+    /// Ends the session in good order.
+    fn end(self) -> End {
+        let Self {
+            initiator,
+            mut service,
+            targets,
+            ..
+        } = self;
+        initiator.leave();
+        // No line matches, so this waits for the exit.
+        let _ = service.wait_for("ended", TIMEOUT, |_| None::<()>);
+        let stderr = service.stderr();
+        let stdout = service
+            .finish(Instant::now() + TIMEOUT, || false)
+            .expect("a good end");
+        let mut halves = targets
+            .into_iter()
+            .map(|target| target.join().expect("a target"));
+        End {
+            statistics: serde_json::from_str(&stdout).expect("statistics"),
+            stderr,
+            halves: std::array::from_fn(|_| halves.next().expect("three targets")),
+        }
+    }
+}
+
+/// Size of a half block.
+const HALF: usize = 512;
+
+/// Bytes that compress well, and differ from block to block.
+fn text(blocks: u64, block_size: usize) -> Vec<u8> {
+    let mut content = Vec::new();
+    for block in 0..blocks {
+        let mut bytes = format!("block {block} ")
+            .into_bytes()
+            .repeat(block_size / 8);
+        bytes.resize(block_size, 0);
+        content.extend(bytes);
+    }
+    content
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    let next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// Chunks on data_1, data_2 and data_p. The parity is the XOR of the data chunks, as for a Vandermonde matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stripes(pub [Vec<u8>; 3]);
+
+impl Stripes {
+    /// Encodes content of blocks of twice [`HALF`] bytes.
+    fn of(content: &[u8], checksum: Checksum) -> Self {
+        let stored = 2 * HALF;
+        let mut encoder = Encoder::new(Geometry::compatible(stored as u32), checksum);
+        let blocks = content.chunks(stored).zip(0..).map(|(block, stripe)| {
+            let place = Place {
+                set: SetId::NONE,
+                stripe,
+            };
+            let stored = encoder.encode(block, place).expect("it compresses");
+            stored.to_vec()
+        });
+        Self::of_stored(&blocks.collect::<Vec<_>>())
+    }
+
+    /// Stripes of stored blocks as they are.
+    fn of_stored(blocks: &[Vec<u8>]) -> Self {
+        let mut halves: [Vec<u8>; 3] = Default::default();
+        for block in blocks {
+            let (first, second) = block.split_at(HALF);
+            halves[0].extend(first);
+            halves[1].extend(second);
+            halves[2].extend(first.iter().zip(second).map(|(a, b)| a ^ b));
+        }
+        Self(halves)
+    }
+
+    /// The stored block of a stripe.
+    fn stored(&self, stripe: usize) -> Vec<u8> {
+        let range = stripe * HALF..(stripe + 1) * HALF;
+        [&self.0[0][range.clone()], &self.0[1][range]].concat()
+    }
+
+    /// With zeros for the checksums, which depend on the random identifier of a set, and for their parity.
+    fn without_checksums(mut self) -> Self {
+        for half in self.0[1..].iter_mut().flat_map(|it| it.chunks_mut(HALF)) {
+            half[HALF - 4..].fill(0);
+        }
+        self
+    }
+
+    /// Contents of targets with whole blocks, as releases 3.0 and 3.1 place them: each chunk where the stored block has it, parity at
+    /// both places, and other bytes in the rest.
+    fn whole_blocks(&self) -> [Vec<u8>; 3] {
+        let whole = |target: usize| {
+            let chunks = self.0[target].chunks(HALF);
+            let blocks = chunks.map(|chunk| match target {
+                0 => [chunk, &[0xaa; HALF]].concat(),
+                1 => [&[0x55; HALF], chunk].concat(),
+                _ => [chunk, chunk].concat(),
+            });
+            blocks.collect::<Vec<_>>().concat()
+        };
+        [0, 1, 2].map(whole)
+    }
+
+    /// Flips a bit of a chunk.
+    fn flip(mut self, target: usize, stripe: usize, byte: usize) -> Self {
+        self.0[target][stripe * HALF + byte] ^= 0x10;
+        self
+    }
+}
+
+/// I/Os that can be under way at once.
+pub(crate) const TRANSACTIONS: u32 = 8;
+
+const RECEIVED: u64 = 1 << 32;
+
+/// One message in each direction, over one of the fast paths.
+struct Lane {
+    receive: Task,
+    send: Task,
+    incoming: Buf,
+    outgoing: Buf,
+}
+
+/// Fields are in the order in which they are dropped.
+struct Initiator {
+    lanes: Vec<Lane>,
+    fast_paths: Vec<(Consumer, Producer)>,
+    pe: Pe,
+    /// Its export gives the service access to the memory.
+    _mmap: Mmap,
+    messages: Mmap,
+    /// The memory that the service reads and writes.
+    memory: Arc<MemoryRegion>,
+    details: StorageDetails,
+    channel: ComchClientChannel,
+    waiter: Waiter,
+    service_consumers: Vec<u32>,
+    next_id: u32,
+}
+
+/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
+pub(crate) const MEMORY: usize = TAIL as usize + 1024;
+
+/// Offset of the last page.
+const TAIL: u64 = 300 * 1024;
+const PAGE: usize = 4096;
+
+impl Initiator {
+    /// Starts a session of this many workers.
+    pub(crate) fn connect(channel_name: &str, workers: u32) -> Self {
+        let host = Device::open("3b:00.0").expect("host");
+        let memory = MemoryRegion::new(MEMORY).expect("memory");
+        let mmap = Mmap::register(&host, memory.clone(), Access::PCI_READ_WRITE).expect("map");
+        let mut initiator = Self {
+            lanes: Vec::new(),
+            fast_paths: Vec::new(),
+            pe: Pe::new().expect("progress engine"),
+            memory,
+            details: StorageDetails {
+                total_size: 0,
+                block_size: 0,
+            },
+            channel: ComchClientChannel::connect(&host, channel_name, TIMEOUT).expect("channel"),
+            waiter: Waiter::new(Shutdown::new().expect("pipe")),
+            service_consumers: Vec::new(),
+            next_id: 0,
+            _mmap: mmap.clone(),
+            messages: messages(&host),
+        };
+        while initiator.channel.poll().expect("channel") != Some(ChannelEvent::Connected) {
+            initiator.waiter.wait(&[&initiator.channel], None);
+        }
+        let answer = initiator.request(Payload::QueryStorageRequest);
+        let Payload::QueryStorageResponse(details) = answer else {
+            panic!("got {answer:?}")
+        };
+        initiator.details = details;
+        let init = InitStorage {
+            transaction_count: TRANSACTIONS,
+            core_count: workers,
+            mmap_export_blob: Bytes::from(mmap.export_pci(&host).expect("export")),
+        };
+        let answer = initiator.request(Payload::InitStorageRequest(init));
+        assert_eq!(answer, Payload::InitStorageResponse);
+        (0..workers).for_each(|_| initiator.open_fast_path());
+        let answer = initiator.request(Payload::StartStorageRequest);
+        assert_eq!(answer, Payload::StartStorageResponse);
+        initiator.make_lanes();
+        initiator
+    }
+
+    fn connection(&self) -> Connection {
+        self.channel.connection().expect("connected")
+    }
+
+    fn open_fast_path(&mut self) {
+        let connection = self.connection();
+        let consumer = Consumer::start(&self.pe, &connection, &self.messages, TRANSACTIONS);
+        let producer = Producer::start(&self.pe, &connection, TRANSACTIONS);
+        let (consumer, producer) = (consumer.expect("consumer"), producer.expect("producer"));
+        // The connection moves on while the channel is polled, which start does.
+        self.fast_paths.push((consumer, producer));
+    }
+
+    /// Neighbouring lanes are of different workers.
+    fn make_lanes(&mut self) {
+        let running = || {
+            let mut paths = self.fast_paths.iter();
+            paths.all(|(consumer, producer)| {
+                [consumer.state(), producer.state()] == [CtxState::Running; 2]
+            })
+        };
+        assert!(self.pe.progress_until(TIMEOUT, running), "no fast path");
+        let inventory = BufInventory::new(2 * TRANSACTIONS as usize).expect("inventory");
+        let buf = |lane: usize, half: usize| {
+            let offset = (2 * lane + half) * io_message::SIZE;
+            inventory
+                .buf(&self.messages, offset as u64, io_message::SIZE)
+                .expect("buf")
+        };
+        for lane in 0..TRANSACTIONS as usize {
+            let path = lane % self.fast_paths.len();
+            let (consumer, producer) = &self.fast_paths[path];
+            let (incoming, outgoing) = (buf(lane, 0), buf(lane, 1));
+            let receive = consumer.post_recv_task(&incoming, RECEIVED | lane as u64);
+            let send = producer.send_task(&outgoing, self.service_consumers[path], lane as u64);
+            let lane = Lane {
+                receive: receive.expect("task"),
+                send: send.expect("task"),
+                incoming,
+                outgoing,
+            };
+            lane.receive.submit().expect("posted");
+            self.lanes.push(lane);
+        }
+    }
+
+    fn request(&mut self, payload: Payload) -> Payload {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 66,
+            payload,
+        };
+        self.channel.send(&request).expect("sent");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            // The fast path starts with the help of this.
+            while self.pe.poll().is_some() {}
+            match self.channel.poll().expect("a working channel") {
+                Some(ChannelEvent::Message(answer)) => {
+                    assert_eq!(answer.message_id, self.next_id);
+                    return answer.payload;
+                }
+                Some(ChannelEvent::ConsumerAdded(id)) => self.service_consumers.push(id),
+                Some(ChannelEvent::Closed) => panic!("the service is gone"),
+                Some(_) => {}
+                None => {
+                    assert!(Instant::now() < deadline, "no answer");
+                    let deadline = Instant::now() + Duration::from_millis(5);
+                    self.waiter.wait(&[&self.channel], Some(deadline));
+                }
+            }
+        }
+    }
+
+    /// Sends these messages at once, at most as many as there are lanes, and returns the answers by the
+    /// order of their user data.
+    fn exchange(&mut self, messages: &[[u8; io_message::SIZE]]) -> Vec<Repr> {
+        let whole: Vec<_> = messages
+            .iter()
+            .map(|message| (message, io_message::SIZE))
+            .collect();
+        self.exchange_lengths(&whole)
+    }
+
+    /// As [`exchange`](Self::exchange), with this many bytes of each message.
+    fn exchange_lengths(&mut self, messages: &[(&[u8; io_message::SIZE], usize)]) -> Vec<Repr> {
+        let count = messages.len();
+        for (lane, &(message, length)) in self.lanes.iter().zip(messages) {
+            lane.outgoing
+                .write_data(&message[..length])
+                .expect("written");
+        }
+        let deadline = Instant::now() + TIMEOUT;
+        let mut unsent: Vec<usize> = (0..count).rev().collect();
+        let (mut sent, mut answers) = (0, Vec::new());
+        while sent < count || answers.len() < count {
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} answers",
+                answers.len()
+            );
+            while let Some(&lane) = unsent.last() {
+                match self.lanes[lane].send.submit() {
+                    Ok(()) => unsent.pop(),
+                    Err(ErrorCode::AGAIN) => break,
+                    Err(code) => panic!("{code:?}"),
+                };
+            }
+            let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
+                continue;
+            };
+            assert_eq!(result, Ok(()));
+            if token & RECEIVED == 0 {
+                sent += 1;
+                continue;
+            }
+            let lane = &self.lanes[(token & !RECEIVED) as usize];
+            let mut bytes = [0; io_message::SIZE];
+            let length = lane.incoming.read_data(&mut bytes).expect("readable");
+            assert_eq!(length, io_message::SIZE);
+            let message = IoMessage::new_unchecked_len(&bytes);
+            answers.push(Repr::parse(&message).expect("a result"));
+            lane.incoming.reset_data().expect("reset");
+            lane.receive.submit().expect("posted");
+        }
+        answers.sort_by_key(|answer| answer.user_data);
+        for answer in &answers {
+            assert_eq!(answer.message_type, IoMessageType::Result);
+        }
+        answers
+    }
+
+    /// Submits an I/O of one block without waiting for its answer. No other I/O is possible after it.
+    fn begin(&mut self, message_type: IoMessageType, block: u64) {
+        let size = self.details.block_size;
+        let offset = block * u64::from(size);
+        let request = Repr {
+            message_type,
+            user_data: 0,
+            result: 0,
+            size,
+            requester_offset: offset,
+            storage_offset: offset,
+        };
+        let lane = &self.lanes[0];
+        lane.outgoing
+            .write_data(&request.to_bytes())
+            .expect("written");
+        lane.send.submit().expect("room for a message");
+    }
+
+    /// Returns `true` if an answer arrives within this time.
+    fn is_answered(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline {
+            match self.pe.poll() {
+                Some(Event::Task(Completion { token, .. })) if token & RECEIVED != 0 => {
+                    return true;
+                }
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        false
+    }
+
+    /// One I/O, with equal offsets in memory and storage.
+    fn io(&mut self, message_type: IoMessageType, block: u64, blocks: u32) -> ErrorCode {
+        let size = self.details.block_size * blocks;
+        let offset = block * u64::from(self.details.block_size);
+        self.io_at(message_type, size, offset, offset)
+    }
+
+    fn io_at(
+        &mut self,
+        message_type: IoMessageType,
+        size: u32,
+        requester_offset: u64,
+        storage_offset: u64,
+    ) -> ErrorCode {
+        let request = Repr {
+            message_type,
+            user_data: 0x0102_0304_0506_0708,
+            result: 0,
+            size,
+            requester_offset,
+            storage_offset,
+        };
+        let answers = self.exchange(&[request.to_bytes()]);
+        let expected = Repr {
+            message_type: IoMessageType::Result,
+            result: answers[0].result,
+            ..request
+        };
+        assert_eq!(answers[0], expected, "an answer repeats its request");
+        ErrorCode(answers[0].result)
+    }
+
+    /// Takes the access to the last page away: what is behind [`TAIL`] cannot be copied any more.
+    fn withdraw_memory(&mut self) {
+        let tail = self.memory.as_ptr().wrapping_add(TAIL as usize);
+        // SAFETY: a page of the region, of which this test has no reference, and which it does not use any more.
+        unsafe { mprotect(tail.cast(), PAGE, MprotectFlags::empty()) }.expect("a page");
+    }
+
+    /// The memory of this block.
+    fn block(&self, block: u64) -> Vec<u8> {
+        let size = self.details.block_size as usize;
+        self.bytes(block as usize * size, size)
+    }
+
+    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read(offset, &mut bytes).expect("inside");
+        bytes
+    }
+
+    /// Stops and shuts down.
+    pub(crate) fn leave(mut self) {
+        let answer = self.request(Payload::StopStorageRequest);
+        assert_eq!(answer, Payload::StopStorageResponse);
+        self.lanes.clear();
+        for (consumer, producer) in self.fast_paths.drain(..) {
+            consumer.stop().expect("stopped");
+            producer.stop().expect("stopped");
+        }
+        let answer = self.request(Payload::ShutdownRequest);
+        assert_eq!(answer, Payload::ShutdownResponse);
+    }
+}
+
+fn messages(host: &Device) -> Mmap {
+    let length = 2 * TRANSACTIONS as usize * io_message::SIZE;
+    let region = MemoryRegion::new(length).expect("memory");
+    let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
+    Mmap::register(host, region, access).expect("map")
+}
