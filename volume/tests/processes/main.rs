@@ -3,7 +3,6 @@
 //! The program starts itself as roles and, before that, as the tests, in a private runtime directory.
 
 mod io;
-mod reconnection;
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,10 +34,9 @@ fn main() -> ExitCode {
         return in_directory();
     }
     let arguments = Arguments::from_args();
-    let trials = [io::TESTS, reconnection::TESTS].concat();
-    let trials = trials
-        .into_iter()
-        .map(|(name, test)| {
+    let trials = io::TESTS
+        .iter()
+        .map(|&(name, test)| {
             Trial::test(name, move || {
                 test();
                 Ok(())
