@@ -5,15 +5,13 @@
 //! the producer together with an eventfd that wakes the consumer.
 //!
 //! * [`layout`] defines the layout of the shared memory and the format of descriptors.
-//! * [`mapping`] owns the shared memory and is the only module with raw pointers into it.
-//! * [`kernel`] contains the other system calls: eventfds, and barriers in other threads.
-//! * [`producer`] and [`consumer`] are the two endpoints.
-//! * [`biased_lock`] lets several producers of a process send into one ring.
-//! * [`bell`] wakes an endpoint that sleeps; it makes no system call if the endpoint is awake.
+//! * [`endpoints`] has the producer and the consumer, the doorbells that wake them, and the lock with which several
+//!   producers of a process send into one ring.
+//! * This file owns the shared memory ([`Mapping`], the only code with raw pointers into it), and contains the system
+//!   calls: eventfds, and barriers in other threads.
 //!
-//! The files `layout`, `producer`, `consumer`, `bell` and `biased_lock` are also compiled in `tests/model`, with loom's
-//! memory and a model of the kernel: of the standard library's atomics they use only
-//! [`Ordering`](std::sync::atomic::Ordering) and compiler fences.
+//! The files `layout` and `endpoints` are also compiled in `tests/model`, with loom's memory and a model of the kernel: of
+//! the standard library's atomics they use only [`Ordering`] and compiler fences.
 //!
 //! # Trust
 //!
@@ -21,27 +19,31 @@
 //! with raw copies, every index is masked into the ring, and an invalid descriptor is reported as [`Corrupt`] instead
 //! of being followed.
 
-mod bell;
-mod biased_lock;
-mod consumer;
-mod exclusion;
-mod kernel;
+mod endpoints;
 mod layout;
-mod mapping;
-mod producer;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-
-pub(crate) use bell::barrier_before_sleep;
-pub(crate) use biased_lock::BiasedLock;
-pub(crate) use consumer::{Message, RingConsumer};
-pub(crate) use kernel::EventFd;
+pub(crate) use endpoints::{BiasedLock, Message, RingConsumer, RingProducer, barrier_before_sleep};
 pub(crate) use layout::Geometry;
-pub(crate) use producer::RingProducer;
 
-use self::mapping::Mapping;
-use crate::error::Result;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+use std::thread::yield_now;
+
+use rustix::event::EventfdFlags;
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use crate::error::{Error, Result};
+use crate::prefetch;
+use crate::runtime::{is_eventfd, sealed_memory_len};
+use layout::{CONSUMER_BARRIERS_AT, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT};
 
 /// The peer wrote something into the ring that no correct peer writes; the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,13 +80,326 @@ impl RingProducer {
     }
 }
 
+/// A word shared by both processes.
+type Word = AtomicU64;
+
+/// Minimum number of slots, and of units of payload, of a ring: a page of each.
+const FEWEST_UNITS: u64 = 64;
+
+/// The mapping of a ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    memfd: OwnedFd,
+}
+
+// SAFETY: the mapping is plain shared memory for the lifetime of the value; words are accessed as atomics and payload
+// bytes only with raw copies, each unit by the endpoint that owns it at that time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method gives out a reference to payload bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Creates a sealed, zeroed ring.
+    fn create(geometry: Geometry) -> Result<Self> {
+        let memfd = rustix::fs::memfd_create(
+            "softdoca-ring",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(|_| Error::NoMemory)?;
+        rustix::fs::ftruncate(&memfd, geometry.mapping_len() as u64)
+            .map_err(|_| Error::NoMemory)?;
+        rustix::fs::fcntl_add_seals(
+            &memfd,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )
+        .map_err(|_| Error::OperatingSystem)?;
+        let mapping = Self::map(memfd, geometry)?;
+        for (at, value) in [
+            (SLOTS_AT, geometry.slots()),
+            (UNITS_AT, geometry.units()),
+            (CONSUMER_BARRIERS_AT, u64::from(uses_barriers())),
+        ] {
+            mapping.word(at).store(value, Ordering::Relaxed);
+        }
+        mapping.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+        Ok(mapping)
+    }
+
+    /// Maps a ring created by another process, after checking that it is one and cannot shrink.
+    fn open(memfd: OwnedFd) -> Result<Self> {
+        let size = sealed_memory_len(&memfd)?;
+        let mut header = [0u8; 24];
+        let read = rustix::io::pread(&memfd, &mut header, 0).map_err(|_| Error::InvalidValue)?;
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&header[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        if read != header.len() || word(MAGIC_AT) != MAGIC {
+            return Err(Error::NotSupported);
+        }
+        let geometry = Geometry::from_counts(word(SLOTS_AT), word(UNITS_AT))
+            .map_err(|_: Corrupt| Error::InvalidValue)?;
+        if size != geometry.mapping_len() as u64 {
+            return Err(Error::InvalidValue);
+        }
+        Self::map(memfd, geometry)
+    }
+
+    fn map(memfd: OwnedFd, geometry: Geometry) -> Result<Self> {
+        // SAFETY: a fresh mapping at an address chosen by the kernel; it aliases no Rust object.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                geometry.mapping_len(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memfd,
+                0,
+            )
+        }
+        .map_err(|_| Error::NoMemory)?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Error::NoMemory)?;
+        Ok(Self {
+            base,
+            geometry,
+            memfd,
+        })
+    }
+
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The file descriptor to pass to the producer's process.
+    fn memfd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    /// The shared word at byte offset `at`, one of the offsets of [`layout`].
+    #[inline]
+    fn word(&self, at: usize) -> &Word {
+        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.geometry.mapping_len());
+        // SAFETY: `at` is an offset of the layout, 8-byte aligned and inside the mapping, which lives as long as self;
+        // every access of any process to this word is atomic.
+        unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
+    }
+
+    /// Prefetches the slot at `at` for reading.
+    #[inline(always)]
+    fn will_read_slot(&self, at: usize) {
+        prefetch::to_read(self.base.as_ptr().wrapping_add(at));
+    }
+
+    /// Prefetches the slot at `at` for writing.
+    #[inline(always)]
+    fn will_write_slot(&self, at: usize) {
+        prefetch::to_write(self.base.as_ptr().wrapping_add(at));
+    }
+
+    /// Writes the inline bytes of the slot at `at`.
+    ///
+    /// # Safety
+    ///
+    /// The slot must belong to the caller's end.
+    #[inline]
+    unsafe fn write_slot(&self, at: usize, bytes: &[u8; INLINE]) {
+        debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
+        // SAFETY: the bytes after the descriptor of a slot, inside the mapping, and owned by the caller. Whole words,
+        // aligned.
+        unsafe {
+            let to = self.base.as_ptr().add(at + UNIT - INLINE);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, INLINE);
+        }
+    }
+
+    /// Reads the inline bytes of the slot at `at`, padded with zeros to 64 bytes.
+    #[inline]
+    fn read_slot(&self, at: usize) -> [u8; UNIT] {
+        debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
+        let mut bytes = [0; UNIT];
+        // SAFETY: the bytes after the descriptor of a slot, inside the mapping; a raw copy, as the producer may write them.
+        unsafe {
+            let from = self.base.as_ptr().add(at + UNIT - INLINE);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), INLINE);
+        }
+        bytes
+    }
+
+    /// Copies `len` private bytes at `src` to the payload area, starting at byte `offset` and wrapping around.
+    ///
+    /// # Safety
+    ///
+    /// `src` must be readable for `len` bytes, and the units written must belong to the caller's end.
+    unsafe fn copy_in(&self, offset: usize, src: *const u8, len: usize) {
+        self.split(offset, len, |at, done, part| {
+            // SAFETY: `at..at + part` lies in the mapping (see `split`), `src` is readable for `len >= done + part`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(src.add(done), self.base.as_ptr().add(at), part)
+            }
+        });
+    }
+
+    /// Copies `len` payload bytes, starting at byte `offset` and wrapping around, to private memory at `dst`.
+    ///
+    /// # Safety
+    ///
+    /// `dst` must be writable for `len` bytes.
+    unsafe fn copy_out(&self, offset: usize, dst: *mut u8, len: usize) {
+        self.split(offset, len, |at, done, part| {
+            // SAFETY: `at..at + part` lies in the mapping (see `split`), `dst` is writable for `len >= done + part`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), dst.add(done), part)
+            }
+        });
+    }
+
+    /// Calls `copy(offset in mapping, bytes done, bytes of this part)` for the one or two parts of a wrapping range.
+    fn split(&self, offset: usize, len: usize, mut copy: impl FnMut(usize, usize, usize)) {
+        let size = self.geometry.payload_len();
+        assert!(len <= size, "a fragment is at most a quarter of the ring");
+        let offset = offset & (size - 1);
+        let first = len.min(size - offset);
+        copy(self.geometry.payload_at() + offset, 0, first);
+        if first < len {
+            copy(self.geometry.payload_at(), first, len - first);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of the mapping created in `map`, and no pointer into it is left. On failure
+        // the mapping leaks, which is harmless.
+        let _ = unsafe {
+            rustix::mm::munmap(
+                self.base.as_ptr().cast::<c_void>(),
+                self.geometry.mapping_len(),
+            )
+        };
+    }
+}
+
+/// An eventfd that wakes one progress engine.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub(crate) fn new() -> Result<Self> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(Self)
+            .map_err(|_| Error::OperatingSystem)
+    }
+
+    /// Accepts an eventfd received from a peer. Any other descriptor is refused: a write to a pipe or socket whose
+    /// other end is closed raises SIGPIPE, which kills C programs, and a file system in user space may block a write
+    /// for ever.
+    pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
+        if is_eventfd(&fd) {
+            Ok(Self(fd))
+        } else {
+            Err(Error::InvalidValue
+                .because("expected an eventfd from a peer, got another descriptor"))
+        }
+    }
+
+    /// Adds 1 to the counter; never blocks.
+    pub(crate) fn ring(&self) {
+        // The flag is shared with the peer, which can clear it: a write to a full counter would then block.
+        let Ok(flags) = fcntl_getfl(&self.0) else {
+            return;
+        };
+        if !flags.contains(OFlags::NONBLOCK)
+            && fcntl_setfl(&self.0, flags | OFlags::NONBLOCK).is_err()
+        {
+            return;
+        }
+        // A full counter (EAGAIN) is readable already; a dead peer needs no wake-up.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Resets the counter; never blocks, whatever peers have done to the shared flags.
+    pub(crate) fn drain(&self) {
+        let mut count = [0u8; 8];
+        let mut buffers = [IoSliceMut::new(&mut count)];
+        let nowait = ReadWriteFlags::NOWAIT;
+        match preadv2(&self.0, &mut buffers, u64::MAX, nowait) {
+            // EAGAIN: the counter is 0.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            // Linux before 5.8 refuses positioned reads of an eventfd; sandboxes and emulators may refuse or not know the
+            // call. Then the flags are restored, which a peer may clear again.
+            Err(_) => {
+                let _ = fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK);
+                let _ = rustix::io::read(&self.0, &mut count);
+            }
+        }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `true` if this process is registered for the kernel's barriers and issues them.
+fn uses_barriers() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| {
+        // Missing before Linux 4.16 and in some sandboxes. A process that can register can also issue the barrier.
+        membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && barrier_in_all_threads()
+    })
+}
+
+/// Executes a full barrier in every thread of all processes that [use barriers](uses_barriers), this one included.
+/// Returns `false` if the kernel does not support it (any more).
+fn barrier_in_all_threads() -> bool {
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// A mutex without a value, for the biased lock. In `tests/model`, loom's types replace this one and [`Contents`].
+#[derive(Debug, Default)]
+struct Mutex(std::sync::Mutex<()>);
+
+impl Mutex {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        // There is no value that a panic could have left half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A new word of this process. The model names words in its messages.
+const fn word(_name: &'static str) -> Word {
+    Word::new(0)
+}
+
+/// A value that one thread at a time uses.
+#[derive(Debug)]
+struct Contents<T>(UnsafeCell<T>);
+
+impl<T> Contents<T> {
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// No other call for the same value is active, in any thread.
+    #[inline(always)]
+    unsafe fn with<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: guaranteed by the caller.
+        action(unsafe { &mut *self.0.get() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    //! Both endpoints of a ring in one process.
-
     use std::os::fd::AsFd;
 
-    use super::{EventFd, Geometry, RingConsumer, RingProducer};
+    use super::{EventFd, Geometry, RingConsumer, RingProducer, *};
     use crate::error::Error;
 
     fn pair(messages: usize, largest: usize) -> (RingProducer, RingConsumer) {
@@ -281,5 +596,73 @@ mod tests {
             rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::ALLOW_SEALING).expect("a memfd");
         rustix::fs::ftruncate(&memfd, 8192).expect("a size");
         assert!(RingProducer::open(memfd, EventFd::new().expect("an eventfd")).is_err());
+    }
+
+    /// A peer has a duplicate of each eventfd and clears its O_NONBLOCK flag.
+    #[test]
+    fn a_peer_cannot_make_ringing_or_draining_block() {
+        let (done, finished) = std::sync::mpsc::channel();
+        let blocking = |initial: u32| {
+            let fd = rustix::event::eventfd(initial, EventfdFlags::CLOEXEC).expect("an eventfd");
+            EventFd(fd)
+        };
+        let thread = std::thread::spawn(move || {
+            blocking(0).drain();
+            let full = blocking(0);
+            rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("room for it");
+            full.ring();
+            done.send(()).expect("a listener");
+        });
+        finished
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("neither call blocks");
+        thread.join().expect("no panic");
+    }
+
+    /// The kernel answers `preadv2` with ENOSYS, as sandboxes and QEMU's user emulation do. A counter that was not reset
+    /// would keep its engine from sleeping.
+    #[test]
+    fn a_counter_is_drained_without_preadv2() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+        let filter = SeccompFilter::new(
+            [(libc::SYS_preadv2, Vec::new())].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::ENOSYS as u32),
+            TargetArch::try_from(std::env::consts::ARCH).expect("a known machine"),
+        )
+        .expect("a filter");
+        let program = BpfProgram::try_from(filter).expect("a program");
+        let event = EventFd::new().expect("an eventfd");
+        let ring_and_drain = || {
+            // Of this thread only. The emulator knows no filters either; it fails the call by itself.
+            let _ = seccompiler::apply_filter(&program);
+            event.ring();
+            let mut count = [0; 8];
+            let read = preadv2(
+                &event.0,
+                &mut [IoSliceMut::new(&mut count)],
+                u64::MAX,
+                ReadWriteFlags::NOWAIT,
+            );
+            assert_eq!(read, Err(Errno::NOSYS));
+            event.drain();
+        };
+        std::thread::scope(|scope| scope.spawn(ring_and_drain).join()).expect("no panic");
+        assert_eq!(
+            rustix::io::read(&event.0, &mut [0; 8]),
+            Err(Errno::AGAIN),
+            "the counter is 0"
+        );
+    }
+
+    #[test]
+    fn only_eventfds_are_rung() {
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
+        let file: OwnedFd = tempfile::tempfile().expect("a file").into();
+        let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);
+        for fd in [pipe, file, memfd.expect("a memfd")] {
+            assert_eq!(EventFd::from_peer(fd).err(), Some(Error::InvalidValue));
+        }
     }
 }

@@ -17,8 +17,7 @@
 //! payload. The descriptor of a slot is written last, so the consumer needs no producer index. A sleep word is set by
 //! the endpoint it is named after and cleared by the other one.
 
-use super::Corrupt;
-use super::mapping::FEWEST_UNITS;
+use super::{Corrupt, FEWEST_UNITS};
 
 /// Size of a slot and of a unit of payload in bytes: a cache line.
 pub(super) const UNIT: usize = 64;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
-use crate::words::WEAKEN;
+use crate::machine::WEAKEN;
 
 /// loom's messages for a data race and for a deadlock.
 const RACE: &str = "Causality violation";
@@ -11,154 +11,126 @@ const DEADLOCK: &str = "deadlock";
 
 /// The weakened order, the model that fails, and its message.
 const NEEDED: &[(&str, &str, &str)] = &[
-    (
-        "store of descriptor",
-        "delivery::small_messages_wrap_around",
-        RACE,
-    ),
-    (
-        "load of descriptor",
-        "delivery::small_messages_wrap_around",
-        RACE,
-    ),
+    ("store of descriptor", "small_messages_wrap_around", RACE),
+    ("load of descriptor", "small_messages_wrap_around", RACE),
     (
         "store of slots consumed",
-        "delivery::small_messages_wrap_around",
+        "small_messages_wrap_around",
         RACE,
     ),
-    (
-        "load of slots consumed",
-        "delivery::small_messages_wrap_around",
-        RACE,
-    ),
+    ("load of slots consumed", "small_messages_wrap_around", RACE),
     (
         "store of units consumed",
-        "delivery::payload_is_used_again_after_it_was_read",
+        "payload_is_used_again_after_it_was_read",
         RACE,
     ),
     (
         "load of units consumed",
-        "delivery::payload_is_used_again_after_it_was_read",
+        "payload_is_used_again_after_it_was_read",
         RACE,
     ),
     (
         "store of receives posted",
-        "delivery::data_read_before_a_receive_was_posted_may_be_overwritten",
+        "data_read_before_a_receive_was_posted_may_be_overwritten",
         RACE,
     ),
     (
         "load of receives posted",
-        "delivery::data_read_before_a_receive_was_posted_may_be_overwritten",
+        "data_read_before_a_receive_was_posted_may_be_overwritten",
         RACE,
     ),
     (
         "store of producer closed",
-        "delivery::messages_sent_before_the_producer_closed_are_received",
+        "messages_sent_before_the_producer_closed_are_received",
         "left: None",
     ),
     (
         "load of producer closed",
-        "delivery::messages_sent_before_the_producer_closed_are_received",
+        "messages_sent_before_the_producer_closed_are_received",
         "left: None",
     ),
     (
         "store of consumer closed",
-        "delivery::releases_before_the_consumer_closed_are_visible",
+        "releases_before_the_consumer_closed_are_visible",
         RACE,
     ),
     (
         "load of consumer closed",
-        "delivery::releases_before_the_consumer_closed_are_visible",
+        "releases_before_the_consumer_closed_are_visible",
         RACE,
     ),
     (
         "addition of receives posted to all",
-        "senders::a_taken_receive_may_overwrite_data_read_before",
+        "a_taken_receive_may_overwrite_data_read_before",
         RACE,
     ),
     (
         "load of receives posted to all",
-        "senders::a_taken_receive_may_overwrite_data_read_before",
+        "a_taken_receive_may_overwrite_data_read_before",
         RACE,
     ),
     (
         "load of receives taken",
-        "senders::no_receive_is_taken_twice",
+        "no_receive_is_taken_twice",
         "3 of 2 receives",
     ),
     (
         "exchange of receives taken",
-        "senders::no_receive_is_taken_twice",
+        "no_receive_is_taken_twice",
         "3 of 2 receives",
     ),
     (
         "fence of the sleeper",
-        "sleeping::a_consumer_is_woken_by_a_message",
+        "a_consumer_is_woken_by_a_message",
         DEADLOCK,
     ),
     (
         "fence of the waker",
-        "sleeping::a_consumer_is_woken_by_a_message",
+        "a_consumer_is_woken_by_a_message",
         DEADLOCK,
     ),
-    (
-        "barrier",
-        "sleeping::a_consumer_is_woken_by_a_message",
-        DEADLOCK,
-    ),
+    ("barrier", "a_consumer_is_woken_by_a_message", DEADLOCK),
     (
         "fence of the sleeper",
-        "sleeping::a_producer_is_woken_by_space",
+        "a_producer_is_woken_by_space",
         DEADLOCK,
     ),
     (
         "fence of the waker",
-        "sleeping::a_producer_is_woken_by_space",
+        "a_producer_is_woken_by_space",
         DEADLOCK,
     ),
-    (
-        "barrier",
-        "sleeping::a_producer_is_woken_by_space",
-        DEADLOCK,
-    ),
+    ("barrier", "a_producer_is_woken_by_space", DEADLOCK),
     (
         "fence of the sleeper",
-        "sleeping::a_producer_is_woken_by_a_receive",
+        "a_producer_is_woken_by_a_receive",
         DEADLOCK,
     ),
     (
         "fence of the waker",
-        "sleeping::a_producer_is_woken_by_a_receive",
+        "a_producer_is_woken_by_a_receive",
         DEADLOCK,
     ),
-    (
-        "barrier",
-        "sleeping::a_producer_is_woken_by_a_receive",
-        DEADLOCK,
-    ),
+    ("barrier", "a_producer_is_woken_by_a_receive", DEADLOCK),
     (
         "store of use by the owner",
-        "bias::the_second_user_waits_for_the_biased_one",
+        "the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (
         "load of use by the owner",
-        "bias::the_second_user_waits_for_the_biased_one",
+        "the_second_user_waits_for_the_biased_one",
         RACE,
     ),
     (
         "fence of the waker",
-        "bias::the_second_user_waits_for_the_biased_one",
+        "the_second_user_waits_for_the_biased_one",
         RACE,
     ),
-    (
-        "barrier",
-        "bias::the_second_user_waits_for_the_biased_one",
-        RACE,
-    ),
+    ("barrier", "the_second_user_waits_for_the_biased_one", RACE),
     (
         "attention to a ring while arming",
-        "sleeping::a_producer_is_woken_for_every_piece_of_a_long_message",
+        "a_producer_is_woken_for_every_piece_of_a_long_message",
         DEADLOCK,
     ),
 ];
