@@ -26,7 +26,7 @@ mod doca_sha;
 mod doca_sync_event;
 mod task;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::any::Any;
 use std::mem::ManuallyDrop;

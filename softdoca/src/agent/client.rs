@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::export::Rights;
-use super::limits::{Deadline, Limits, within_scope};
 use super::protocol::{
-    AgentAddress, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry,
+    AgentAddress, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, Rights, SegmentEntry,
 };
+use super::{Deadline, Limits, within_scope};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
 

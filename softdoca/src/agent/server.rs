@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use super::export::{self, Export};
-use super::limits::Limits;
+use super::Limits;
 use super::protocol::{
-    AgentAddress, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry,
+    self, AgentAddress, Export, MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry,
 };
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
@@ -460,12 +459,12 @@ impl Server {
             Operation::Write => unreachable!("answered above"),
             Operation::Read => self.read(socket, &header)?,
             Operation::FetchAdd => {
-                let value = self.atomic(&header, export::fetch_add(header.operands[0]));
+                let value = self.atomic(&header, protocol::fetch_add(header.operands[0]));
                 reply(socket, value, &[], &[])?;
             }
             Operation::CompareSwap => {
                 let [expected, new] = header.operands;
-                let value = self.atomic(&header, export::compare_swap(expected, new));
+                let value = self.atomic(&header, protocol::compare_swap(expected, new));
                 reply(socket, value, &[], &[])?;
             }
             Operation::Describe => match self.describe(&header) {
@@ -742,8 +741,7 @@ pub fn publish(key: Key, handler: Handler) -> Result<PublishGuard> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::export::{Backing, Rights, Segment};
-    use super::super::protocol::{Operation, RequestHeader};
+    use super::super::protocol::{Backing, Operation, RequestHeader, Rights, Segment};
     use super::*;
     use crate::runtime::BootId;
 

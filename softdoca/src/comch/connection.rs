@@ -14,7 +14,7 @@ use doca_abi::doca_data;
 
 use super::control::Traffic;
 use super::frame::Frame;
-use super::remote_consumer::RemoteConsumer;
+use super::producer::RemoteConsumer;
 use super::{MAX_CONSUMERS, MAX_ID, max_remote_consumers};
 use crate::error::{Error, Result};
 use crate::progress::Ctx;

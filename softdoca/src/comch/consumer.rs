@@ -10,8 +10,8 @@ use std::sync::Arc;
 use doca_abi::doca_data;
 
 use super::connection::{Connection, LocalConsumer};
-use super::remote_consumer::SENDER_SIZE;
-use super::{MAX_BUF_SIZE, MAX_IMMEDIATE, MAX_TASKS, check_range, payload};
+use super::producer::SENDER_SIZE;
+use super::{MAX_BUF_SIZE, MAX_IMMEDIATE, MAX_TASKS, check_range};
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
 use crate::log;
@@ -344,7 +344,7 @@ fn take_head(ring: &RingConsumer, message: &Message, body: &PostRecv, last: u32)
 #[inline(always)]
 fn take_data(ring: &RingConsumer, message: &Message, body: &PostRecv) -> Result<()> {
     let len = message.len();
-    payload::append(body.buf.get(), len, |to| {
+    append(body.buf.get(), len, |to| {
         // SAFETY: `append` passes `len` writable bytes.
         unsafe { ring.read(message, 0, to, len) };
     })
@@ -372,7 +372,7 @@ impl Driver for Consumer {
 
     fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
         let body = &task.downcast::<PostRecv>().ok_or(Error::InvalidValue)?.body;
-        payload::check_destination(body.buf.get().as_ref(), &self.mmap)?;
+        check_destination(body.buf.get().as_ref(), &self.mmap)?;
         body.producer.set(0);
         body.immediate_len.set(0);
         let run = &mut *self.run.borrow_mut();
@@ -462,4 +462,55 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         self.connection.release_id(self.id);
     }
+}
+
+/// Checks that a buf can receive for a consumer of `mmap`.
+fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Result<()> {
+    let Some(buf) = buf else {
+        // For messages that have only immediate data.
+        return Ok(());
+    };
+    if !Arc::ptr_eq(&*buf.mmap()?, mmap) {
+        return Err(Error::InvalidValue
+            .because("expected a buf of the mmap that the consumer was created with"));
+    }
+    if buf.is_in_list() {
+        return Err(Error::InvalidValue.because("a consumer receives into one buf, not a list"));
+    }
+    if !mmap.is_writable() {
+        return Err(Error::NotPermitted.because("the consumer's mmap cannot be written"));
+    }
+    Ok(())
+}
+
+/// Appends `len` bytes to the data of a buf: `read` writes them to the memory that it is passed.
+///
+/// Returns [`Error::TooBig`] if they do not fit; nothing is written then.
+#[inline(always)]
+fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let buf = buf.ok_or(Error::TooBig)?;
+    if len > buf.tail_len() {
+        return Err(Error::TooBig);
+    }
+    let tail = buf.data() + buf.data_len() as u64;
+    {
+        let mmap = buf.mmap()?;
+        if !mmap.is_writable() {
+            return Err(Error::NotPermitted);
+        }
+        match mmap.local_ptr(tail, len as u64) {
+            Some(to) => read(to),
+            None => {
+                let mut bytes = vec![0; len];
+                read(bytes.as_mut_ptr());
+                // SAFETY: the vector has `len` readable bytes.
+                unsafe { mmap.write_from(tail, bytes.as_ptr(), len) }?;
+            }
+        }
+    }
+    buf.grow(len);
+    Ok(())
 }

@@ -17,7 +17,7 @@ use doca_abi::{
 
 use super::connection::{Connection, SendState};
 use super::frame::{Frame, MAX_FRAME};
-use super::remote_consumer::RemoteConsumer;
+use super::producer::RemoteConsumer;
 use super::{DEFAULT_RECV_QUEUE, MAX_MESSAGE_SIZE, MAX_RECV_QUEUE, MAX_TASKS, check_range};
 use crate::error::{Error, Result};
 use crate::log;

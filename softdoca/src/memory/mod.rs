@@ -30,7 +30,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, SealFlags};
 
     use super::{ExportKind, Mmap, Permissions, copy};
-    use crate::agent::testing::{Answer, ScriptedAgent, segment};
+    use crate::capi::testing::{Answer, ScriptedAgent, segment};
     use crate::device::Device;
     use crate::error::Error;
 

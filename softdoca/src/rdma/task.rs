@@ -3,8 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ptr;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use doca_abi::{
 };
 
 use super::buffers::{self, RemoteAccess, RemoteChange};
-use super::config::limits;
 use super::connection::{Connection, Done, Parts};
+use super::limits;
 use super::transport::{Fragment, Inbox, Outbox, SMALL};
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
@@ -166,7 +165,7 @@ impl Work {
         self.progress.get() as usize
     }
 
-    /// Sets the number of bytes done; at most [`MESSAGE_SIZE`](super::config::limits::MESSAGE_SIZE).
+    /// Sets the number of bytes done; at most [`MESSAGE_SIZE`](super::limits::MESSAGE_SIZE).
     #[inline]
     pub(super) fn set_progress(&self, bytes: usize) {
         self.progress.set(u32::try_from(bytes).unwrap_or(u32::MAX));

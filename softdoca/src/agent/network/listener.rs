@@ -16,14 +16,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
-use super::super::export::Rights;
-use super::super::limits::{Deadline, Limits};
+use super::super::protocol::Rights;
 use super::super::server::{lock, shielded, with_signals_blocked};
+use super::super::{Deadline, Limits};
 use super::authentication::{self, CLIENT_HELLO, Handshake, Purpose, Request};
-use super::serving::{Exposed, Memory};
+use super::serving::{self, Exposed, Memory};
 use super::settings::Settings;
 use super::stream::{self, Stream};
-use super::{serving, tls};
+use super::tls;
 use crate::error::{Error, Result};
 use crate::log::{self, Limited};
 use crate::runtime::Key;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::super::limits::Deadline;
+use super::super::Deadline;
 use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
 use crate::error::{Error, Result};

@@ -8,9 +8,8 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::super::export::{self, Export, Rights};
-use super::super::limits::Deadline;
-use super::super::protocol::{Operation, ReplyHeader, RequestHeader};
+use super::super::Deadline;
+use super::super::protocol::{self, Export, Operation, ReplyHeader, RequestHeader, Rights};
 use super::super::server::lock;
 use super::listener::Listener;
 use super::stream::{MOST_PIECES, Piece, Stream};
@@ -515,11 +514,11 @@ impl Memory for Export {
     }
 
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
-        self.atomic(addr, export::fetch_add(value))
+        self.atomic(addr, protocol::fetch_add(value))
     }
 
     fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
-        self.atomic(addr, export::compare_swap(expected, new))
+        self.atomic(addr, protocol::compare_swap(expected, new))
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
-use super::super::limits::Deadline;
+use super::super::Deadline;
 #[cfg(feature = "tls")]
 use super::records::Records;
 use crate::error::{Error, Result};

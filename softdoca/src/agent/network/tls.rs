@@ -19,7 +19,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ExtractedSecrets, ServerConfig};
 use softdoca_net::tls::{TlsError, is_no_tls};
 
-use super::super::limits::Deadline;
+use super::super::Deadline;
 use super::records::{Records, check_copies};
 use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
@@ -331,18 +331,19 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     //! Handshakes of two sides, and records between them or with rustls' own.
 
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpStream};
     use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+    use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use rustls::{ClientConnection, ServerConnection};
 
-    use super::super::certificates::Authority;
     use super::super::stream::{self, Piece};
     use super::*;
 
@@ -889,5 +890,57 @@ mod tests {
             drop(socket);
             prop_assert_eq!(received(&server), (Vec::new(), Error::ConnectionReset));
         }
+    }
+
+    /// An authority, and certificates that it has signed, in files of a directory.
+    pub(crate) struct Authority {
+        directory: tempfile::TempDir,
+        issuer: CertifiedIssuer<'static, KeyPair>,
+    }
+
+    impl Authority {
+        pub(crate) fn new() -> Authority {
+            let mut params = CertificateParams::new(vec![]).expect("parameters");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().expect("a key");
+            let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+            let directory = tempfile::tempdir().expect("a directory");
+            std::fs::write(directory.path().join("ca.pem"), issuer.pem()).expect("a file");
+            Authority { directory, issuer }
+        }
+
+        pub(crate) fn path(&self) -> PathBuf {
+            self.directory.path().join("ca.pem")
+        }
+
+        /// Signs a certificate for a host; the files of the certificate and of its key.
+        pub(crate) fn sign(
+            &self,
+            host: &str,
+            change: impl FnOnce(&mut CertificateParams),
+        ) -> [PathBuf; 2] {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+            change(&mut params);
+            let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+            let file = |name: &str, text: &str| {
+                let count = std::fs::read_dir(self.directory.path())
+                    .expect("a directory")
+                    .count();
+                let path = self.directory.path().join(format!("{count}-{name}.pem"));
+                write_private(&path, text);
+                path
+            };
+            [
+                file("certificate", &certificate.pem()),
+                file("key", &key.serialize_pem()),
+            ]
+        }
+    }
+
+    fn write_private(path: &Path, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::write(path, text).expect("a file");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
     }
 }

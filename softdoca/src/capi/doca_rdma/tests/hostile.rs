@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::{ALL, Bufs, Memory, Side, c, import, ok, pair, submit};
-use crate::agent::testing::{ScriptedAgent, segment};
 use crate::agent::{self, AgentAddress, AgentConnection};
 use crate::capi::doca_pe::*;
-use crate::capi::testing::{HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
+use crate::capi::testing::{
+    HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ScriptedAgent, ring_step, segment,
+};
 use crate::error::Error;
 use crate::runtime::Key;
 

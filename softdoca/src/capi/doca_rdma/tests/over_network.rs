@@ -37,7 +37,7 @@ fn all_tests_of_rdma_pass_over_the_network() {
 #[cfg(feature = "tls")]
 #[test]
 fn all_tests_of_rdma_pass_over_tls() {
-    let authority = crate::agent::certificates::Authority::new();
+    let authority = crate::agent::Authority::new();
     let [certificate, key] = authority.sign("127.0.0.1", |_| {});
     let tls = [
         ("SOFTDOCA_TLS_CERTIFICATE", certificate),

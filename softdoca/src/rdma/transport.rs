@@ -15,7 +15,6 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 use crate::progress::Urgency;
-
 use network::{NetworkInbox, NetworkOutbox};
 use shared_memory::{SharedInbox, SharedOutbox};
 use verbs::{VerbsInbox, VerbsOutbox};

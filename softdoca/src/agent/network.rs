@@ -1,19 +1,15 @@
 //! The agent over the network: access of processes of different machines to each other's memory and services, over TCP.
 //!
-//! * `settings` are read from the environment; without them this process neither listens nor connects.
+//! * `settings` are read from the environment; without them this process neither listens nor connects. They determine the
+//!   [`NetworkOffer`], the part of a blob with the network addresses of its owner.
 //! * `listener` accepts peers, `authentication` checks that they have the key of the deployment, `serving` handles their
 //!   requests.
-//! * [`NetworkOffer`] is the part of a blob with the network addresses of its owner.
 //! * [`Link`] detects the end of a process; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one at a time.
 //! * `stream` is the socket; with `tls`, it carries `records`.
 
 mod authentication;
-#[cfg(all(test, feature = "tls"))]
-pub(crate) mod certificates;
-mod lane;
 mod link;
 mod listener;
-mod offer;
 #[cfg(feature = "tls")]
 mod records;
 mod serving;
@@ -22,19 +18,20 @@ mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
-#[path = "no_tls.rs"]
+#[path = "network/no_tls.rs"]
 mod tls;
 
-pub(crate) use lane::{Lane, NetworkRegion};
-pub(crate) use link::{Link, close_after_delivery};
+pub(crate) use link::{Lane, Link, NetworkRegion, close_after_delivery};
 pub(crate) use listener::{Deliver, NetworkGuard, expose, serve};
-pub(crate) use offer::{NetworkOffer, Route};
 pub(crate) use serving::Memory;
+pub(crate) use settings::{NetworkOffer, Route};
 #[cfg(test)]
 pub(crate) use stream::pair as stream_pair;
 pub(crate) use stream::{Piece, Stream};
+#[cfg(all(test, feature = "tls"))]
+pub(crate) use tls::tests::Authority;
 
-use super::limits::Deadline;
+use super::Deadline;
 use crate::error::{Error, Result};
 use crate::topology::{DeviceModel, VARIABLE as TOPOLOGY};
 use crate::verbs::Nic;
@@ -127,18 +124,15 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::export::{Backing, Export, Rights, Segment};
-    use super::super::limits::{Deadline, Limits};
-    use super::super::protocol::{ReplyHeader, RequestHeader};
+    use super::super::protocol::{Backing, Export, ReplyHeader, RequestHeader, Rights, Segment};
+    use super::super::{Deadline, Limits};
     use super::authentication::{
         CLIENT_HELLO, Purpose, Request, SERVER_ANSWER, SERVER_HELLO, SharedKey,
     };
-    use super::lane::Lane;
-    use super::link::{Link, authenticate, encrypted, open_with};
+    use super::link::{Lane, Link, authenticate, encrypted, open_with};
     use super::listener::{Listener, NetworkGuard};
-    use super::offer::NetworkOffer;
     use super::serving::Exposed;
-    use super::settings::{Settings, Transport};
+    use super::settings::{NetworkOffer, Settings, Transport};
     use super::stream::{Piece, Stream};
     use super::tls::Tls;
     use crate::error::{Error, Result};
@@ -180,7 +174,7 @@ mod tests {
     /// A certificate that a new authority has signed.
     #[cfg(feature = "tls")]
     fn certificate() -> Option<Tls> {
-        let authority = super::certificates::Authority::new();
+        let authority = super::tls::tests::Authority::new();
         let [certificate, key] = authority.sign("127.0.0.1", |_| {});
         Some(Tls::new(&certificate, &key, &authority.path()).unwrap())
     }

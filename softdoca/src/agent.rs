@@ -1,8 +1,37 @@
-//! Limits of agents: of other processes' agents for this process, and of this process's agent for its clients.
+//! The agent: a thread of an exporting process that serves its peers while the program is busy.
 //!
-//! Memory that is not mapped in this process is copied by its exporter's agent while the thread that executes the task
-//! waits. An agent may be slow, and that thread has other work: a [`WaitScope`] around a call of progress, or around a
-//! submission outside of one, bounds the total wait in it, for any number of tasks, segments and agents.
+//! It hands out the shared memory behind exports, copies memory that cannot be shared, performs atomics on it, and
+//! passes calls (RDMA connects) to published services. It runs while there are exports or services, on one socket in
+//! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
+//! environment: `network`.
+//!
+//! # Limits
+//!
+//! [`Limits`] holds for other processes' agents in this process, and for this process's agent. Memory that is not mapped in
+//! this process is copied by its exporter's agent while the thread that executes the task waits. An agent may be slow, and
+//! that thread has other work: a [`WaitScope`] around a call of progress, or around a submission outside of one, bounds the
+//! total wait in it, for any number of tasks, segments and agents.
+
+mod client;
+mod network;
+mod protocol;
+mod server;
+
+pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
+#[cfg(all(test, feature = "tls"))]
+pub(crate) use network::Authority;
+#[cfg(test)]
+pub(crate) use network::stream_pair;
+pub(crate) use network::{
+    Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
+    call, close_after_delivery, expose, nic_for_connections, nic_of, receive_within,
+    requires_verbs, send_within, serve, uses_network,
+};
+pub use protocol::{AgentAddress, Backing, Export, MAX_PAYLOAD, Rights, Segment, SharedWord};
+pub(crate) use protocol::{again as request_again, examples as example_requests};
+pub use server::{
+    ConnectionId, ExportGuard, Handler, OnClose, PublishGuard, Reply, Request, export, publish,
+};
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -98,12 +127,12 @@ impl Limits {
 pub(in crate::agent) struct Deadline(Instant);
 
 impl Deadline {
-    pub(super) fn after(time: Duration) -> Deadline {
+    fn after(time: Duration) -> Deadline {
         Deadline(Instant::now() + time)
     }
 
     /// Time left; 0 after the deadline.
-    pub(super) fn left(self) -> Duration {
+    fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 }
@@ -205,7 +234,7 @@ pub(crate) fn is_in_progress() -> bool {
 }
 
 /// Waits for an agent until a copy of `len` bytes is done or times out: `action` gets the deadline.
-pub(super) fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
+fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
     let limits = Limits::get()?;
     let (begin, before) = (Instant::now(), WAITED.get());
     let Deadline(from) = before.map_or(Deadline(begin + limits.copy), |waited| waited.deadline);

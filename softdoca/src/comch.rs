@@ -1,20 +1,351 @@
-//! The server: listens for clients of one function, by name.
+//! Comch: messages between programs on the host and on the DPU.
+//!
+//! * [`Server`] and [`Client`] are the two ends of the control path; [`control`] is their common state. They exchange
+//!   [`frame`]s over a [`connection`].
+//! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory.
+//!
+//! The constants are the limits that capability queries report.
+
+mod connection;
+mod consumer;
+mod control;
+mod frame;
+mod producer;
+
+pub(crate) use connection::{Connection, Side};
+pub(crate) use consumer::{Consumer, PostRecv};
+pub(crate) use control::{ControlPath, Counter};
+pub(crate) use frame::{again as frame_again, examples as example_frames};
+pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Notice, Reading};
-use super::frame::{self, Arrival, Caller, VERSION};
-use super::{MAX_PENDING_CLIENTS, check_name, max_clients};
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::progress::{Ctx, Driver, Event, Pe, Started, Task, Urgency};
+use crate::progress::{Ctx, CtxState, Driver, Event, Pe, Started, Task, Urgency};
 use crate::runtime::{Listener, RuntimeDir, Socket};
+use connection::Outbound;
+use control::{Notice, Reading};
+use frame::{Answer, Arrival, Caller, VERSION};
+
+/// Maximum, and default, size of a control message in bytes.
+pub(crate) const MAX_MESSAGE_SIZE: u32 = 4080;
+/// Maximum length of a server name in bytes, without the terminating NUL.
+pub(crate) const MAX_NAME_LEN: usize = 119;
+/// Maximum number of received control messages queued for the program.
+pub(crate) const MAX_RECV_QUEUE: u32 = 8192;
+/// Default number of received control messages queued for the program.
+const DEFAULT_RECV_QUEUE: u32 = 256;
+/// Maximum number of clients of one server if the descriptor limit is high enough: see [`max_clients`].
+const MAX_CLIENTS: usize = 512;
+/// Maximum number of accepted connections that have not sent a hello.
+const MAX_PENDING_CLIENTS: usize = 64;
+/// Maximum number of tasks of one pool.
+pub(crate) const MAX_TASKS: u32 = 8192;
+/// Maximum number of consumers of one end of a connection.
+pub(crate) const MAX_CONSUMERS: usize = 512;
+/// Maximum size of a fast-path message in bytes.
+pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;
+/// Maximum size of immediate data of the fast path in bytes.
+pub(crate) const MAX_IMMEDIATE: usize = 32;
+/// Maximum length of a list of bufs that a consumer receives into.
+pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
+/// Reported maximum length of a list of bufs that a producer sends; longer lists are sent, too.
+pub(crate) const SEND_LIST_LEN: u32 = 64;
+/// Maximum number of consumers of the peer on one connection: each takes two descriptors of this process, or four when
+/// it is sent to, and a peer must not exhaust them.
+fn max_remote_consumers() -> usize {
+    eighth_of(descriptors(), MAX_CONSUMERS)
+}
+
+/// Maximum number of clients of one server: each takes two descriptors of this process, and clients must not exhaust
+/// them.
+pub(crate) fn max_clients() -> usize {
+    eighth_of(descriptors(), MAX_CLIENTS)
+}
+
+/// Descriptor limit of this process at the first call: the limits derived from it stay constant.
+fn descriptors() -> u64 {
+    static LIMIT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.unwrap_or(u64::MAX)
+    })
+}
+
+/// An eighth of the descriptors, at least 1 and at most `most`.
+fn eighth_of(descriptors: u64, most: usize) -> usize {
+    usize::try_from(descriptors / 8).map_or(most, |eighth| eighth.clamp(1, most))
+}
+
+/// Maximum id of consumers and producers; the minimum is 1. Programs use 0 and 0xffff for "none".
+pub(crate) const MAX_ID: u32 = 0xfffe;
+
+/// Checks the name of a server.
+fn check_name(name: &str) -> Result<()> {
+    match name.len() {
+        1..=MAX_NAME_LEN => Ok(()),
+        len => Err(Error::InvalidValue.because(format_args!(
+            "a server name has 1 to {MAX_NAME_LEN} bytes, got {len}"
+        ))),
+    }
+}
+
+/// Checks that a configured value is in the device's range.
+fn check_range(what: &str, value: u32, most: u32) -> Result<()> {
+    if (1..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::InvalidValue.because(format_args!(
+        "expected a {what} of 1 to {most}, got {value}"
+    )))
+}
+
+/// The socket's token in [`Pe::watch`].
+const SOCKET: u32 = 0;
+
+/// The driver of a client's context.
+pub(crate) struct Client {
+    control: ControlPath,
+    /// Name of the server.
+    name: String,
+    device: Arc<Device>,
+    link: RefCell<Link>,
+}
+
+/// State of the client's connection.
+#[derive(Default)]
+enum Link {
+    #[default]
+    None,
+    /// The server's queue was full; the connect is retried.
+    Calling,
+    /// Connected; the server has not replied.
+    Waiting { socket: Socket, lifeline: OwnedFd },
+    Open {
+        connection: Arc<Connection>,
+        outbound: Arc<Outbound>,
+    },
+    /// The connection is closed; the program may still hold its handle.
+    Ended(Arc<Connection>),
+}
+
+impl Client {
+    /// Creates the context of a client on `device` for the server called `name`.
+    pub(crate) fn create(device: Arc<Device>, name: &str) -> Result<Rc<Ctx>> {
+        check_name(name)?;
+        Ok(Ctx::new(Client {
+            control: ControlPath::new(),
+            name: name.to_owned(),
+            device,
+            link: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn control(&self) -> &ControlPath {
+        &self.control
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Returns the connection.
+    pub(crate) fn connection(&self) -> Result<Arc<Connection>> {
+        match &*self.link.borrow() {
+            Link::Open { connection, .. } => Ok(Arc::clone(connection)),
+            _ => Err(Error::BadState.because(format_args!(
+                "the client is not connected to {:?}; wait until its context is running",
+                self.name
+            ))),
+        }
+    }
+
+    fn open_connection(&self) -> Option<Arc<Connection>> {
+        match &*self.link.borrow() {
+            Link::Open { connection, .. } => Some(Arc::clone(connection)),
+            _ => None,
+        }
+    }
+
+    /// Tries to connect to the server. A failure is reported as the failure of the start.
+    fn call(&self, ctx: &Ctx, pe: &Pe) {
+        let next = match self.try_call(ctx, pe) {
+            Ok(link) => link,
+            Err(Error::Again) => Link::Calling,
+            Err(Error::NotFound) => {
+                let _ = Error::NotFound.because(format_args!(
+                    "no server called {:?} runs for {}; start it before the client",
+                    self.name,
+                    self.device.model().pci
+                ));
+                self.control.notify(Notice::StartFailed);
+                Link::None
+            }
+            Err(error) => {
+                let _ = error.because(format_args!("cannot connect to the server {:?}", self.name));
+                self.control.notify(Notice::StartFailed);
+                Link::None
+            }
+        };
+        *self.link.borrow_mut() = next;
+    }
+
+    fn try_call(&self, ctx: &Ctx, pe: &Pe) -> Result<Link> {
+        let function = self.device.model().pci.to_string();
+        let name = frame::socket_name(&function, &self.name);
+        let socket = Socket::connect(&RuntimeDir::get()?, &name)?;
+        let lifeline =
+            frame::send_hello(&socket, &function, &self.name, self.control.max_message())?;
+        pe.watch(socket.as_fd(), ctx, SOCKET, Urgency::Message)?;
+        Ok(Link::Waiting { socket, lifeline })
+    }
+
+    /// Handles the server's reply, if it has arrived.
+    fn receive_answer(&self, ctx: &Ctx, pe: &Pe) {
+        let mut link = self.link.borrow_mut();
+        let Link::Waiting { socket, .. } = &*link else {
+            return;
+        };
+        let expected = self.control.max_message();
+        let failure = match frame::receive_answer(socket) {
+            Arrival::Waiting => return,
+            Arrival::Received(Answer::Accepted { max_message }) if max_message == expected => None,
+            Arrival::Received(Answer::Accepted { max_message }) => Some(format!(
+                "its largest message is {max_message} bytes, the client's {expected}"
+            )),
+            Arrival::Received(Answer::Refused { code, reason }) => {
+                let name = Error::from_code(code).map_or("an unknown error", Error::name);
+                Some(format!("it refused with {name}: {reason:?}"))
+            }
+            Arrival::Gone => Some("it has gone".to_owned()),
+            Arrival::Faulty(reason) => Some(format!("its answer is faulty: {reason}")),
+        };
+        let Link::Waiting { socket, lifeline } = std::mem::take(&mut *link) else {
+            return;
+        };
+        if let Some(reason) = failure {
+            let _ = Error::NotConnected.because(format_args!(
+                "cannot connect to the server {:?}: {reason}",
+                self.name
+            ));
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+            self.control.notify(Notice::StartFailed);
+            return;
+        }
+        let outbound = Outbound::new(Arc::clone(pe.wake()));
+        let connection = Connection::new(Side::Client, socket, lifeline, ctx, expected, &outbound);
+        *link = Link::Open {
+            connection,
+            outbound,
+        };
+        self.control.notify(Notice::Started);
+    }
+
+    fn flush_stalled(&self, ctx: &Ctx) {
+        if let Link::Open {
+            connection,
+            outbound,
+        } = &*self.link.borrow()
+            && outbound.take_stalled()
+        {
+            connection.flush(ctx, SOCKET);
+        }
+    }
+
+    /// Closes the connection in any state.
+    fn hang_up(&self, pe: &Pe) {
+        let mut link = self.link.borrow_mut();
+        *link = match std::mem::take(&mut *link) {
+            Link::Waiting { socket, .. } => {
+                pe.unwatch(socket.as_fd(), Urgency::Message);
+                Link::None
+            }
+            Link::Open { connection, .. } => {
+                pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+                connection.close();
+                connection.expire_all_remote();
+                Link::Ended(connection)
+            }
+            Link::None | Link::Calling => Link::None,
+            Link::Ended(connection) => Link::Ended(connection),
+        };
+    }
+}
+
+impl Driver for Client {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        self.control.prepare(false)?;
+        let pe = ctx.pe()?;
+        self.call(ctx, &pe);
+        Ok(Started::InProgress)
+    }
+
+    fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
+        self.control.submit(task)
+    }
+
+    fn next_event(&self, ctx: &Ctx) -> Option<Event> {
+        self.flush_stalled(ctx);
+        if ctx.state() == CtxState::Starting
+            && matches!(*self.link.borrow(), Link::Calling)
+            && let Ok(pe) = ctx.pe()
+        {
+            self.call(ctx, &pe);
+        }
+        self.control.next_event(ctx)
+    }
+
+    fn on_ready(&self, ctx: &Ctx, _: u32) {
+        let Ok(pe) = ctx.pe() else { return };
+        self.receive_answer(ctx, &pe);
+        if let Some(connection) = self.open_connection()
+            && self.control.read(&connection) == Reading::Ended
+        {
+            self.hang_up_for(&pe, &connection);
+        }
+    }
+
+    fn flush(&self, _: &Ctx) {
+        self.control.begin_stop();
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        self.flush_stalled(ctx);
+        let flushed = self
+            .open_connection()
+            .is_none_or(|connection| connection.is_flushed());
+        if !flushed && !self.control.is_impatient() {
+            return false;
+        }
+        if let Ok(pe) = ctx.pe() {
+            self.hang_up(&pe);
+        }
+        true
+    }
+}
+
+impl Client {
+    /// Handles the loss of the server: the context stops by itself.
+    fn hang_up_for(&self, pe: &Pe, connection: &Arc<Connection>) {
+        pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+        *self.link.borrow_mut() = Link::Ended(Arc::clone(connection));
+        self.control.end(connection, Notice::Broken);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Link::Open { connection, .. } | Link::Ended(connection) = self.link.get_mut() {
+            connection.forget_ctx();
+        }
+    }
+}
 
 /// The listener's token in [`Pe::watch`]; tokens of connections start at 1.
 const LISTENER: u32 = 0;
@@ -351,6 +682,18 @@ impl Drop for Server {
         let run = self.run.get_mut();
         for connection in run.clients.values().chain(&run.ended) {
             connection.forget_ctx();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_and_consumers_of_peers_leave_descriptors_for_the_program() {
+        for (descriptors, most) in [(0, 1), (256, 32), (1024, 128), (u64::MAX, 512)] {
+            assert_eq!(eighth_of(descriptors, 512), most);
         }
     }
 }
