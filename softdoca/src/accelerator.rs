@@ -3,14 +3,16 @@
 //!
 //! * [`Accelerator`] is the interface of one kind of context; [`Offload`] is the driver that runs its tasks.
 //! * [`Gathered`] and [`Appender`] give [`engines`](crate::engines) access to the bufs of a task.
+//! * [`Dma`] and [`Advise`] are the two kinds that need no engine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
-use crate::buffer::{Buf, BufHandle, Segment, Segments};
+use crate::buffer::{Buf, BufHandle, Segment, Segments, copy_list};
 use crate::device::Device;
 use crate::engines::stripe::Extent;
 use crate::error::{Error, Result};
@@ -406,5 +408,117 @@ impl Gathered {
             self.extents.push(Extent { start, len });
         }
         Ok(&self.extents)
+    }
+}
+
+/// The DMA kind of context.
+#[derive(Default)]
+pub(crate) struct Dma {
+    pub(crate) copies: TaskPool,
+}
+
+/// Body of a task that appends a copy of a list's data to another list's data.
+pub(crate) struct Memcpy {
+    pub(crate) source: BufSlot,
+    pub(crate) destination: BufSlot,
+}
+
+impl Dma {
+    /// Creates the context of an instance on `device`.
+    pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
+        Offload::context(Self::default(), device)
+    }
+}
+
+impl Memcpy {
+    pub(crate) fn new(source: Option<BufHandle>, destination: Option<BufHandle>) -> Self {
+        Self {
+            source: BufSlot::new(source),
+            destination: BufSlot::new(destination),
+        }
+    }
+}
+
+impl Accelerator for Dma {
+    const TAKES_LONG: bool = false;
+    const FAILURE_IS_FATAL: bool = true;
+
+    fn pools(&self) -> impl Iterator<Item = &TaskPool> {
+        std::iter::once(&self.copies)
+    }
+
+    fn check(&self, task: &Task) -> Result<()> {
+        let copy = &task.downcast::<Memcpy>().ok_or(Error::InvalidValue)?.body;
+        let (source, destination) = (copy.source.get(), copy.destination.get());
+        let (source, destination) = check_bufs(source.as_deref(), destination.as_deref())?;
+        match source_len(source)? > destination.list_tail_len() {
+            true => Err(Error::TooBig),
+            false => Ok(()),
+        }
+    }
+
+    fn run(&self, task: &Task) -> Result<usize> {
+        let copy = &task.downcast::<Memcpy>().ok_or(Error::InvalidValue)?.body;
+        let (source, destination) = (copy.source.get(), copy.destination.get());
+        let (source, destination) = check_bufs(source.as_deref(), destination.as_deref())?;
+        source_len(source)?;
+        copy_list(destination, source)
+    }
+}
+
+/// The mmap-advise kind of context.
+#[derive(Default)]
+pub(crate) struct Advise {
+    pub(crate) invalidations: TaskPool,
+}
+
+/// Body of a task that invalidates the cache of a buf's memory.
+pub(crate) struct Invalidate {
+    pub(crate) buf: BufSlot,
+}
+
+impl Advise {
+    /// Creates the context of an instance on `device`.
+    pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
+        Offload::context(Self::default(), device)
+    }
+}
+
+impl Invalidate {
+    pub(crate) fn new(buf: Option<BufHandle>) -> Self {
+        Self {
+            buf: BufSlot::new(buf),
+        }
+    }
+}
+
+impl Accelerator for Advise {
+    const TAKES_LONG: bool = false;
+    const FAILURE_IS_FATAL: bool = false;
+
+    fn pools(&self) -> impl Iterator<Item = &TaskPool> {
+        std::iter::once(&self.invalidations)
+    }
+
+    fn check(&self, task: &Task) -> Result<()> {
+        let body = &task
+            .downcast::<Invalidate>()
+            .ok_or(Error::InvalidValue)?
+            .body;
+        let buf = body.buf.get();
+        let list = check_list(buf.as_deref())?;
+        for buf in list.list() {
+            check_reach(&*buf.mmap()?)?;
+            if buf.capacity() > MAX_BUF_SIZE {
+                return Err(Error::InvalidValue);
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, task: &Task) -> Result<usize> {
+        self.check(task)?;
+        fence(Ordering::SeqCst);
+        Ok(0)
     }
 }

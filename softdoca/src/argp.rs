@@ -339,7 +339,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::api::Api;
+    use crate::Api;
 
     unsafe extern "C" fn nothing(_: *mut c_void, _: *mut c_void) -> u32 {
         0

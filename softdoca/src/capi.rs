@@ -3,8 +3,6 @@
 //! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
 //! crosses into C, and no other module defines `extern "C"` functions for programs.
 
-#[cfg(test)]
-mod checks;
 mod doca_aes_gcm;
 mod doca_argp;
 mod doca_buf;
@@ -24,21 +22,26 @@ mod doca_pe;
 mod doca_rdma;
 mod doca_sha;
 mod doca_sync_event;
-mod task;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
+
 use std::any::Any;
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::rc::{self, Rc};
 use std::sync::{self, Arc, Mutex, PoisonError};
 
-use doca_abi::FILE;
-pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
+use doca_abi::{FILE, doca_data, doca_devinfo, doca_task};
 
+use crate::accelerator::BufSlot;
+use crate::buffer::BufHandle;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
+use crate::progress::{Ctx, Driver, TaskCallback, TaskOf};
 
 /// Runs the body of a C function: a panic becomes `DOCA_ERROR_UNEXPECTED`.
 #[inline(always)]
@@ -399,9 +402,301 @@ impl Stream {
     }
 }
 
+/// Runs `action` on the context behind an instance's handle, and on its driver.
+///
+/// # Safety
+/// `instance` is NULL or a live instance, not used by another thread during the call.
+unsafe fn with_driver<H: Handle<Engine = Ctx>, D: Driver, T>(
+    instance: *const H,
+    action: impl FnOnce(&Ctx, &D) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: guaranteed by the caller.
+    let ctx = unsafe { borrow(instance) }?;
+    action(ctx, ctx.driver_as::<D>()?)
+}
+
+/// The generic task of a task of any kind, which starts with the header.
+fn as_task<H: Handle<Engine = TaskOf<B>>, B>(task: *mut H) -> *mut doca_task {
+    task.cast()
+}
+
+/// Converts a buf argument of a task, which may be NULL.
+///
+/// # Safety
+/// `handle` is NULL or a buf that stays valid while the task is in flight.
+unsafe fn buf(handle: *const doca_abi::doca_buf) -> Option<BufHandle> {
+    // SAFETY: guaranteed by the caller.
+    (!handle.is_null()).then(|| unsafe { BufHandle::new(&*handle.cast()) })
+}
+
+/// The handle of a task's buf.
+fn buf_handle(buf: Option<BufHandle>) -> *mut doca_abi::doca_buf {
+    buf.map_or(std::ptr::null_mut(), |buf| buf.as_ptr().cast())
+}
+
+/// Converts a completion callback of one kind of task to the generic type.
+fn generic<H: Handle>(
+    callback: Option<unsafe extern "C" fn(*mut H, doca_data, doca_data)>,
+) -> Option<TaskCallback> {
+    // SAFETY: the two types differ only in the pointee of the first argument, a thin pointer; the passed task is always
+    // of the kind that the callback was set for.
+    callback.map(|callback| unsafe {
+        std::mem::transmute::<unsafe extern "C" fn(*mut H, doca_data, doca_data), TaskCallback>(
+            callback,
+        )
+    })
+}
+
+/// `DOCA_SUCCESS` for every device.
+fn supported(devinfo: *const doca_devinfo) -> doca_error_t {
+    guard(|| not_null(devinfo))
+}
+
+/// Writes a limit common to all devices.
+///
+/// # Safety
+/// `out` is NULL or writable. `object`, which has the limit, may be any pointer.
+unsafe fn put_limit<H, T>(object: *const H, out: *mut T, limit: T) -> doca_error_t {
+    guard(|| {
+        not_null(object)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(out, limit) }
+    })
+}
+
+/// Allocates a task and writes it to an out-parameter.
+///
+/// # Safety
+/// `out` is NULL or writable.
+unsafe fn put_task<H: Handle<Engine = TaskOf<B>>, B>(
+    out: *mut *mut H,
+    allocate: impl FnOnce() -> Result<NonNull<TaskOf<B>>>,
+) -> Result<()> {
+    check_out(out)?;
+    let task = allocate()?;
+    // SAFETY: guaranteed by the caller.
+    unsafe { put(out, task.as_ptr().cast::<H>()) }
+}
+
+/// A field of a task's body that can be set and read as a C type.
+trait Slot<C> {
+    /// # Safety
+    /// If the value is a pointer, it is NULL or stays valid while the task is in flight.
+    unsafe fn put(&self, value: C);
+
+    fn value(&self) -> C;
+}
+
+impl Slot<*mut doca_abi::doca_buf> for BufSlot {
+    unsafe fn put(&self, value: *mut doca_abi::doca_buf) {
+        // SAFETY: guaranteed by the caller.
+        self.set(unsafe { buf(value) });
+    }
+
+    fn value(&self) -> *mut doca_abi::doca_buf {
+        buf_handle(self.get())
+    }
+}
+
+impl Slot<*const doca_abi::doca_buf> for BufSlot {
+    unsafe fn put(&self, value: *const doca_abi::doca_buf) {
+        // SAFETY: guaranteed by the caller.
+        self.set(unsafe { buf(value) });
+    }
+
+    fn value(&self) -> *const doca_abi::doca_buf {
+        buf_handle(self.get())
+    }
+}
+
+macro_rules! plain_slots {
+    ($($c:ty),*) => { $(
+        impl Slot<$c> for Cell<$c> {
+            unsafe fn put(&self, value: $c) {
+                self.set(value);
+            }
+
+            fn value(&self) -> $c {
+                self.get()
+            }
+        }
+    )* };
+}
+plain_slots!(u32, u64, *mut u64);
+
+/// Value returned for a NULL task.
+trait Nothing {
+    const NOTHING: Self;
+}
+
+impl<T> Nothing for *mut T {
+    const NOTHING: Self = std::ptr::null_mut();
+}
+
+impl<T> Nothing for *const T {
+    const NOTHING: Self = std::ptr::null();
+}
+
+impl Nothing for u8 {
+    const NOTHING: Self = 0;
+}
+
+impl Nothing for u32 {
+    const NOTHING: Self = 0;
+}
+
+impl Nothing for u64 {
+    const NOTHING: Self = 0;
+}
+
+/// Changes the body of a task; no effect on NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task, not used by another thread during the call.
+unsafe fn set<H: Handle<Engine = TaskOf<B>>, B: 'static>(
+    task: *mut H,
+    change: impl FnOnce(&B) -> Result<()>,
+) {
+    // SAFETY: guaranteed by the caller.
+    let _ = guard(|| change(&unsafe { borrow(task) }?.body));
+}
+
+/// Reads the body of a task.
+///
+/// # Safety
+/// As [`set`].
+unsafe fn get<H: Handle<Engine = TaskOf<B>>, B: 'static, C: Nothing>(
+    task: *const H,
+    look: impl FnOnce(&B) -> C,
+) -> C {
+    // SAFETY: guaranteed by the caller.
+    guard_with(C::NOTHING, || match unsafe { borrow(task) } {
+        Ok(task) => look(&task.body),
+        Err(_) => C::NOTHING,
+    })
+}
+
+/// Defines `is_supported`, `set_conf` and `as_task` of a kind of task. `$pool` maps the driver to the pool.
+macro_rules! task_kind {
+    (
+        $task:ident of $instance:ident, pool $pool:expr;
+        $is_supported:ident, $set_conf:ident($callback:ident), $as_task:ident
+    ) => {
+        /// `DOCA_SUCCESS` for every device.
+        ///
+        /// # Safety
+        /// Safe for any pointer: it is not dereferenced.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $is_supported(
+            devinfo: *const doca_abi::doca_devinfo,
+        ) -> doca_abi::doca_error_t {
+            $crate::capi::supported(devinfo)
+        }
+
+        /// Sets the callbacks and the number of tasks; before the start.
+        ///
+        /// # Safety
+        /// The instance is NULL or live, and not used by another thread during the call.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set_conf(
+            instance: *mut $instance,
+            completion_cb: doca_abi::$callback,
+            error_cb: doca_abi::$callback,
+            num_tasks: u32,
+        ) -> doca_abi::doca_error_t {
+            use $crate::capi::{generic, with_driver};
+            let (success, failure) = (generic(completion_cb), generic(error_cb));
+            // SAFETY: guaranteed by the caller.
+            $crate::capi::guard(|| unsafe {
+                with_driver(instance, |ctx, driver| {
+                    $pool(driver).configure(ctx, success, failure, num_tasks)
+                })
+            })
+        }
+
+        /// The generic task.
+        ///
+        /// # Safety
+        /// Safe for any pointer: it is not dereferenced.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $as_task(task: *mut $task) -> *mut doca_abi::doca_task {
+            $crate::capi::as_task(task)
+        }
+    };
+}
+use task_kind;
+
+/// Defines setters and getters of fields of a task's body: `set, get
+macro_rules! task_slots {
+    ($task:ident: $($set:ident, $get:ident => $what:literal: $slot:ident as $c:ty;)+) => { $(
+        #[doc = concat!("Sets the task's ", $what, "; not while it is in flight.")]
+        ///
+        /// # Safety
+        /// The task is NULL or live, and not used by another thread during the call; a pointer is NULL or stays valid
+        /// while the task is in flight.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set(task: *mut $task, value: $c) {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                $crate::capi::set(task, |body| {
+                    $crate::capi::Slot::<$c>::put(&body.$slot, value);
+                    Ok(())
+                });
+            }
+        }
+
+        #[doc = concat!("The ", $what, "; 0 or NULL for a NULL task.")]
+        ///
+        /// # Safety
+        /// The task is NULL or live, and not used by another thread during the call.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(task: *const $task) -> $c {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                $crate::capi::get(task, |body| {
+                    $crate::capi::Slot::<$c>::value(&body.$slot)
+                })
+            }
+        }
+    )+ };
+}
+use task_slots;
+
+/// Defines the functions of an accelerator's kind of task: [`task_kind!`] and the accessors of its bufs.
+macro_rules! task_functions {
+    (
+        $task:ident of $instance:ident, pool $pool:expr;
+        $is_supported:ident, $set_conf:ident($callback:ident), $as_task:ident,
+        $set_source:ident, $get_source:ident, $set_destination:ident, $get_destination:ident
+    ) => {
+        $crate::capi::task_kind! {
+            $task of $instance, pool $pool;
+            $is_supported, $set_conf($callback), $as_task
+        }
+        $crate::capi::task_slots! {
+            $task:
+            $set_source, $get_source => "source": source as *const doca_abi::doca_buf;
+            $set_destination, $get_destination => "destination": destination as *mut doca_abi::doca_buf;
+        }
+    };
+}
+use task_functions;
+
 #[cfg(test)]
 mod tests {
+    use std::ptr::null_mut;
+
+    use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
+
+    use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
+    use super::doca_buf_inventory::{doca_buf_inventory_create, doca_buf_inventory_destroy};
+    use super::doca_dev::doca_devinfo_create_list;
+    use super::doca_dma::*;
+    use super::doca_mmap::*;
+    use super::doca_pe::*;
+    use super::testing::{Bufs, Instance, Memory, Placement, c, child, done, ok, with_device};
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn a_panic_becomes_unexpected() {
@@ -426,5 +721,297 @@ mod tests {
             assert_eq!(bytes(std::ptr::null(), 0), Ok(&[][..]));
             assert_eq!(bytes(std::ptr::null(), 1), Err(Error::InvalidValue));
         }
+    }
+
+    const MISTAKE: &str = "SOFTDOCA_TEST_MISTAKE";
+
+    fn dma() -> Instance<doca_dma> {
+        Instance::start(doca_dma_create, doca_dma_destroy, |dma| {
+            let done = Some(done::<doca_dma_task_memcpy> as _);
+            // SAFETY: a live instance.
+            ok(unsafe { doca_dma_task_memcpy_set_conf(dma, done, done, 4) });
+        })
+    }
+
+    /// Runs `make` with an instance and a task.
+    fn with_tasks(make: impl Fn(&Instance<doca_dma>, *mut doca_task)) {
+        let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
+        let (from, to) = (
+            bufs.data(&memory.mmap, 0, 8),
+            bufs.room(&memory.mmap, 99, 64),
+        );
+        let mut tasks = [null_mut::<doca_dma_task_memcpy>(); 2];
+        for task in &mut tasks {
+            let none = doca_data { u64: 0 };
+            // SAFETY: live handles and valid out-parameters.
+            ok(unsafe { doca_dma_task_memcpy_alloc_init(dma.handle, c(from), c(to), none, task) });
+            make(&dma, task.cast());
+        }
+        while dma.progress() {}
+        for task in tasks {
+            // SAFETY: a live task, or one that was freed already, which is refused.
+            unsafe { doca_task_free(task.cast()) };
+        }
+        for buf in [from, to] {
+            // SAFETY: a live buf.
+            ok(unsafe { doca_buf_dec_refcount(c(buf), null_mut()) });
+        }
+    }
+
+    /// Does a refused action twice.
+    fn twice(action: impl Fn() -> u32) {
+        for _ in 0..2 {
+            assert_ne!(action(), 0);
+        }
+    }
+
+    fn make(mistake: &str) {
+        // SAFETY: live handles, or destroyed ones that softdoca refuses.
+        unsafe {
+            match mistake {
+                "free in flight" => {
+                    let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
+                    let from = c(bufs.data(&memory.mmap, 0, 8));
+                    let to = c(bufs.room(&memory.mmap, 99, 64));
+                    for _ in 0..2 {
+                        let (mut task, none) = (null_mut(), doca_data { u64: 0 });
+                        ok(doca_dma_task_memcpy_alloc_init(
+                            dma.handle, from, to, none, &mut task,
+                        ));
+                        ok(doca_task_submit(task.cast()));
+                        doca_task_free(task.cast());
+                    }
+                    // Dropping the instance stops and destroys the context.
+                    drop(dma);
+                    for buf in [from, to] {
+                        ok(doca_buf_dec_refcount(buf, null_mut()));
+                    }
+                }
+                "free twice" => with_tasks(|_, task| {
+                    doca_task_free(task);
+                    doca_task_free(task);
+                }),
+                "use after free" => with_tasks(|_, task| {
+                    doca_task_free(task);
+                    doca_task_submit(task);
+                }),
+                "submit twice" => with_tasks(|_, task| {
+                    ok(doca_task_submit(task));
+                    doca_task_submit(task);
+                }),
+                "destroy running" => {
+                    let dma = dma();
+                    twice(|| doca_dma_destroy(dma.handle));
+                }
+                "buf outside" => {
+                    let (memory, bufs) = (Memory::local(100), Bufs::new());
+                    let buf = bufs.data(&memory.mmap, 0, 50);
+                    let addr = memory.mmap.memrange().expect("a range").0;
+                    assert!(buf.reuse_by_addr(addr + 60, 50).is_err());
+                    assert!(buf.set_data(addr, 101).is_err());
+                    doca_buf_dec_refcount(c(buf), null_mut());
+                }
+                "data outside" => {
+                    let (memory, bufs) = (Memory::local(100), Bufs::new());
+                    let buf = c(bufs.data(&memory.mmap, 0, 50));
+                    let data = memory.addr() as usize + 60;
+                    for _ in 0..2 {
+                        let data = std::ptr::with_exposed_provenance_mut(data);
+                        ok(doca_buf_set_data(buf, data, 30));
+                    }
+                    ok(doca_buf_dec_refcount(buf, null_mut()));
+                }
+                "withdrawn" => {
+                    let (theirs, import) = Memory::shared(4096, Placement::Pages);
+                    ok(theirs.mmap.stop().map_or_else(Error::code, |()| 0));
+                    for _ in 0..2 {
+                        assert_eq!(import.load(theirs.addr()), Err(Error::NotFound));
+                    }
+                }
+                "use after destroy" => {
+                    let (mut mmap, mut pe, mut dma) = (null_mut(), null_mut(), null_mut());
+                    let mut inventory = null_mut();
+                    ok(doca_buf_inventory_create(1, &mut inventory));
+                    ok(doca_mmap_create(&mut mmap));
+                    ok(doca_pe_create(&mut pe));
+                    ok(with_device(|dev| doca_dma_create(dev, &mut dma)));
+                    for destroy in 0..2 {
+                        let codes = [
+                            doca_mmap_destroy(mmap),
+                            doca_pe_destroy(pe),
+                            doca_dma_destroy(dma),
+                            doca_buf_inventory_destroy(inventory),
+                        ];
+                        let expected = [0, Error::BadState.code()][destroy];
+                        assert_eq!(codes, [expected; 4]);
+                    }
+                    assert_eq!(doca_pe_progress(pe), 0);
+                    assert_eq!(doca_ctx_stop(dma.cast()), Error::BadState.code());
+                    assert_eq!(doca_mmap_start(mmap), Error::BadState.code());
+                }
+                "buf back twice" => {
+                    let (memory, bufs) = (Memory::local(100), Bufs::new());
+                    let buf = c(bufs.data(&memory.mmap, 0, 50));
+                    ok(doca_buf_dec_refcount(buf, null_mut()));
+                    twice(|| doca_buf_dec_refcount(buf, null_mut()));
+                }
+                "mmap with bufs" => {
+                    let (memory, bufs) = (Memory::local(100), Bufs::new());
+                    let buf = bufs.data(&memory.mmap, 0, 50);
+                    let mmap = give(std::sync::Arc::clone(&memory.mmap));
+                    twice(|| doca_mmap_destroy(mmap));
+                    twice(|| doca_mmap_stop(mmap));
+                    doca_buf_dec_refcount(c(buf), null_mut());
+                }
+                "leak" => {
+                    let (mut mmap, mut pe) = (null_mut(), null_mut());
+                    ok(doca_mmap_create(&mut mmap));
+                    ok(doca_mmap_create(&mut mmap));
+                    ok(doca_mmap_create(&mut mmap));
+                    ok(doca_mmap_destroy(mmap));
+                    ok(doca_pe_create(&mut pe));
+                    let (mut list, mut count) = (null_mut(), 0);
+                    ok(doca_devinfo_create_list(&mut list, &mut count));
+                }
+                "nothing" => with_tasks(|dma, task| {
+                    ok(doca_task_submit(task));
+                    assert!(dma.progress());
+                }),
+                other => panic!("no mistake {other}"),
+            }
+        }
+    }
+
+    /// Run by the tests below in a process of its own.
+    #[test]
+    fn mistaken_child() {
+        if let Ok(mistake) = std::env::var(MISTAKE) {
+            make(&mistake);
+        }
+    }
+
+    /// The reports of a process that makes a mistake.
+    fn reports(mistake: &str, check: &str) -> Vec<String> {
+        let environment = [(MISTAKE, mistake), ("SOFTDOCA_CHECK", check)];
+        let output = child("capi::tests::mistaken_child", &environment);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{mistake}: {text}");
+        let of_check = |line: &&str| line.contains("SOFTDOCA_CHECK");
+        text.lines().filter(of_check).map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn reported_once(mistake: &str, what: &str, object: &str) {
+        let reports = reports(mistake, "1");
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(
+            reports[0].contains(&format!("SOFTDOCA_CHECK: {what}: {object}")),
+            "{reports:?}"
+        );
+        assert!(
+            reports[0]
+                .rsplit_once("; ")
+                .is_some_and(|(_, hardware)| hardware.len() > 20),
+            "{reports:?}"
+        );
+        assert_eq!(self::reports(mistake, "0"), [""; 0], "not enabled");
+    }
+
+    #[test]
+    fn a_task_that_is_freed_in_flight() {
+        reported_once(
+            "free in flight",
+            "a task was freed while it is in flight",
+            "task 0x",
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_freed_twice() {
+        reported_once("free twice", "a task was freed twice", "task 0x");
+    }
+
+    #[test]
+    fn a_task_that_is_used_after_it_was_freed() {
+        let reports = reports("use after free", "1");
+        // The fixture frees it again.
+        assert_eq!(reports.len(), 2, "{reports:?}");
+        assert!(
+            reports[0].contains("a task was submitted after it was freed: task 0x"),
+            "{reports:?}"
+        );
+    }
+
+    #[test]
+    fn a_task_that_is_submitted_twice() {
+        reported_once(
+            "submit twice",
+            "a task was submitted again while it is in flight",
+            "task 0x",
+        );
+    }
+
+    #[test]
+    fn a_context_that_is_destroyed_while_it_runs() {
+        reported_once(
+            "destroy running",
+            "a context was destroyed before it was stopped",
+            "context 0x",
+        );
+    }
+
+    #[test]
+    fn a_buf_that_leaves_its_memory() {
+        reported_once(
+            "buf outside",
+            "a buf reaches outside of its memory",
+            "50 bytes at 0x",
+        );
+    }
+
+    #[test]
+    fn data_outside_of_its_buf_that_is_accepted() {
+        reported_once(
+            "data outside",
+            "a buf reaches outside of its memory",
+            "30 bytes at 0x",
+        );
+    }
+
+    #[test]
+    fn memory_that_its_owner_has_withdrawn() {
+        let what = "memory of a peer was used after the peer stopped its mmap";
+        reported_once("withdrawn", what, "8 bytes at 0x");
+    }
+
+    #[test]
+    fn objects_that_are_used_after_they_were_destroyed() {
+        // Undefined without the check.
+        let reports = reports("use after destroy", "1");
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        let what = "an object was used after it was destroyed: doca_mmap 0x";
+        assert!(reports[0].contains(what), "{reports:?}");
+    }
+
+    #[test]
+    fn a_buf_that_is_returned_twice() {
+        reported_once("buf back twice", "a buf was returned twice", "buf 0x");
+    }
+
+    #[test]
+    fn a_map_destroyed_before_its_bufs() {
+        let what = "an mmap was stopped or destroyed while bufs point into it";
+        reported_once("mmap with bufs", what, "mmap 0x");
+    }
+
+    #[test]
+    fn objects_that_are_not_destroyed() {
+        let what = "objects were not destroyed before the process exited";
+        reported_once("leak", what, "1 list of devices, 2 doca_mmap, 1 doca_pe;");
+    }
+
+    #[test]
+    fn a_program_without_mistakes_gets_no_report() {
+        assert_eq!(reports("nothing", "1"), [""; 0]);
     }
 }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use crate::accelerator::{self, Accelerator, Appender, BufSlot, Offload};
 use crate::buffer::{Buf, BufHandle};
 use crate::device::Device;
-use crate::engines::checksum::Lz4Checksums;
 use crate::engines::deflate::Codec;
-use crate::engines::lz4::{Decompressor, StreamFormat};
+use crate::engines::lz4::{Decompressor, Lz4Checksums, StreamFormat};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 

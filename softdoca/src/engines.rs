@@ -7,10 +7,9 @@
 //!   concurrent change can only produce a wrong product.
 //! * [`lz4`] and [`deflate`] branch on their input. They take slices, which the caller has copied to private memory.
 //!
-//! Each module uses only those before it in this list: [`galois`]; [`region`]; [`matrix`]; [`stripe`]; [`checksum`];
-//! [`lz4`], [`deflate`].
+//! Each module uses only those before it in this list: [`galois`]; [`region`]; [`matrix`]; [`stripe`]. [`lz4`] and
+//! [`deflate`], with their checksums, use none.
 
-pub mod checksum;
 pub mod deflate;
 pub mod galois;
 pub mod lz4;

@@ -646,9 +646,9 @@ pub(crate) mod limits {
     pub(crate) const QUEUE_SIZE: u32 = 1 << 15;
     /// Size of the GID table: the link-local GID, and that of the IPv4 address.
     pub(crate) const GIDS: u32 = 2;
-    const SERVICE_LEVEL: u32 = 15;
+    pub(super) const SERVICE_LEVEL: u32 = 15;
     /// Infinite, which is also the actual behaviour.
-    const RNR_RETRIES: u8 = 7;
+    pub(super) const RNR_RETRIES: u8 = 7;
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{Error, Result};
-use crate::prefetch;
+use crate::memory::{prefetch_to_read, prefetch_to_write};
 use crate::runtime::{is_eventfd, sealed_memory_len};
 use layout::{CONSUMER_BARRIERS_AT, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT};
 
@@ -191,13 +191,13 @@ impl Mapping {
     /// Prefetches the slot at `at` for reading.
     #[inline(always)]
     fn will_read_slot(&self, at: usize) {
-        prefetch::to_read(self.base.as_ptr().wrapping_add(at));
+        prefetch_to_read(self.base.as_ptr().wrapping_add(at));
     }
 
     /// Prefetches the slot at `at` for writing.
     #[inline(always)]
     fn will_write_slot(&self, at: usize) {
-        prefetch::to_write(self.base.as_ptr().wrapping_add(at));
+        prefetch_to_write(self.base.as_ptr().wrapping_add(at));
     }
 
     /// Writes the inline bytes of the slot at `at`.
@@ -399,8 +399,7 @@ impl<T> Contents<T> {
 mod tests {
     use std::os::fd::AsFd;
 
-    use super::{EventFd, Geometry, RingConsumer, RingProducer, *};
-    use crate::error::Error;
+    use super::*;
 
     fn pair(messages: usize, largest: usize) -> (RingProducer, RingConsumer) {
         let consumer =
@@ -416,7 +415,7 @@ mod tests {
         immediate: Option<&[u8]>,
         data: &[u8],
         more: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         // SAFETY: a slice is readable for its length.
         unsafe {
             producer.push(immediate, data.len(), true, more, |write| {

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use softdoca::untrusted::{DECODERS, Decoder};
+use softdoca::{DECODERS, Decoder};
 
 use super::control_frames::rest;
 use super::harness::{self, Counting, Damage, spoil};

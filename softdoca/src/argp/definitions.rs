@@ -10,7 +10,7 @@ use doca_abi::{
 };
 
 use super::Refusal;
-use crate::api::Api;
+use crate::Api;
 use crate::argp;
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};

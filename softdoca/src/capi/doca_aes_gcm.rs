@@ -10,11 +10,9 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{
-    buf, get, put_limit, put_task, set, supported, task_functions, task_slots, with_driver,
-};
 use super::{
-    Handle, borrow, bytes, check_out, doca_error_t, give, guard, not_null, put, reclaim, share,
+    Handle, borrow, buf, bytes, check_out, doca_error_t, get, give, guard, not_null, put,
+    put_limit, put_task, reclaim, set, share, supported, task_functions, task_slots, with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::aes_gcm::{Crypt, Gcm, IV_LEN, Key, Operation};
@@ -387,13 +385,13 @@ mod tests {
 
     use doca_abi::{DOCA_AES_GCM_KEY_128, DOCA_AES_GCM_KEY_256, doca_data};
 
+    use super::super::doca_pe::doca_task_try_submit;
+    use super::super::testing::{
+        Bufs, Instance, Memory, PLACEMENTS, Placement, any_devinfo, c, done, ok, pattern,
+    };
     use super::*;
     use crate::accelerator::MAX_BUF_LIST_LEN;
     use crate::buffer::Buf;
-    use crate::capi::doca_pe::doca_task_try_submit;
-    use crate::capi::testing::{
-        Bufs, Instance, Memory, PLACEMENTS, Placement, any_devinfo, c, done, ok, pattern,
-    };
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 

@@ -13,14 +13,12 @@ use doca_abi::{
     doca_devinfo,
 };
 
-use super::{check_out, doca_error_t, guard, not_null, put, text};
-use crate::api::Api;
+use super::{Stream, check_out, doca_error_t, give, guard, not_null, put, text};
+use crate::Api;
 use crate::argp::{
-    Action, Command, CommandId, Definitions, DeviceArgument, LogLevels, Outcome, Param, ParamId,
-    Run, Scope, Value, ValueType, usage, {self},
+    self, Action, Command, CommandId, Definitions, DeviceArgument, LogLevels, Outcome, Param,
+    ParamId, Run, Scope, Value, ValueType, usage,
 };
-use crate::capi::Stream;
-use crate::capi::give;
 use crate::check::{self, Object};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -861,9 +859,9 @@ mod tests {
         va_list,
     };
 
+    use super::super::doca_dev::{doca_dev_close, doca_dev_rep_close};
+    use super::super::testing::child;
     use super::*;
-    use crate::capi::doca_dev::{doca_dev_close, doca_dev_rep_close};
-    use crate::capi::testing::child;
     use crate::log;
 
     /// A process has one parser, so tests run one at a time.
@@ -1120,7 +1118,7 @@ mod tests {
         };
         let program = Program::default();
         let _parser = Parser::new(&program);
-        if crate::api::Api::current() != crate::api::Api::V3_0 {
+        if crate::Api::current() != crate::Api::V3_0 {
             register_all();
         }
         let arguments: Vec<&str> = arguments.split_whitespace().collect();

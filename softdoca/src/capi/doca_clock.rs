@@ -6,7 +6,7 @@ use doca_abi::{
 };
 
 use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put, share};
-use crate::clock::{Clock, Clocks, Reading};
+use crate::device::{Clock, Clocks, Reading};
 
 // SAFETY: readers are given out as pointers from `Box::into_raw`.
 unsafe impl Handle for doca_clock {

@@ -21,10 +21,9 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{put_limit, supported};
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, not_null, put,
-    share, text,
+    put_limit, share, supported, text,
 };
 use crate::buffer::BufHandle;
 use crate::comch::{

@@ -9,8 +9,10 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{buf, put_limit, put_task, task_functions, with_driver};
-use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use super::{
+    Handle, Keeper, borrow, buf, check_out, doca_error_t, guard, guard_with, put, put_limit,
+    put_task, share, task_functions, with_driver,
+};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::compress::{Checksums, Compress, Operation, Pools, Work};
 use crate::error::Result;
@@ -372,10 +374,10 @@ mod tests {
     use doca_abi::{DOCA_CTX_STATE_RUNNING, doca_data};
     use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
+    use super::super::doca_pe::*;
+    use super::super::testing::*;
     use super::*;
     use crate::buffer::Buf;
-    use crate::capi::doca_pe::*;
-    use crate::capi::testing::*;
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 
@@ -728,7 +730,7 @@ mod tests {
             };
             let expected = (
                 crc32fast::hash(&content),
-                crate::engines::checksum::xxh32(&content),
+                crate::engines::lz4::xxh32(&content),
             );
             assert_eq!(checksums(), (0, 0), "before it has run");
             assert_eq!(compress.run(task), 0);
@@ -766,7 +768,7 @@ mod tests {
                 crc32fast::hash(&content)
             );
             let xxh = doca_compress_task_decompress_lz4_block_get_xxh_cs(task);
-            assert_eq!(xxh.swap_bytes(), crate::engines::checksum::xxh32(&content));
+            assert_eq!(xxh.swap_bytes(), crate::engines::lz4::xxh32(&content));
         }
     }
 

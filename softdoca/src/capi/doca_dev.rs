@@ -10,10 +10,9 @@ use doca_abi::{
     doca_devinfo, doca_devinfo_rep, doca_pci_func_type,
 };
 
-use super::task::put_limit;
 use super::{
     Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, not_null, put,
-    put_list, put_text, reclaim, share, take_list, text,
+    put_limit, put_list, put_text, reclaim, share, take_list, text,
 };
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};

@@ -6,10 +6,11 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{buf, put_limit, put_task, task_functions, with_driver};
-use super::{Handle, Keeper, check_out, doca_error_t, guard, not_null, put, share};
-use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
-use crate::dma::{Copy, Dma};
+use super::{
+    Handle, Keeper, buf, check_out, doca_error_t, guard, not_null, put, put_limit, put_task, share,
+    task_functions, with_driver,
+};
+use crate::accelerator::{Dma, MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Memcpy, Offload};
 use crate::error::Error;
 use crate::progress::{Ctx, TaskOf, TaskPool};
 
@@ -22,7 +23,7 @@ unsafe impl Handle for doca_dma {
 
 // SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
 unsafe impl Handle for doca_dma_task_memcpy {
-    type Engine = TaskOf<Copy>;
+    type Engine = TaskOf<Memcpy>;
 }
 
 type Driver = Offload<Dma>;
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn doca_dma_task_memcpy_alloc_init(
     guard(|| unsafe {
         put_task(task, || {
             with_driver(dma, |ctx, driver| {
-                let copy = Copy::new(buf(src), buf(dst));
+                let copy = Memcpy::new(buf(src), buf(dst));
                 copies(driver).allocate(ctx, copy, user_data)
             })
         })
@@ -165,10 +166,10 @@ mod tests {
         doca_dma_task_memcpy,
     };
 
+    use super::super::doca_pe::*;
+    use super::super::testing::*;
     use super::*;
     use crate::buffer::Buf;
-    use crate::capi::doca_pe::*;
-    use crate::capi::testing::*;
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 

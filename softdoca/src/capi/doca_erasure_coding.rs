@@ -10,10 +10,9 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{buf, put_limit, put_task, task_functions, with_driver};
 use super::{
-    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,
-    reclaim, share,
+    Handle, Keeper, borrow, buf, bytes, check_out, doca_error_t, give, guard, guard_with, not_null,
+    put, put_limit, put_task, reclaim, share, task_functions, with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, Offload};
 use crate::engines::galois::ORDER;
@@ -383,10 +382,10 @@ mod tests {
         doca_data, doca_ec_matrix_type,
     };
 
+    use super::super::doca_pe::*;
+    use super::super::testing::*;
     use super::*;
     use crate::buffer::Buf;
-    use crate::capi::doca_pe::*;
-    use crate::capi::testing::*;
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 

@@ -5,8 +5,7 @@ use std::ffi::c_char;
 use doca_abi::doca_error_t;
 
 use super::guard_with;
-use crate::api::Api;
-use crate::error;
+use crate::{Api, error};
 
 /// Name of a result code; a static string, never NULL.
 ///

@@ -7,9 +7,9 @@ use doca_abi::{
     doca_data, doca_dev, doca_devinfo, doca_dpa, doca_mmap, doca_mmap_memrange_free_cb_t,
 };
 
-use super::task::put_limit;
 use super::{
-    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share,
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, put, put_limit, reclaim,
+    share,
 };
 use crate::check::{self, Object};
 use crate::error::{Error, Result};

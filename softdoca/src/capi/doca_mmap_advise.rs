@@ -7,10 +7,11 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{as_task, buf, buf_handle, generic, put_limit, put_task, supported, with_driver};
-use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
-use crate::accelerator::{MAX_BUF_SIZE, Offload};
-use crate::mmap_advise::{Advise, Invalidate};
+use super::{
+    Handle, Keeper, as_task, borrow, buf, buf_handle, check_out, doca_error_t, generic, guard,
+    guard_with, put, put_limit, put_task, share, supported, with_driver,
+};
+use crate::accelerator::{Advise, Invalidate, MAX_BUF_SIZE, Offload};
 use crate::progress::{Ctx, TaskOf, TaskPool};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
@@ -186,9 +187,9 @@ mod tests {
 
     use doca_abi::{DOCA_ERROR_INVALID_VALUE, DOCA_ERROR_NOT_PERMITTED, DOCA_SUCCESS};
 
+    use super::super::doca_pe::*;
+    use super::super::testing::*;
     use super::*;
-    use crate::capi::doca_pe::*;
-    use crate::capi::testing::*;
     use crate::memory::{ExportKind, Permissions};
 
     fn start() -> Instance<doca_mmap_advise> {

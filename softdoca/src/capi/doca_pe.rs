@@ -11,10 +11,9 @@ use doca_abi::{
     doca_gpu, doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task, doca_task_batch,
 };
 
-use super::task::put_limit;
 use super::{
     Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, not_null, put,
-    reclaim_local, share_local,
+    put_limit, reclaim_local, share_local,
 };
 use crate::check::{self, Object};
 use crate::error::{Error, Result};

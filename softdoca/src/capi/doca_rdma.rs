@@ -24,10 +24,10 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx, share_ctx};
-use super::task::{Slot, buf, get, put_limit, put_task, task_functions, task_kind, task_slots};
 use super::{
-    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,
-    reclaim, share,
+    Handle, Keeper, Slot, borrow, buf, bytes, check_out, doca_error_t, get, give, guard,
+    guard_with, not_null, put, put_limit, put_task, reclaim, share, task_functions, task_kind,
+    task_slots,
 };
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
@@ -124,7 +124,7 @@ macro_rules! connection_functions {
         ) {
             // SAFETY: guaranteed by the caller.
             unsafe {
-                $crate::capi::task::set(task, |work| {
+                $crate::capi::set(task, |work| {
                     $crate::capi::doca_rdma::set_connection(work, rdma_connection)
                 });
             }
@@ -140,7 +140,7 @@ macro_rules! connection_functions {
         ) -> *const doca_abi::doca_rdma_connection {
             // SAFETY: guaranteed by the caller.
             unsafe {
-                $crate::capi::task::get(task, |work| {
+                $crate::capi::get(task, |work| {
                     let connection = work.connection();
                     connection.map_or(std::ptr::null(), |it| std::rc::Rc::as_ptr(&it).cast())
                 })

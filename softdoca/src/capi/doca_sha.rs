@@ -7,8 +7,10 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{as_task, buf, buf_handle, generic, get, put_limit, put_task, with_driver};
-use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put, share};
+use super::{
+    Handle, as_task, borrow, buf, buf_handle, check_out, doca_error_t, generic, get, guard,
+    not_null, put, put_limit, put_task, share, with_driver,
+};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
@@ -447,12 +449,12 @@ mod tests {
         DOCA_SHA_ALGORITHM_SHA1, DOCA_SHA_ALGORITHM_SHA256, DOCA_SHA_ALGORITHM_SHA512, doca_data,
     };
 
-    use super::*;
-    use crate::buffer::Buf;
-    use crate::capi::doca_pe::{doca_ctx_stop, doca_task_try_submit};
-    use crate::capi::testing::{
+    use super::super::doca_pe::{doca_ctx_stop, doca_task_try_submit};
+    use super::super::testing::{
         Bufs, Instance, Memory, PLACEMENTS, Placement, any_devinfo, c, done, ok, pattern,
     };
+    use super::*;
+    use crate::buffer::Buf;
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 

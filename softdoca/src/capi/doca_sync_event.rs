@@ -12,10 +12,9 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
-use super::task::{put_task, supported, task_kind, task_slots, with_driver};
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,
-    reclaim, share,
+    put_task, reclaim, share, supported, task_kind, task_slots, with_driver,
 };
 use crate::buffer::Buf;
 use crate::error::{Error, Result};

@@ -2,8 +2,8 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::checksum::DeflateChecksums;
 use crate::error::{Error, Result};
+use std::fmt;
 
 /// Result of a task.
 #[derive(Clone, Debug)]
@@ -129,6 +129,49 @@ fn hand_over(
         *len += data.len();
     }
     Ok(())
+}
+
+/// Running checksums of the uncompressed side of a deflate task.
+#[derive(Clone)]
+pub struct DeflateChecksums {
+    crc32: crc32fast::Hasher,
+    adler32: simd_adler32::Adler32,
+}
+
+impl Default for DeflateChecksums {
+    fn default() -> Self {
+        Self {
+            crc32: crc32fast::Hasher::new(),
+            adler32: simd_adler32::Adler32::new(),
+        }
+    }
+}
+
+impl fmt::Debug for DeflateChecksums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeflateChecksums")
+            .field("crc32", &self.crc32())
+            .field("adler32", &self.adler32())
+            .finish()
+    }
+}
+
+impl DeflateChecksums {
+    /// Adds data.
+    pub fn update(&mut self, data: &[u8]) {
+        self.crc32.update(data);
+        self.adler32.write(data);
+    }
+
+    /// CRC-32 as in gzip (reflected polynomial 0xedb88320).
+    pub fn crc32(&self) -> u32 {
+        self.crc32.clone().finalize()
+    }
+
+    /// Adler-32 as in zlib.
+    pub fn adler32(&self) -> u32 {
+        self.adler32.finish()
+    }
 }
 
 #[cfg(test)]
@@ -266,5 +309,18 @@ mod tests {
                 prop_assert!(data.len() <= room);
             }
         }
+    }
+
+    /// Check values from the specifications of the algorithms and from the tests of zlib.
+    #[test]
+    fn known_values() {
+        let digits = b"123456789";
+        let mut deflate = DeflateChecksums::default();
+        assert_eq!((deflate.crc32(), deflate.adler32()), (0, 1));
+        digits.chunks(4).for_each(|part| deflate.update(part));
+        assert_eq!(
+            (deflate.crc32(), deflate.adler32()),
+            (0xcbf4_3926, 0x091e_01de)
+        );
     }
 }

@@ -6,8 +6,9 @@
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
 
-use super::checksum::xxh32;
 use crate::error::{Error, Result};
+use std::hash::Hasher as _;
+use twox_hash::XxHash32;
 
 /// Block format declared by a frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +165,45 @@ fn remember(window: &mut Vec<u8>, data: &[u8]) {
     let keep = window.len().min(WINDOW - data.len());
     window.drain(..window.len() - keep);
     window.extend_from_slice(data);
+}
+
+/// Running checksums of LZ4-decompressed data.
+#[derive(Clone, Debug)]
+pub struct Lz4Checksums {
+    crc32: crc32fast::Hasher,
+    xxh32: XxHash32,
+}
+
+impl Default for Lz4Checksums {
+    fn default() -> Self {
+        Self {
+            crc32: crc32fast::Hasher::new(),
+            xxh32: XxHash32::with_seed(0),
+        }
+    }
+}
+
+impl Lz4Checksums {
+    /// Adds data.
+    pub fn update(&mut self, data: &[u8]) {
+        self.crc32.update(data);
+        self.xxh32.write(data);
+    }
+
+    /// CRC-32 as in zlib and gzip (reflected polynomial 0xedb88320).
+    pub fn crc32(&self) -> u32 {
+        self.crc32.clone().finalize()
+    }
+
+    /// xxHash-32 with seed 0, as the content checksum of LZ4 frames.
+    pub fn xxh32(&self) -> u32 {
+        self.xxh32.finish_32()
+    }
+}
+
+/// xxHash-32 of a compressed block, as the block checksum of LZ4 frames.
+pub fn xxh32(data: &[u8]) -> u32 {
+    XxHash32::oneshot(0, data)
 }
 
 #[cfg(test)]
@@ -350,5 +390,16 @@ mod tests {
                 prop_assert!(data.len() <= room);
             }
         }
+    }
+
+    /// Check values from the specifications of the algorithms and from the tests of zlib and xxHash.
+    #[test]
+    fn known_values() {
+        let digits = b"123456789";
+        let mut lz4 = Lz4Checksums::default();
+        assert_eq!((lz4.crc32(), lz4.xxh32()), (0, 0x02cc_5d05));
+        digits.chunks(2).for_each(|part| lz4.update(part));
+        assert_eq!((lz4.crc32(), lz4.xxh32()), (0xcbf4_3926, 0x937b_ad67));
+        assert_eq!(xxh32(digits), 0x937b_ad67);
     }
 }

@@ -509,11 +509,6 @@ mod tests {
             Error::InvalidValue
         );
     }
-}
-
-#[cfg(test)]
-mod maps_tests {
-    use super::*;
 
     const TEXT: &str = "\
 55d0c9c00000-55d0c9c21000 r-xp 00002000 fd:01 1234567                    /usr/bin/some name with blanks

@@ -1,17 +1,18 @@
-//! The common part of all contexts: state, user data, task counts.
+//! Contexts, and the tasks that they run.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data};
+use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data, doca_task};
 
-use super::pe::Pe;
-use super::task::Task;
-use crate::agent::is_held_up;
-use crate::check::{self, Mistake};
+use super::Pe;
+use crate::agent::{WaitScope, is_held_up};
+use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 
 /// State of a context, with the values of `enum doca_ctx_states`.
@@ -403,5 +404,507 @@ impl Ctx {
             pe.forget(self.id);
         }
         Ok(())
+    }
+}
+
+/// A completion callback, called with the task (a pointer to its concrete type, which starts with the header), the
+/// task's user data and the context's user data. The callbacks of all kinds of tasks have this signature.
+pub(crate) type TaskCallback = unsafe extern "C" fn(*mut doca_task, doca_data, doca_data);
+
+/// Receives a task's result in place of the program's callbacks.
+pub(crate) trait Completion {
+    /// Called on completion. The program owns the task again: it may be submitted or freed in here.
+    fn ended(self: Rc<Self>, result: Result<()>);
+}
+
+/// The header of every task; `struct doca_task *` points to it.
+///
+/// Half a cache line: the other half is the start of the body, so that running a task touches one line. Data that the
+/// tasks of a pool share is stored elsewhere.
+#[repr(C)]
+pub(crate) struct Task {
+    kind: Rc<Kind>,
+    user_data: Cell<doca_data>,
+    /// Receiver of this run's result instead of the callbacks. Boxed, because it is rare and would take two words.
+    completion: Cell<Option<Box<Rc<dyn Completion>>>>,
+    status: Cell<u32>,
+    in_flight: Cell<bool>,
+    ownership: Cell<Ownership>,
+}
+
+/// Owner of a task's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Ownership {
+    /// The program, which may submit and free the task.
+    Program,
+    /// Freed in flight: the task returns to its pool after its completion was delivered.
+    FreedInFlight,
+    /// The pool: the task can be allocated again.
+    Pool,
+}
+
+const _: () = assert!(size_of::<Task>() == 32);
+
+/// Data shared by all tasks of one type from one pool.
+pub(super) struct Kind {
+    /// The context that the tasks belong to. It outlives them: a context with tasks cannot be destroyed.
+    ctx: NonNull<Ctx>,
+    on_success: TaskCallback,
+    on_error: TaskCallback,
+    /// Type of the bodies, and the functions for that type.
+    body: &'static BodyType,
+    shelf: Rc<Shelf>,
+}
+
+impl Kind {
+    /// Creates the kind of tasks with bodies of type `B`.
+    pub(super) fn of<B: 'static>(
+        ctx: &Ctx,
+        (on_success, on_error): (TaskCallback, TaskCallback),
+        shelf: Rc<Shelf>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            ctx: NonNull::from(ctx),
+            on_success,
+            on_error,
+            body: BodyType::of::<B>(),
+            shelf,
+        })
+    }
+
+    /// `true` if the bodies have this type.
+    #[inline]
+    pub(super) fn has_body<B: 'static>(&self) -> bool {
+        self.body.id == TypeId::of::<B>()
+    }
+}
+
+/// Type-erased operations on a task's body.
+struct BodyType {
+    id: TypeId,
+    /// Drops the body in place.
+    drop_body: unsafe fn(NonNull<Task>),
+    /// Frees the memory of a task whose body was dropped.
+    deallocate: unsafe fn(NonNull<Task>),
+}
+
+impl BodyType {
+    fn of<B: 'static>() -> &'static BodyType {
+        const {
+            &BodyType {
+                id: TypeId::of::<B>(),
+                drop_body: drop_body::<B>,
+                deallocate: deallocate::<B>,
+            }
+        }
+    }
+}
+
+/// A task with its body. Bodies start with the fields that every run uses.
+#[repr(C, align(64))]
+pub(crate) struct TaskOf<B> {
+    task: Task,
+    pub(crate) body: ManuallyDrop<B>,
+}
+
+impl<B: 'static> TaskOf<B> {
+    /// A task that is not in flight.
+    pub(super) fn new(kind: Rc<Kind>, body: B, user_data: doca_data) -> Self {
+        debug_assert!(kind.has_body::<B>());
+        let task = Task {
+            kind,
+            user_data: Cell::new(user_data),
+            completion: Cell::new(None),
+            status: Cell::new(0),
+            in_flight: Cell::new(false),
+            ownership: Cell::new(Ownership::Program),
+        };
+        Self {
+            task,
+            body: ManuallyDrop::new(body),
+        }
+    }
+}
+
+impl Task {
+    pub(crate) fn ctx(&self) -> &Ctx {
+        // SAFETY: the context outlives its tasks (see the field).
+        unsafe { self.kind.ctx.as_ref() }
+    }
+
+    pub(crate) fn user_data(&self) -> doca_data {
+        self.user_data.get()
+    }
+
+    pub(crate) fn set_user_data(&self, data: doca_data) {
+        self.user_data.set(data);
+    }
+
+    /// Result of the last run as a `doca_error_t`.
+    pub(crate) fn status(&self) -> u32 {
+        self.status.get()
+    }
+
+    /// `true` if it was allocated with a body of this type.
+    #[inline]
+    pub(super) fn has_body<B: 'static>(&self) -> bool {
+        self.kind.has_body::<B>()
+    }
+
+    /// The task with its body, if the body is a `B`.
+    #[inline]
+    pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
+        if self.has_body::<B>() {
+            // SAFETY: the header was made as the first field of a `TaskOf<B>` (repr(C)) by `TaskPool::allocate`.
+            Some(unsafe { &*std::ptr::from_ref(self).cast::<TaskOf<B>>() })
+        } else {
+            None
+        }
+    }
+
+    /// Submits the task to its context's driver.
+    ///
+    /// Returns `BadState` if the context is not running or the task is already in flight.
+    #[inline(always)]
+    pub(crate) fn submit(&self) -> Result<()> {
+        let ctx = self.ctx();
+        if ctx.state() != CtxState::Running || self.is_unavailable() {
+            return Err(self.not_now());
+        }
+        // Set first: a driver may complete the task into its queue before it returns.
+        self.in_flight.set(true);
+        let bound = WaitScope::of_submission();
+        let submitted = ctx.driver().submit(ctx, self);
+        drop(bound);
+        if submitted.is_ok() {
+            ctx.task_submitted();
+            ctx.stir();
+        } else {
+            self.in_flight.set(false);
+        }
+        submitted
+    }
+
+    /// `true` if the task is in flight or was freed.
+    #[inline(always)]
+    fn is_unavailable(&self) -> bool {
+        self.in_flight.get() || self.ownership.get() != Ownership::Program
+    }
+
+    /// Reason why the task cannot be submitted.
+    #[cold]
+    fn not_now(&self) -> Error {
+        let mistake = match (
+            self.ownership.get() != Ownership::Program,
+            self.in_flight.get(),
+        ) {
+            (true, _) => Mistake::TaskUsedAfterFree,
+            (_, true) => Mistake::TaskSubmittedTwice,
+            // The context is not running; it may have stopped by itself.
+            _ => return Error::BadState,
+        };
+        check::report(mistake, format_args!("{self}"));
+        Error::BadState
+    }
+
+    /// As [`submit`](Self::submit), with the arguments checked first.
+    pub(crate) fn try_submit(&self) -> Result<()> {
+        let ctx = self.ctx();
+        if !self.is_unavailable() {
+            ctx.driver().check(ctx, self)?;
+        }
+        self.submit()
+    }
+
+    /// As [`submit`](Self::submit), but `completion` receives the result of this run instead of the program's
+    /// callbacks.
+    pub(crate) fn submit_for(&self, completion: Rc<dyn Completion>) -> Result<()> {
+        if self.is_unavailable() {
+            return Err(self.not_now());
+        }
+        self.completion.set(Some(Box::new(completion)));
+        self.submit().inspect_err(|_| self.completion.set(None))
+    }
+
+    /// Completes the run and calls the program.
+    ///
+    /// The program owns the task again when its callback starts: the callback may resubmit or free it. A task that was
+    /// freed in flight returns to its pool after the callback.
+    ///
+    /// # Safety
+    ///
+    /// `task` is live and in flight; the caller keeps its context alive until this returns.
+    #[inline]
+    pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
+        // No reference to the task is held, or passed to this function, across the call that may free it.
+        let (callback, user_data, ctx_user_data, completion, ownership) = {
+            // SAFETY: guaranteed by the caller.
+            let header = unsafe { task.as_ref() };
+            let ctx = header.ctx();
+            header.in_flight.set(false);
+            header.status.set(result.map_or_else(Error::code, |()| 0));
+            ctx.task_finished();
+            let callback = if result.is_ok() {
+                header.kind.on_success
+            } else {
+                header.kind.on_error
+            };
+            (
+                callback,
+                header.user_data.get(),
+                ctx.user_data(),
+                header.completion.take(),
+                header.ownership.get(),
+            )
+        };
+        if let Some(completion) = completion {
+            completion.ended(result);
+        } else {
+            // SAFETY: the callback was set for this kind of task and has this signature; `task` is a live task of that
+            // kind, and is accessed after the call only if the program could not have freed its memory.
+            unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
+        }
+        if ownership == Ownership::FreedInFlight {
+            // SAFETY: a pool of the context owns the memory of tasks, and the caller keeps the context alive.
+            unsafe { Self::finish_free(task) };
+        }
+    }
+
+    /// Completes a [`free`](Self::free) that was requested in flight, unless the callback has freed the task again.
+    ///
+    /// # Safety
+    ///
+    /// `task` is, or was, a task whose context lives.
+    #[cold]
+    unsafe fn finish_free(task: NonNull<Task>) {
+        // SAFETY: guaranteed by the caller; the memory of freed tasks lives as long as the pool.
+        if unsafe { task.as_ref() }.ownership.get() == Ownership::FreedInFlight {
+            // SAFETY: the task is not in flight, because it cannot be submitted in this state; it has its body.
+            unsafe { Self::put_back(task) };
+        }
+    }
+
+    /// Frees the task. A task in flight is freed after its completion was delivered (hardware would still write to it).
+    ///
+    /// The pool keeps the memory for the next allocation, because programs read the status of freed tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadState`] if the task was already freed.
+    ///
+    /// # Safety
+    ///
+    /// `task` must come from [`TaskPool::allocate`], whose context lives.
+    pub(crate) unsafe fn free(task: NonNull<Task>) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        let header = unsafe { task.as_ref() };
+        match (header.ownership.get(), header.in_flight.get()) {
+            (Ownership::Program, true) => {
+                check::report(Mistake::TaskFreedInFlight, format_args!("{header}"));
+                header.ownership.set(Ownership::FreedInFlight);
+            }
+            // The second case is the callback of a task that was freed in flight; the mistake was reported.
+            (Ownership::Program, false) | (Ownership::FreedInFlight, false) => {
+                // SAFETY: the task is not in flight and has its body.
+                unsafe { Self::put_back(task) };
+            }
+            (Ownership::FreedInFlight, true) | (Ownership::Pool, _) => {
+                check::report(Mistake::TaskFreedTwice, format_args!("{header}"));
+                return Err(Error::BadState.because("the task was already freed"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the body of a task and returns its memory to the pool.
+    ///
+    /// # Safety
+    ///
+    /// `task` is not in flight and does not belong to the pool; its context lives.
+    unsafe fn put_back(task: NonNull<Task>) {
+        // SAFETY: guaranteed by the caller.
+        let header = unsafe { task.as_ref() };
+        header.ownership.set(Ownership::Pool);
+        // SAFETY: `drop_body` is the function for the type that was allocated, and the body exists: the task was not
+        // freed.
+        unsafe { (header.kind.body.drop_body)(task) };
+        header.kind.shelf.put_back(task);
+        check::destroyed(Object::Task);
+        header.ctx().task_freed();
+    }
+
+    /// Frees the memory of a freed task.
+    ///
+    /// # Safety
+    ///
+    /// `task` was freed, and is not used afterwards.
+    pub(super) unsafe fn deallocate(task: NonNull<Task>) {
+        // SAFETY: `deallocate` is the function for the type that was allocated; a freed task has no body.
+        unsafe { (task.as_ref().kind.body.deallocate)(task) };
+    }
+}
+
+/// Displays the address, by which the program knows the task.
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ctx = self.kind.ctx;
+        write!(f, "task {:p} of context {ctx:p}", std::ptr::from_ref(self))
+    }
+}
+
+/// Drops the body of a task in place.
+///
+/// # Safety
+///
+/// `task` is the header of a live, leaked `Box<TaskOf<B>>` with its body, which is not used afterwards.
+unsafe fn drop_body<B>(task: NonNull<Task>) {
+    // SAFETY: see above; the header is the first field of a repr(C) struct.
+    unsafe { ManuallyDrop::drop(&mut (*task.as_ptr().cast::<TaskOf<B>>()).body) };
+}
+
+/// Frees the memory of a task.
+///
+/// # Safety
+///
+/// `task` is the header of a live, leaked `Box<TaskOf<B>>` whose body was dropped.
+unsafe fn deallocate<B>(task: NonNull<Task>) {
+    // SAFETY: see above; the header is the first field of a repr(C) struct.
+    drop(unsafe { Box::from_raw(task.as_ptr().cast::<TaskOf<B>>()) });
+}
+
+/// Data that a pool shares with its tasks.
+#[derive(Default)]
+pub(super) struct Shelf {
+    /// Number of allocated tasks.
+    used: Cell<u32>,
+    /// Freed tasks, without bodies.
+    free: RefCell<Vec<NonNull<Task>>>,
+}
+
+impl Shelf {
+    pub(super) fn put_back(&self, task: NonNull<Task>) {
+        self.used.set(self.used.get() - 1);
+        self.free.borrow_mut().push(task);
+    }
+
+    /// Takes a freed task whose body was a `B`.
+    fn take<B: 'static>(&self) -> Option<NonNull<TaskOf<B>>> {
+        let mut free = self.free.borrow_mut();
+        let fits = |task: &NonNull<Task>| {
+            // SAFETY: the memory of freed tasks lives as long as the pool.
+            unsafe { task.as_ref() }.has_body::<B>()
+        };
+        // Usually the last one: pools have tasks of one type.
+        let index = free.iter().rposition(fits)?;
+        Some(free.swap_remove(index).cast())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PoolConf {
+    on_success: TaskCallback,
+    on_error: TaskCallback,
+    limit: u32,
+}
+
+/// The tasks of one kind of a context, with their callbacks.
+#[derive(Default)]
+pub(crate) struct TaskPool {
+    conf: Cell<Option<PoolConf>>,
+    /// One for each body type allocated since the last configuration; usually only one.
+    kinds: RefCell<Vec<Rc<Kind>>>,
+    shelf: Rc<Shelf>,
+}
+
+impl Drop for TaskPool {
+    fn drop(&mut self) {
+        for task in self.shelf.free.take() {
+            // SAFETY: a freed task has no body, and is not used any more because its context is destroyed.
+            unsafe { Task::deallocate(task) };
+        }
+    }
+}
+
+impl TaskPool {
+    /// Sets callbacks and size. Only before the context is started.
+    pub(crate) fn configure(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        limit: u32,
+    ) -> Result<()> {
+        ctx.expect_idle("configure its task pools")?;
+        let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
+            return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
+        };
+        if limit == 0 {
+            return Err(Error::InvalidValue.because("expected at least 1 task in the pool, got 0"));
+        }
+        self.conf.set(Some(PoolConf {
+            on_success,
+            on_error,
+            limit,
+        }));
+        // An idle context has no tasks, so the old kinds are unused.
+        self.kinds.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// The shared data of tasks with bodies of type `B`.
+    fn kind<B: 'static>(&self, ctx: &Ctx, conf: PoolConf) -> Rc<Kind> {
+        let mut kinds = self.kinds.borrow_mut();
+        if let Some(known) = kinds.iter().find(|kind| kind.has_body::<B>()) {
+            return Rc::clone(known);
+        }
+        let callbacks = (conf.on_success, conf.on_error);
+        let kind = Kind::of::<B>(ctx, callbacks, Rc::clone(&self.shelf));
+        kinds.push(Rc::clone(&kind));
+        kind
+    }
+
+    /// Configured number of tasks; 0 if not configured.
+    pub(crate) fn limit(&self) -> u32 {
+        self.conf.get().map_or(0, |conf| conf.limit)
+    }
+
+    /// Allocates a task. Returned with [`Task::free`].
+    pub(crate) fn allocate<B: 'static>(
+        &self,
+        ctx: &Ctx,
+        body: B,
+        user_data: doca_data,
+    ) -> Result<NonNull<TaskOf<B>>> {
+        if !matches!(ctx.state(), CtxState::Starting | CtxState::Running) {
+            return Err(Error::BadState.because(format_args!(
+                "expected a started context to allocate a task from, its state is {:?}",
+                ctx.state()
+            )));
+        }
+        let conf = self.conf.get().ok_or_else(|| {
+            Error::BadState.because("no pool was configured for tasks of this kind")
+        })?;
+        let used = self.shelf.used.get();
+        if used >= conf.limit {
+            return Err(Error::NoMemory.because(format_args!(
+                "all {} tasks of the pool are allocated",
+                conf.limit
+            )));
+        }
+        self.shelf.used.set(used + 1);
+        let task = TaskOf::new(self.kind::<B>(ctx, conf), body, user_data);
+        let place = match self.shelf.take::<B>() {
+            Some(mut place) => {
+                // SAFETY: a freed task of the same type, owned by the shelf alone; its header is valid, its body
+                // dropped.
+                *unsafe { place.as_mut() } = task;
+                place
+            }
+            None => NonNull::from(Box::leak(Box::new(task))),
+        };
+        ctx.task_allocated();
+        check::created(Object::Task);
+        Ok(place)
     }
 }

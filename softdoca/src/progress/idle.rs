@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-use super::pe::Arming;
+use super::Arming;
 
 /// Empty calls per engine that spin.
 const SPINS: u32 = 8;

@@ -2,13 +2,9 @@
 
 mod access;
 mod addresses;
-mod connections;
 mod hostile;
 mod messages;
-mod over_network;
 mod processes;
-mod properties;
-mod remote_events;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -26,10 +22,10 @@ use doca_abi::{
     doca_rdma_task_write, doca_rdma_task_write_imm, doca_task,
 };
 
+use super::super::doca_pe::*;
+use super::super::give;
+use super::super::testing::{Bufs, Memory, Placement, c, device, import};
 use super::*;
-use crate::capi::doca_pe::*;
-use crate::capi::give;
-use crate::capi::testing::{Bufs, Memory, Placement, c, device, import};
 use crate::device::Device;
 use crate::error::Error;
 

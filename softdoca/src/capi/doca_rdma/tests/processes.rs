@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use doca_abi::{DOCA_CTX_STATE_IDLE, doca_dev, doca_rdma_connection, doca_sync_event};
 
-use super::access::{REMOTE_ATOMIC, aligned, word};
+use super::access::{Exported, REMOTE_ATOMIC, Remote, aligned, word};
 use super::addresses::{Addr, port, start};
-use super::remote_events::{Exported, Remote};
 use super::{ALL, Bufs, ConnectionEvent, Memory, Placement, Side, c, device, import, ok, submit};
 use crate::capi::doca_sync_event::*;
 use crate::capi::give;

@@ -332,38 +332,6 @@ fn vuid(pci: PciAddress, function: FunctionType, sf_index: Option<u32>) -> Strin
     text
 }
 
-#[cfg(test)]
-mod model_tests {
-    use super::*;
-
-    #[test]
-    fn pci_addresses() {
-        let address: PciAddress = "0000:3b:00.0".parse().unwrap();
-        assert_eq!(address, PciAddress::new(0, 0x3b, 0, 0));
-        assert_eq!("3B:00.0".parse(), Ok(address));
-        assert_eq!(address.to_string(), "0000:3b:00.0");
-        assert_eq!(
-            "0001:3b:1f.7".parse(),
-            Ok(PciAddress::new(1, 0x3b, 0x1f, 7))
-        );
-        for wrong in [
-            "",
-            "3b",
-            "3b:00",
-            "3b:00.",
-            "3b:00.8",
-            "3b:20.0",
-            "3b:00.00",
-            "b:00.0",
-            "0:3b:00.0",
-            "+b:00.0",
-        ] {
-            assert!(wrong.parse::<PciAddress>().is_err(), "{wrong}");
-        }
-        assert!("0000:0000:3b:00.0".parse::<PciAddress>().is_err());
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -521,7 +489,7 @@ iface = "enp59s0f0np0"
 
     #[test]
     fn documented_example_is_parsed() {
-        let topology = parse(include_str!("../../examples/topology.toml")).unwrap();
+        let topology = parse(include_str!("../examples/topology.toml")).unwrap();
         let [first, second, host, virtual_function] = &topology.devices[..] else {
             panic!("expected four devices: {topology:?}");
         };
@@ -588,5 +556,32 @@ function = "vf"
         assert!(replaced("iface = \"p0\"", "sf-index = 1").contains("sf-index"));
         assert!(replaced("\"p0\"", "\"\"").contains("iface has 0 bytes"));
         assert!(parse("version = 1").unwrap_err().contains("no [[device]]"));
+    }
+
+    #[test]
+    fn pci_addresses() {
+        let address: PciAddress = "0000:3b:00.0".parse().unwrap();
+        assert_eq!(address, PciAddress::new(0, 0x3b, 0, 0));
+        assert_eq!("3B:00.0".parse(), Ok(address));
+        assert_eq!(address.to_string(), "0000:3b:00.0");
+        assert_eq!(
+            "0001:3b:1f.7".parse(),
+            Ok(PciAddress::new(1, 0x3b, 0x1f, 7))
+        );
+        for wrong in [
+            "",
+            "3b",
+            "3b:00",
+            "3b:00.",
+            "3b:00.8",
+            "3b:20.0",
+            "3b:00.00",
+            "b:00.0",
+            "0:3b:00.0",
+            "+b:00.0",
+        ] {
+            assert!(wrong.parse::<PciAddress>().is_err(), "{wrong}");
+        }
+        assert!("0000:0000:3b:00.0".parse::<PciAddress>().is_err());
     }
 }
