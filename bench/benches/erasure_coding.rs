@@ -3,7 +3,7 @@
 #[cfg(not(doca_sdk))]
 mod kernels {
     use criterion::{BenchmarkId, Criterion, Throughput};
-    use softdoca::engines::galois::Multiplier;
+    use softdoca::engines::Multiplier;
     use softdoca::engines::region::Kernel;
 
     /// Sizes of a half in bytes: of blocks of 4 KiB, and of the bench's erasure coding thresholds.

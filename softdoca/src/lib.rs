@@ -2,7 +2,7 @@
 //!
 //! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`;
 //! `argp`; `verbs`; `agent`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`,
-//! `rdma`; `accelerator`; `compress`, `erasure_coding`, `sha`, `aes_gcm`; `capi`.
+//! `rdma`; `accelerator`; `compress`, `sha`, `aes_gcm`; `capi`.
 
 mod accelerator;
 mod aes_gcm;
@@ -15,7 +15,6 @@ mod comch;
 mod compress;
 pub mod device;
 pub mod engines;
-mod erasure_coding;
 pub mod error;
 mod graph;
 pub mod log;

@@ -7,7 +7,7 @@ use std::{io, thread};
 
 use role_common::stored_block::{self, Checksum, Encoder, Geometry, Verdict, inspect};
 use role_common::superblock::SetId;
-use softdoca::engines::galois::Multiplier;
+use softdoca::engines::Multiplier;
 use softdoca::engines::matrix::{Matrix, MatrixType};
 use softdoca::engines::region::Kernel;
 use wire::stored_block::Header;

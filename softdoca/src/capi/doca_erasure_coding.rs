@@ -14,10 +14,11 @@ use super::{
     Handle, Keeper, borrow, buf, bytes, check_out, doca_error_t, give, guard, guard_with, not_null,
     put, put_limit, put_task, reclaim, share, task_functions, with_driver,
 };
-use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, Offload};
-use crate::engines::galois::ORDER;
+use crate::accelerator::{
+    CodingMatrix, ErasureCoding, MAX_BUF_LIST_LEN, MAX_BUF_SIZE, Offload, Pools, Work,
+};
+use crate::engines::ORDER;
 use crate::engines::matrix::{Matrix, MatrixType};
-use crate::erasure_coding::{CodingMatrix, ErasureCoding, Pools, Work};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf};
 

@@ -4,7 +4,7 @@
 //! The blocks of a code are numbered consecutively: the `k` data blocks from 0, then the `m` redundancy blocks from
 //! `k`.
 
-use super::galois;
+use crate::engines;
 use crate::error::{Error, Result};
 
 /// Choice of the factors of a coding matrix.
@@ -52,9 +52,9 @@ impl Matrix {
             for j in 0..redundancy {
                 // Both are below the order of the field.
                 factors.push(match matrix_type {
-                    MatrixType::Cauchy => galois::inverse((i ^ (j + data)) as u8)
+                    MatrixType::Cauchy => engines::inverse((i ^ (j + data)) as u8)
                         .ok_or_else(|| Error::Unexpected.because("equal numbers of blocks"))?,
-                    MatrixType::Vandermonde => galois::power((i + 1) as u8, j),
+                    MatrixType::Vandermonde => engines::power((i + 1) as u8, j),
                 });
             }
         }
@@ -159,7 +159,7 @@ impl Matrix {
                 }
                 for input in 0..data {
                     factors[input * outputs + output] ^=
-                        galois::multiply(factor, inverse[part * data + input]);
+                        engines::multiply(factor, inverse[part * data + input]);
                 }
             }
         }
@@ -213,10 +213,10 @@ impl Matrix {
 
 fn check_counts(data: usize, redundancy: usize) -> Result<()> {
     let sum = data.checked_add(redundancy);
-    if data == 0 || redundancy == 0 || sum.is_none_or(|sum| sum > galois::ORDER) {
+    if data == 0 || redundancy == 0 || sum.is_none_or(|sum| sum > engines::ORDER) {
         return Err(Error::InvalidValue.because(format_args!(
             "expected at least 1 data and 1 redundancy block and at most {} together, got {data} and {redundancy}",
-            galois::ORDER
+            engines::ORDER
         )));
     }
     Ok(())
@@ -243,10 +243,10 @@ fn invert(mut rows: Vec<u8>, n: usize) -> Option<Vec<u8>> {
         for matrix in [&mut rows, &mut inverse] {
             (0..n).for_each(|at| matrix.swap(pivot * n + at, column * n + at));
         }
-        let scale = galois::inverse(rows[column * n + column])?;
+        let scale = engines::inverse(rows[column * n + column])?;
         for matrix in [&mut rows, &mut inverse] {
             for value in &mut matrix[column * n..][..n] {
-                *value = galois::multiply(scale, *value);
+                *value = engines::multiply(scale, *value);
             }
         }
         for row in (0..n).filter(|row| *row != column) {
@@ -256,7 +256,7 @@ fn invert(mut rows: Vec<u8>, n: usize) -> Option<Vec<u8>> {
             }
             for matrix in [&mut rows, &mut inverse] {
                 for at in 0..n {
-                    matrix[row * n + at] ^= galois::multiply(factor, matrix[column * n + at]);
+                    matrix[row * n + at] ^= engines::multiply(factor, matrix[column * n + at]);
                 }
             }
         }
@@ -272,7 +272,7 @@ mod tests {
     fn apply(matrix: &Matrix, inputs: &[u8]) -> Vec<u8> {
         assert_eq!(inputs.len(), matrix.inputs());
         let product =
-            |output, input: usize| galois::multiply(matrix.factor(input, output), inputs[input]);
+            |output, input: usize| engines::multiply(matrix.factor(input, output), inputs[input]);
         (0..matrix.outputs())
             .map(|output| (0..inputs.len()).fold(0, |sum, input| sum ^ product(output, input)))
             .collect()

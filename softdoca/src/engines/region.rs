@@ -14,7 +14,7 @@ mod x86_64;
 
 use std::sync::OnceLock;
 
-use super::galois::Multiplier;
+use super::Multiplier;
 
 /// Maximum number of outputs of one pass over the sources.
 pub const MOST_OUTPUTS: usize = 4;
@@ -339,8 +339,8 @@ unsafe fn sum_blocks<V: Vector, const M: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::galois;
     use super::*;
+    use crate::engines;
 
     /// Pseudorandom bytes; different for each seed.
     fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -362,7 +362,7 @@ mod tests {
                 (0..len)
                     .map(|at| {
                         let product = |(index, source): (usize, &Vec<u8>)| {
-                            galois::multiply(factors[index * outputs + output], source[at])
+                            engines::multiply(factors[index * outputs + output], source[at])
                         };
                         sources
                             .iter()

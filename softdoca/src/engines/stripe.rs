@@ -1,6 +1,6 @@
 //! Application of a matrix to whole blocks.
 
-use super::galois::Multiplier;
+use super::Multiplier;
 use super::matrix::Matrix;
 use super::region::{Kernel, MOST_OUTPUTS};
 
@@ -251,9 +251,9 @@ fn place(cursors: &mut Vec<Cursor>, extents: &[Extent], blocks: usize, block: us
 
 #[cfg(test)]
 mod tests {
+    use super::super::matrix::MatrixType;
     use super::*;
-    use crate::engines::galois;
-    use crate::engines::matrix::MatrixType;
+    use crate::engines;
 
     fn data(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at * 151 + at / 251) as u8).collect()
@@ -275,7 +275,7 @@ mod tests {
     fn expected(matrix: &Matrix, source: &[u8], block: usize) -> Vec<u8> {
         let byte = |output, at: usize| {
             (0..matrix.inputs()).fold(0, |sum, input| {
-                sum ^ galois::multiply(matrix.factor(input, output), source[input * block + at])
+                sum ^ engines::multiply(matrix.factor(input, output), source[input * block + at])
             })
         };
         (0..matrix.outputs())

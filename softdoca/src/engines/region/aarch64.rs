@@ -2,8 +2,8 @@
 
 use std::arch::aarch64::*;
 
+use super::super::Multiplier;
 use super::{Kernel, Vector};
-use crate::engines::galois::Multiplier;
 
 pub(super) static NEON: Kernel = Kernel {
     name: "neon",

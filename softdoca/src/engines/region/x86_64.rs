@@ -5,8 +5,8 @@
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 
+use super::super::Multiplier;
 use super::{Kernel, Vector};
-use crate::engines::galois::Multiplier;
 
 /// The kernels that this processor supports, in order of preference.
 ///
