@@ -184,7 +184,7 @@ pub(crate) fn check_list(buf: Option<&Buf>) -> Result<&Buf> {
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
-pub(crate) fn check_reach(mmap: &Mmap) -> Result<()> {
+fn check_reach(mmap: &Mmap) -> Result<()> {
     if mmap.import_kind() == Some(ExportKind::Rdma) {
         return Err(Error::NotPermitted);
     }
@@ -322,7 +322,7 @@ impl<'a> Appender<'a> {
 ///
 /// Memory that is not mapped here (another host's memory across PCIe) is staged in private memory.
 #[derive(Default)]
-pub(crate) struct Gathered {
+struct Gathered {
     extents: Vec<Extent>,
     /// Staging memory, and the index of the extent that it stands for.
     private: Vec<(usize, Vec<u8>)>,
@@ -360,7 +360,7 @@ impl Gathered {
     ///
     /// # Errors
     /// The errors of [`memory::copy`](crate::memory::copy()).
-    pub(crate) fn write_back(&self, list: &Buf, len: usize) -> Result<()> {
+    fn write_back(&self, list: &Buf, len: usize) -> Result<()> {
         for (extent, memory) in &self.private {
             let segment = list.tail_segments().nth(*extent).ok_or(Error::BadState)?;
             // SAFETY: the memory has that many bytes; the segment had them when it was gathered, and is checked again.
@@ -413,7 +413,7 @@ impl Gathered {
     }
 }
 
-/// The DMA kind of context.
+/// The DMA kind of context: copies between local memory and memory exported by another process for PCIe.
 #[derive(Default)]
 pub(crate) struct Dma {
     pub(crate) copies: TaskPool,
@@ -469,6 +469,9 @@ impl Accelerator for Dma {
 }
 
 /// The mmap-advise kind of context.
+///
+/// The memory of processes on one machine is coherent, so there is nothing to invalidate. The task only orders
+/// accesses: writes that happened before it are visible after its completion.
 #[derive(Default)]
 pub(crate) struct Advise {
     pub(crate) invalidations: TaskPool,
@@ -526,7 +529,7 @@ impl Accelerator for Advise {
 }
 
 /// Block lengths are multiples of this number of bytes.
-pub(crate) const BLOCK_ALIGNMENT: usize = 64;
+const BLOCK_ALIGNMENT: usize = 64;
 
 /// A matrix with its compiled form. Shared with tasks: the program may destroy the matrix before them.
 pub(crate) struct CodingMatrix {
@@ -555,6 +558,9 @@ pub(crate) struct Pools {
 }
 
 /// The erasure-coding kind of context.
+///
+/// All kinds of tasks apply their matrix to a sequence of blocks and append the resulting blocks to the destination's
+/// data. They differ in their pools and in the data that programs pass.
 #[derive(Default)]
 pub(crate) struct ErasureCoding {
     pub(crate) pools: Pools,

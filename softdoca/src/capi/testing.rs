@@ -552,7 +552,7 @@ impl ScriptedAgent {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Builds an export descriptor as documented in `memory/descriptor.rs`: `kind` is 1 for PCIe and 2 for RDMA.
+    /// Builds an export descriptor as documented in `memory/export.rs`: `kind` is 1 for PCIe and 2 for RDMA.
     pub(crate) fn descriptor(&self, kind: u8, permissions: u32, addr: u64, len: u64) -> Vec<u8> {
         let mut bytes = b"SOFTDOCA\x01\x00".to_vec();
         bytes.extend([kind, 0]);

@@ -417,7 +417,7 @@ impl RemoteConsumer {
         }
     }
 
-    pub(super) fn is_expired(&self) -> bool {
+    fn is_expired(&self) -> bool {
         self.expired.load(Ordering::Acquire)
     }
 
@@ -440,7 +440,7 @@ impl RemoteConsumer {
     }
 
     /// Clears the doorbell of the descriptor from [`Self::attach`].
-    pub(super) fn drain_bell(&self) {
+    fn drain_bell(&self) {
         if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.drain();
         }
@@ -478,7 +478,7 @@ impl RemoteConsumer {
     /// # Safety
     ///
     /// As [`push`](Self::push).
-    pub(super) unsafe fn is_ready(&self, producer: u32) -> bool {
+    unsafe fn is_ready(&self, producer: u32) -> bool {
         let look = |sender: &mut Sender| {
             let ring = &mut sender.ring;
             (ring.credits() > 0 && ring.has_room_for(SENDER_SIZE + MAX_IMMEDIATE + 1))
@@ -497,7 +497,7 @@ impl RemoteConsumer {
     ///
     /// `producer` is the id of a producer of this end of the connection, and the caller is the thread that uses it.
     #[inline]
-    pub(super) unsafe fn push(
+    unsafe fn push(
         &self,
         producer: u32,
         immediate: &[u8],
@@ -592,7 +592,7 @@ impl Sender {
 
 /// The unsent data of a list of bufs.
 #[derive(Debug)]
-pub(super) struct Gather<'a> {
+struct Gather<'a> {
     source: Source<'a>,
     len: usize,
 }
@@ -616,7 +616,7 @@ enum Source<'a> {
 
 impl<'a> Gather<'a> {
     /// The data of a list of bufs; empty without a buf.
-    pub(super) fn data_of(buf: Option<&'a BufHandle>) -> Result<Self> {
+    fn data_of(buf: Option<&'a BufHandle>) -> Result<Self> {
         let Some(buf) = buf else {
             return Ok(Self {
                 source: Source::Nothing,
@@ -653,7 +653,7 @@ impl<'a> Gather<'a> {
     }
 
     /// `len` contiguous readable bytes.
-    pub(super) fn of_run(run: *const u8, len: usize) -> Self {
+    fn of_run(run: *const u8, len: usize) -> Self {
         Self {
             source: Source::Run(run),
             len,
@@ -711,7 +711,7 @@ impl Source<'_> {
 
 /// Start of the data of a single buf whose data is in memory of this process; `None` otherwise.
 #[inline(always)]
-pub(super) fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
+fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
     if buf.next_in_list().is_some() || buf.data_len() == 0 {
         return Ok(None);
     }

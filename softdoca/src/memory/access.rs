@@ -1,5 +1,6 @@
-//! Access to the memory of maps: copies to and from private memory, and atomic access to 8-byte words in this machine's
-//! byte order. Ranges are validated here; permissions of a peer's access are validated by the caller.
+//! Access to the memory of maps, of this process and of others ([`Imported`]): copies to and from private memory, and
+//! atomic access to 8-byte words in this machine's byte order. Ranges are validated here; permissions of a peer's access
+//! are validated by the caller.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -704,7 +705,7 @@ impl Region {
 /// Assumed size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Prefetches the line at `address` for reading.
+/// Prefetches the line at `address` for reading. A prefetch affects only timing, for any address.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn prefetch_to_read(address: *const u8) {

@@ -1,4 +1,4 @@
-//! Exporting memory maps.
+//! Exporting memory maps: permissions, export descriptors, and the end of an export.
 //!
 //! Memory that a peer has mapped stays mapped there when its exporter stops the map: the peer would not know that the
 //! memory has been reused. So each export has a word in pages of the exporting process and a number ([`Validity`]): the
@@ -358,7 +358,11 @@ impl ExportKind {
     }
 }
 
-/// Contents of an export descriptor.
+/// An export descriptor: opaque bytes by which another process can access a map.
+///
+/// Little endian: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
+/// (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none).
+/// Version 1 ends here; in version 2, which is for RDMA only, an offer to the network follows ([`NetworkOffer`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub kind: ExportKind,

@@ -266,7 +266,7 @@ fn to_pointer(addr: u64) -> *mut u8 {
 
 /// One line: pages of one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory) struct Area<'a> {
+struct Area<'a> {
     pub start: u64,
     pub end: u64,
     pub readable: bool,
@@ -299,7 +299,7 @@ impl Area<'_> {
 }
 
 /// Contents of the file, for [`parse_maps`].
-pub(in crate::memory) fn read_maps() -> Result<String> {
+fn read_maps() -> Result<String> {
     let bytes = std::fs::read("/proc/self/maps").map_err(|error| {
         Error::OperatingSystem.because(format_args!(
             "cannot read /proc/self/maps: {error}; is /proc mounted?"
@@ -310,7 +310,7 @@ pub(in crate::memory) fn read_maps() -> Result<String> {
 }
 
 /// Parses the areas, in ascending order.
-pub(in crate::memory) fn parse_maps(text: &str) -> Result<Vec<Area<'_>>> {
+fn parse_maps(text: &str) -> Result<Vec<Area<'_>>> {
     text.lines()
         .map(|line| {
             area(line).ok_or_else(|| {

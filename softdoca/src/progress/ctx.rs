@@ -286,7 +286,7 @@ impl Ctx {
 
     /// Delivers an event to the program.
     #[inline(always)]
-    pub(super) fn dispatch(&self, event: Event) {
+    fn dispatch(&self, event: Event) {
         self.delivering.set(self.delivering.get() + 1);
         self.deliver(event);
         self.delivering.set(self.delivering.get() - 1);
@@ -362,11 +362,11 @@ impl Ctx {
         self.turn_over.set(true);
     }
 
-    pub(super) fn task_allocated(&self) {
+    fn task_allocated(&self) {
         self.allocated.set(self.allocated.get() + 1);
     }
 
-    pub(super) fn task_freed(&self) {
+    fn task_freed(&self) {
         self.allocated.set(self.allocated.get() - 1);
         if self.state.get() == CtxState::Stopping {
             // The thread may be waiting for this change.
@@ -374,11 +374,11 @@ impl Ctx {
         }
     }
 
-    pub(super) fn task_submitted(&self) {
+    fn task_submitted(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    pub(super) fn task_finished(&self) {
+    fn task_finished(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
@@ -459,7 +459,7 @@ pub(super) struct Kind {
 
 impl Kind {
     /// Creates the kind of tasks with bodies of type `B`.
-    pub(super) fn of<B: 'static>(
+    fn of<B: 'static>(
         ctx: &Ctx,
         (on_success, on_error): (TaskCallback, TaskCallback),
         shelf: Rc<Shelf>,
@@ -475,7 +475,7 @@ impl Kind {
 
     /// `true` if the bodies have this type.
     #[inline]
-    pub(super) fn has_body<B: 'static>(&self) -> bool {
+    fn has_body<B: 'static>(&self) -> bool {
         self.body.id == TypeId::of::<B>()
     }
 }
@@ -548,7 +548,7 @@ impl Task {
 
     /// `true` if it was allocated with a body of this type.
     #[inline]
-    pub(super) fn has_body<B: 'static>(&self) -> bool {
+    fn has_body<B: 'static>(&self) -> bool {
         self.kind.has_body::<B>()
     }
 
@@ -739,7 +739,7 @@ impl Task {
     /// # Safety
     ///
     /// `task` was freed, and is not used afterwards.
-    pub(super) unsafe fn deallocate(task: NonNull<Task>) {
+    unsafe fn deallocate(task: NonNull<Task>) {
         // SAFETY: `deallocate` is the function for the type that was allocated; a freed task has no body.
         unsafe { (task.as_ref().kind.body.deallocate)(task) };
     }
@@ -775,7 +775,7 @@ unsafe fn deallocate<B>(task: NonNull<Task>) {
 
 /// Data that a pool shares with its tasks.
 #[derive(Default)]
-pub(super) struct Shelf {
+struct Shelf {
     /// Number of allocated tasks.
     used: Cell<u32>,
     /// Freed tasks, without bodies.
@@ -783,7 +783,7 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    pub(super) fn put_back(&self, task: NonNull<Task>) {
+    fn put_back(&self, task: NonNull<Task>) {
         self.used.set(self.used.get() - 1);
         self.free.borrow_mut().push(task);
     }

@@ -301,7 +301,7 @@ impl Polled {
 }
 
 /// Sends a message. It fits in the socket buffer: no other message is in flight.
-pub(super) fn send_message(socket: &Socket, message: &Message) -> Result<()> {
+fn send_message(socket: &Socket, message: &Message) -> Result<()> {
     socket.send(&message.encode(), &[])
 }
 
@@ -706,7 +706,7 @@ impl Address {
     }
 
     /// Address of a peer that has connected to a port of this side.
-    pub(super) fn of_peer(from: Host, port: u16) -> Result<Address> {
+    fn of_peer(from: Host, port: u16) -> Result<Address> {
         let text = CString::new(from.text()?).map_err(|_| Error::Unexpected)?;
         let address = Address::new(from.kind, &text, port)?;
         Ok(Address {
@@ -754,7 +754,7 @@ fn has_address(device: &DeviceModel, host: Ipv6Addr) -> bool {
     gids(device).contains(&host.octets())
 }
 
-pub(super) fn check_port(port: u16) -> Result<()> {
+fn check_port(port: u16) -> Result<()> {
     if port == 0 {
         return Err(Error::InvalidValue.because("expected a port between 1 and 65535, got 0"));
     }

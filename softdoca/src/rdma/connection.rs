@@ -1,5 +1,5 @@
-//! Connections: two directions, each with its own transport endpoint; their establishment from exported details, and
-//! their end.
+//! Connections: two directions, each with its own transport endpoint; their establishment from exported
+//! details ([`ConnectionDetails`]), and their end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -555,7 +555,7 @@ pub(crate) fn barrier_before_sleep() {
 
 /// Wakes the other endpoint of one ring if it sleeps.
 #[derive(Debug)]
-pub(super) struct Bell {
+struct Bell {
     mapping: Arc<Mapping>,
     /// Offset of the other endpoint's sleep word.
     sleeps_at: usize,
@@ -583,7 +583,7 @@ impl Bell {
 
     /// Wakes the other endpoint if it sleeps. Must follow the publication.
     #[inline]
-    pub(super) fn ring_if_asleep(&self) {
+    fn ring_if_asleep(&self) {
         if self.needs_fence {
             fence(Ordering::SeqCst);
         } else {
@@ -604,7 +604,7 @@ impl Bell {
     }
 
     /// Sends a wake-up without checking the sleep word: for rare events that must not be missed, such as closing.
-    pub(super) fn ring_now(&self) {
+    fn ring_now(&self) {
         self.wake.ring();
     }
 }

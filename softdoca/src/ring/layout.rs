@@ -189,7 +189,7 @@ impl Descriptor {
     }
 
     #[inline]
-    pub(super) fn stored_len(self) -> usize {
+    fn stored_len(self) -> usize {
         self.len() + self.immediate().unwrap_or(0)
     }
 

@@ -16,8 +16,7 @@
 //!
 //! # What is not modelled
 //!
-//! * The engine's loop ([`progress_until`]) is reimplemented here; `src/progress/pe.rs` is too large for
-//!   loom.
+//! * The engine's loop ([`progress_until`]) is reimplemented here; `src/progress.rs` is too large for loom.
 //! * loom's fences order more than C++'s (everything before one fence precedes everything after a later one). So the
 //!   orders of words are modelled where there are no fences, and fences only where they decide visibility.
 //! * Stores to words that are also exchanged: see [`machine::Word::exchanged`].

@@ -37,7 +37,7 @@ pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
 pub(super) const TLS_KEY: &str = "SOFTDOCA_TLS_KEY";
 pub(super) const TLS_CA: &str = "SOFTDOCA_TLS_CA";
 /// Maximum number of addresses offered to a peer: blobs are small.
-pub(super) const MOST_ADDRESSES: usize = 4;
+const MOST_ADDRESSES: usize = 4;
 /// Minimum size of a key in bytes: a shorter one can be guessed from a recorded connection.
 const SHORTEST_KEY: usize = 16;
 const LONGEST_KEY: usize = 4096;

@@ -1,4 +1,4 @@
-//! Comch through its C functions.
+//! Comch through its C functions. The fixtures are servers, clients, consumers and producers that record events.
 
 #![allow(
     clippy::undocumented_unsafe_blocks,

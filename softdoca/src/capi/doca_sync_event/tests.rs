@@ -1,4 +1,5 @@
-//! Sync events through their C functions.
+//! Sync events through their C functions: configuration, operations on values, waiting, events shared with the other
+//! side of PCIe within one process (between processes: `doca_rdma::tests::processes`), and tasks.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::{null, null_mut};

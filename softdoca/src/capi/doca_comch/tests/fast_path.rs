@@ -1,4 +1,4 @@
-//! Consumers and producers in one thread.
+//! Consumers and producers in one thread, and in threads that do not progress the connection.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

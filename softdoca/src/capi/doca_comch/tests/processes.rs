@@ -1,4 +1,4 @@
-//! Two processes, one of which is killed.
+//! Peers that are killed, and peers that violate the protocol: only their own connection is closed.
 
 #[path = "../../../../tests/process/mod.rs"]
 mod process;

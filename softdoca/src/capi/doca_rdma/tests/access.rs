@@ -1,4 +1,4 @@
-//! Reads, writes and atomic operations on the peer's memory; several copies in flight.
+//! Reads, writes and atomic operations on the peer's memory; several copies in flight; tasks on sync events of the peer.
 
 use std::ptr::{null, null_mut};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Connections by address, and clients that violate their protocol.
+//! Exporting, connecting and disconnecting; dynamic connections, where only one side connects; connections by address,
+//! and clients that violate their protocol.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};

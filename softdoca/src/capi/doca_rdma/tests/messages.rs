@@ -1,5 +1,5 @@
 //! Send and receive; an instance with several connections; programs that wait on an engine's descriptor, without a
-//! timeout: a missed wake-up would hang them.
+//! timeout: a missed wake-up would hang them. Properties of instances, fields of tasks, and capabilities of devices.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};

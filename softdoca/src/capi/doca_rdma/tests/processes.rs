@@ -128,7 +128,7 @@ pub(super) fn listen(name: &str) -> Vec<u8> {
 }
 
 /// Waits until the parent closes the pipe.
-pub(super) fn wait_for_the_end() {
+fn wait_for_the_end() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
 }
 
@@ -170,7 +170,7 @@ fn sleeper() {
     assert_eq!(memory.read(4096, 5), b"hello");
 }
 
-pub(super) fn with_runtime_dir(test: impl FnOnce(&Path)) {
+fn with_runtime_dir(test: impl FnOnce(&Path)) {
     // The runtime directory of this process is fixed at its first use, so the peers share it.
     let directory = crate::runtime::RuntimeDir::get().expect("a runtime directory");
     test(directory.path());
