@@ -250,14 +250,14 @@ static ROLES: [Role; REFERENCE_ROLES + 2] = [
     },
     Role {
         name: "nbd",
-        program: nbd_frontend::cli::NAME,
-        command: flags::command::<nbd_frontend::cli::Flags>,
+        program: nbd_frontend::NAME,
+        command: flags::command::<nbd_frontend::Flags>,
         run: |arguments| nbd_frontend::run(arguments),
     },
     Role {
         name: "vhost-user-blk",
-        program: vhost_user_blk_frontend::cli::NAME,
-        command: flags::command::<vhost_user_blk_frontend::cli::Flags>,
+        program: vhost_user_blk_frontend::NAME,
+        command: flags::command::<vhost_user_blk_frontend::Flags>,
         run: |arguments| vhost_user_blk_frontend::run(arguments),
     },
 ];
