@@ -1,5 +1,5 @@
-//! Blocks of a zero-copy deployment: a faulty storage is detected by real initiator and service processes, and the first wrong
-//! byte is reported; blocks of a backing file persist after their target has exited.
+//! Blocks of a zero-copy deployment: a faulty storage is detected by real initiator and service processes, and the
+//! first wrong byte is reported; blocks of a backing file persist after their target has exited.
 
 use std::path::Path;
 

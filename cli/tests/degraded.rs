@@ -1,5 +1,5 @@
-//! `gga-offload --degraded on`: real processes, with one target lost during a validated run, and targets with an old disk, or
-//! missing, at the start of a session or during it.
+//! `gga-offload --degraded on`: real processes, with one target lost during a validated run, and targets with an old
+//! disk, or missing, at the start of a session or during it.
 
 use std::fs;
 use std::fs::OpenOptions;

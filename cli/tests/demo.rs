@@ -1,5 +1,5 @@
-//! The demo with all combinations of options, the commands that `demo --keep` prints, and files of the generator, as loaded
-//! by targets.
+//! The demo with all combinations of options, the commands that `demo --keep` prints, and files of the generator, as
+//! loaded by targets.
 
 use std::path::Path;
 use std::process::{Command, Output};

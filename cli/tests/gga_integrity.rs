@@ -1,6 +1,6 @@
-//! Blocks of the gga service: what it stores, accepts and refuses; corrupt and misdirected chunks, and their handling by
-//! reads and scrubs. With corrupt bytes or incorrect answers of targets, it returns the written data or an error, but no wrong
-//! byte.
+//! Blocks of the gga service: what it stores, accepts and refuses; corrupt and misdirected chunks, and their handling
+//! by reads and scrubs. With corrupt bytes or incorrect answers of targets, it returns the written data or an error,
+//! but no wrong byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -500,10 +500,10 @@ fn block_without_checksum_is_checked_against_its_parity() {
 }
 
 /// Write-read validation with scripted targets, one of which has a fault.
-fn writer(sandbox: &Sandbox, liar: usize, fault: &str, passes: usize) -> Session {
+fn writer(sandbox: &Sandbox, faulty: usize, fault: &str, passes: usize) -> Session {
     let targets = [0, 1, 2].map(|target| {
         let content = sandbox.file(TARGETS[target], &vec![0; CORRUPTED_BLOCKS * HALF]);
-        let fault = if target == liar { fault } else { "none" };
+        let fault = if target == faulty { fault } else { "none" };
         sandbox.scripted_target(&content, HALF, fault)
     });
     let ports = targets.each_ref().map(|(_, port)| *port);
@@ -528,9 +528,9 @@ fn writer(sandbox: &Sandbox, liar: usize, fault: &str, passes: usize) -> Session
 #[test]
 fn writes_ignored_by_one_target_are_recovered() {
     for fault in ["ignore-writes", "swap-blocks:3:17", "replay-previous-pass"] {
-        for (liar, name) in TARGETS.iter().enumerate() {
+        for (faulty, name) in TARGETS.iter().enumerate() {
             let sandbox = Sandbox::new();
-            let session = writer(&sandbox, liar, fault, 3);
+            let session = writer(&sandbox, faulty, fault, 3);
             assert_eq!(
                 document(session.initiator)["operation_count"],
                 3 * CORRUPTED_BLOCKS,
@@ -542,10 +542,10 @@ fn writes_ignored_by_one_target_are_recovered() {
 
 #[test]
 fn failed_write_of_a_target_is_an_error() {
-    for liar in 0..3 {
+    for faulty in 0..3 {
         let sandbox = Sandbox::new();
         // This I/O is a write of the first pass.
-        refused(writer(&sandbox, liar, "fail-io:3:17", 1));
+        refused(writer(&sandbox, faulty, "fail-io:3:17", 1));
     }
 }
 

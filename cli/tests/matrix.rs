@@ -1,5 +1,5 @@
-//! `doca-storage conformance matrix` with implementations that interoperate, with some that do not, and, for each criterion
-//! of a session, one that violates it. Mixes of ours with the C++ reference are in `given_binaries.rs`.
+//! `doca-storage conformance matrix` with implementations that interoperate, with some that do not, and, for each
+//! criterion of a session, one that violates it. Mixes of ours with the C++ reference are in `given_binaries.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -20,6 +20,13 @@ fn matrix(arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .expect("the program runs")
+}
+
+/// Mixes of our programs with those of `own`.
+fn mixed(own: &Scripts, arguments: &[&str]) -> Output {
+    let (ours, own) = (ours(), own.implementation());
+    let implementations = ["--impl", &ours, "--impl", &own];
+    matrix(&[&implementations[..], arguments].concat())
 }
 
 /// Directory of our program, as an implementation.
@@ -117,17 +124,16 @@ fn own_roles_interoperate_in_every_release() {
 #[test]
 fn broken_role_fails_only_its_own_mixes() {
     let own = Scripts::new().add(TARGET, "echo 'no storage here' >&2; exit 3");
-    let output = matrix(&[
-        "--impl",
-        &ours(),
-        "--impl",
-        &own.implementation(),
-        "--layout",
-        "zero-copy",
-        "--json",
-        "--strategy",
-        "read_throughput_test",
-    ]);
+    let output = mixed(
+        &own,
+        &[
+            "--layout",
+            "zero-copy",
+            "--json",
+            "--strategy",
+            "read_throughput_test",
+        ],
+    );
     assert_eq!(output.status.code(), Some(1));
     let cases = cases(&output);
     assert_eq!(
@@ -163,17 +169,10 @@ done"#;
              exec {PROGRAM} conformance faulty-target --fault ignore-writes \"$@\""
         ),
     );
-    let output = matrix(&[
-        "--impl",
-        &ours(),
-        "--impl",
-        &own.implementation(),
-        "--only",
-        "rust,rust,own",
-        "--layout",
-        "zero-copy",
-        "--json",
-    ]);
+    let output = mixed(
+        &own,
+        &["--only", "rust,rust,own", "--layout", "zero-copy", "--json"],
+    );
     let cases = cases(&output);
     let read_back = reason(&cases, "rust,rust,own: read_write_data_validity_test");
     assert!(
@@ -202,23 +201,22 @@ fn unexpected_implementation_fails() {
     let own = Scripts::new()
         .add(INITIATOR, &disguise("initiator"))
         .add(GGA_OFFLOAD, &disguise("gga-offload"));
-    let output = matrix(&[
-        "--impl",
-        &ours(),
-        "--impl",
-        &own.implementation(),
-        "--layout",
-        "gga",
-        "--json",
-        "--only",
-        "own,rust,rust,rust,rust",
-        "--only",
-        "rust,own,rust,rust,rust",
-        "--only",
-        "failing_io",
-        "--only",
-        "corrupt_block",
-    ]);
+    let output = mixed(
+        &own,
+        &[
+            "--layout",
+            "gga",
+            "--json",
+            "--only",
+            "own,rust,rust,rust,rust",
+            "--only",
+            "rust,own,rust,rust,rust",
+            "--only",
+            "failing_io",
+            "--only",
+            "corrupt_block",
+        ],
+    );
     assert_eq!(output.status.code(), Some(1));
     let cases = cases(&output);
     let better = reason(&cases, "own,rust,rust,rust,rust: failing_io");
@@ -276,11 +274,8 @@ const OURS: &str = "[ $1 = --help ] && exec echo --output";
 
 /// Runs the zero-copy check `check` with this initiator or target; the other roles are ours.
 fn tried(own: &Scripts, mix: &str, check: &str, more: &[&str]) -> Vec<Value> {
-    let (ours, own) = (ours(), own.implementation());
-    let arguments = [
-        "--impl", &ours, "--impl", &own, "--only", mix, "--only", check, "--json",
-    ];
-    cases(&matrix(&[&arguments[..], more].concat()))
+    let arguments = ["--only", mix, "--only", check, "--json"];
+    cases(&mixed(own, &[&arguments[..], more].concat()))
 }
 
 fn fails(program: &str, script: &str, check: &str, expected: &str) -> Value {
@@ -357,11 +352,8 @@ fn log_tail_of_a_dead_role_is_shown() {
             ),
         )
         .add(INITIATOR, &format!("{OURS}\nseq 1000 >&2; sleep 3; exit 1"));
-    let (ours, own) = (ours(), own.implementation());
     let mix = "own,rust,own";
-    let output = matrix(&[
-        "--impl", &ours, "--impl", &own, "--only", mix, "--only", READ,
-    ]);
+    let output = mixed(&own, &["--only", mix, "--only", READ]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("a handle without an object"), "{text}");
 }

@@ -1,6 +1,6 @@
-//! `doca-storage sdk`: installation, and errors. `doca-storage conformance samples` with programs that behave correctly and
-//! incorrectly: shell scripts replace the samples; the real ones are in `given_binaries.rs`. The program outside of a
-//! checkout, and under the names of the reference's programs.
+//! `doca-storage sdk`: installation, and errors. `doca-storage conformance samples` with programs that behave correctly
+//! and incorrectly: shell scripts replace the samples; the real ones are in `given_binaries.rs`. The program outside of
+//! a checkout, and under the names of the reference's programs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,21 +12,13 @@ use deployment::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{PROGRAM, Sandbox, script};
+use crate::support::{PROGRAM, Sandbox, lossy, script, text};
 
 fn sdk(arguments: &[&str]) -> Output {
     Sandbox::new()
         .command(&[&["sdk"], arguments].concat())
         .output()
         .expect("the program starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
 }
 
 #[test]
@@ -36,19 +28,19 @@ fn an_installation_has_an_environment() {
     fs::write(&library, b"\x7fELF and more").unwrap();
     let prefix = directory.path().join("prefix");
 
-    let early = sdk(&["env", "--prefix", path(&prefix)]);
+    let early = sdk(&["env", "--prefix", text(&prefix)]);
     assert!(!early.status.success());
     assert!(
-        text(&early.stderr).contains("sdk install --prefix"),
+        lossy(&early.stderr).contains("sdk install --prefix"),
         "{early:?}"
     );
 
     let installed = sdk(&[
         "install",
         "--prefix",
-        path(&prefix),
+        text(&prefix),
         "--library",
-        path(&library),
+        text(&library),
     ]);
     assert!(installed.status.success(), "{installed:?}");
     for file in [
@@ -60,17 +52,20 @@ fn an_installation_has_an_environment() {
         assert!(prefix.join(file).exists(), "{file}");
     }
 
-    let host = sdk(&["env", "--prefix", path(&prefix)]);
+    let host = sdk(&["env", "--prefix", text(&prefix)]);
     assert!(host.status.success(), "{host:?}");
     assert!(
-        text(&host.stdout).contains(&format!(
+        lossy(&host.stdout).contains(&format!(
             "export PKG_CONFIG_PATH='{}/lib/pkgconfig'",
             prefix.display()
         )),
         "{host:?}"
     );
-    let dpu = sdk(&["env", "--prefix", path(&prefix), "--dpu"]);
-    assert!(text(&dpu.stdout).contains("/lib/pkgconfig-dpu'"), "{dpu:?}");
+    let dpu = sdk(&["env", "--prefix", text(&prefix), "--dpu"]);
+    assert!(
+        lossy(&dpu.stdout).contains("/lib/pkgconfig-dpu'"),
+        "{dpu:?}"
+    );
 }
 
 #[test]
@@ -86,9 +81,9 @@ fn the_layout_of_nvidia_has_an_environment() {
         let common = [
             "install",
             "--prefix",
-            path(&prefix),
+            text(&prefix),
             "--library",
-            path(&library),
+            text(&library),
         ];
         sdk(&[&common[..], extra].concat())
     };
@@ -96,11 +91,11 @@ fn the_layout_of_nvidia_has_an_environment() {
     assert!(!wrong.status.success() && !prefix.exists(), "{wrong:?}");
     let installed = install(&["--layout", "nvidia", "--dpu"]);
     assert!(installed.status.success(), "{installed:?}");
-    let environment = sdk(&["env", "--prefix", path(&prefix)]);
+    let environment = sdk(&["env", "--prefix", text(&prefix)]);
     let directory = format!("{}/lib/aarch64-linux-gnu", prefix.display());
     let expected = format!("export PKG_CONFIG_PATH='{directory}/pkgconfig'");
     assert!(
-        text(&environment.stdout).contains(&expected),
+        lossy(&environment.stdout).contains(&expected),
         "{environment:?}"
     );
     let package = fs::read_to_string(format!("{directory}/pkgconfig/doca-comch.pc")).unwrap();
@@ -114,12 +109,12 @@ fn file_that_is_not_a_library_is_refused() {
     let output = sdk(&[
         "install",
         "--prefix",
-        path(&prefix),
+        text(&prefix),
         "--library",
         "/dev/null",
     ]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("/dev/null"), "{output:?}");
+    assert!(lossy(&output.stderr).contains("/dev/null"), "{output:?}");
     assert!(!prefix.exists());
 }
 
@@ -148,7 +143,7 @@ fn listed_devices_are_those_of_programs() {
 
     let table = sdk(&["devices"]);
     assert!(table.status.success(), "{table:?}");
-    assert!(text(&table.stdout).contains("0000:3b:00.0"), "{table:?}");
+    assert!(lossy(&table.stdout).contains("0000:3b:00.0"), "{table:?}");
 }
 
 /// The example of the documentation has the described devices.
@@ -186,9 +181,9 @@ fn documented_topology_is_seen_by_programs() {
         .output()
         .expect("the program starts");
     let readme = include_str!("../../softdoca/README.md");
-    assert!(readme.contains(text(&table.stdout).trim()), "{table:?}");
+    assert!(readme.contains(lossy(&table.stdout).trim()), "{table:?}");
     assert_eq!(
-        text(&table.stderr),
+        lossy(&table.stderr),
         "",
         "queries of capabilities are no errors"
     );
@@ -207,7 +202,7 @@ fn error_in_a_topology_has_its_location() {
         .output()
         .expect("the program starts");
     assert!(!output.status.success());
-    let stderr = text(&output.stderr);
+    let stderr = lossy(&output.stderr);
     assert!(
         stderr.contains("topology.toml") && stderr.contains("line 3"),
         "{stderr}"
@@ -220,7 +215,7 @@ fn functions_are_listed() {
     let output = sdk(&["functions"]);
     assert!(output.status.success(), "{output:?}");
     assert!(
-        text(&output.stdout).contains("| `doca_rdma_connect` | works |"),
+        lossy(&output.stdout).contains("| `doca_rdma_connect` | works |"),
         "{output:?}"
     );
 }

@@ -1,5 +1,5 @@
-//! Consecutive sessions, and second clients during one. SIGINT and SIGTERM at any time end every role, and leave nothing
-//! behind.
+//! Consecutive sessions, and second clients during one. SIGINT and SIGTERM at any time end every role, and leave
+//! nothing behind.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -238,7 +238,7 @@ fn unexpected_results_are_logged_and_not_forwarded() {
     assert_eq!(report["operation_count"], 1, "{report}");
     let stderr = ended(service, 0);
     assert!(
-        stderr.contains("a result that nobody waits for, user data 0x"),
+        stderr.contains("a result without a request, user data 0x"),
         "{stderr}"
     );
     drop(target);

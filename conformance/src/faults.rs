@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 3;
 /// Log text of an initiator for a block with unexpected contents.
 const MISMATCH: &str = "not as expected: block";
 /// Log texts of an initiator and of a service for an unexpected result.
-const UNASKED: [&str; 2] = ["fits no request", "a result that nobody waits for"];
+const UNASKED: [&str; 2] = ["fits no request", "a result without a request"];
 /// Problem text if a session after the fault did not read acknowledged data.
 const NO_SESSION: &str = "the next session";
 

@@ -1,6 +1,6 @@
-//! Gga deployments of real processes and contents for them; a set of three targets with backing files, and faults that are
-//! injected into it; stored blocks, read by code that is independent of the roles: LZ4 by the C library, CRC by another
-//! crate, parity by tables of logarithms.
+//! Gga deployments of real processes and contents for them; a set of three targets with backing files, and faults that
+//! are injected into it; stored blocks, read by code that is independent of the roles: LZ4 by the C library, CRC by
+//! another crate, parity by tables of logarithms.
 
 use std::fs;
 use std::fs::File;

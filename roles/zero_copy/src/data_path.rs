@@ -557,7 +557,7 @@ impl Forwarder {
         // Only the first is logged: a faulty target can send millions a second.
         if self.unasked == 0 {
             tracing::warn!(
-                "the storage target sent a result that nobody waits for, user data {:#x}; it, and further ones, are ignored",
+                "the storage target sent a result without a request, user data {:#x}; it, and further ones, are ignored",
                 message.user_data()
             );
         }

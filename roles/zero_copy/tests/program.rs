@@ -561,7 +561,7 @@ fn unsolicited_result_is_not_forwarded() {
     let exit = service.wait();
     let said = exit
         .stderr
-        .matches("a result that nobody waits for")
+        .matches("a result without a request")
         .count();
     assert_eq!(said, 1, "{exit:?}");
 }
