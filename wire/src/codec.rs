@@ -1,5 +1,5 @@
-//! Errors of decoding untrusted bytes, and the steps of generated decoders and encoders: nom's parsers with these errors,
-//! and blobs in JSON as two hexadecimal digits per byte.
+//! Errors of decoding untrusted bytes, and the steps of generated decoders and encoders: nom's parsers with these
+//! errors, and blobs in JSON as two hexadecimal digits per byte.
 
 use std::fmt;
 

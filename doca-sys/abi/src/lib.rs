@@ -5,8 +5,8 @@
 //! which are written from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A second, handwritten declaration of a
 //! function would link silently even if it were wrong; this crate makes such declarations unnecessary.
 //!
-//! Items have the names of the C API. Enums are integers with constants and not Rust enums, because the other side of an ABI may
-//! send any value.
+//! Items have the names of the C API. Enums are integers with constants and not Rust enums, because the other side of
+//! an ABI may send any value.
 //!
 //! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it.
 

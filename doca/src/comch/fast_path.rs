@@ -1,4 +1,5 @@
-//! Comch's fast path: consumers, which post buffers, and producers, which send messages to them over an existing connection.
+//! Comch's fast path: consumers, which post buffers, and producers, which send messages to them over an existing
+//! connection.
 
 use std::ops::Deref;
 use std::{fmt, ptr};

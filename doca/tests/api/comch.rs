@@ -647,7 +647,7 @@ fn workers_in_other_threads_share_a_connection() {
 }
 
 const PEER: &str = "DOCA_TEST_PEER";
-const NAME: &str = "mortal";
+const NAME: &str = "peer-death";
 
 /// Kills the peer when dropped.
 struct Peer(Child);
@@ -759,7 +759,7 @@ fn a_peer_that_is_killed_is_noticed_everywhere() {
             .collect();
         let receive = consumer.post_recv_task(&bufs[0], 10).unwrap();
         receive.submit().unwrap();
-        bufs[1].write_data(b"for nobody").unwrap();
+        bufs[1].write_data(b"not received").unwrap();
         // The peer has posted no RDMA receive, so this one waits.
         let send = rdma.send_task(&end, &bufs[1], 11).unwrap();
         send.submit().unwrap();

@@ -1,5 +1,5 @@
-//! The Rust API over softdoca: devices, memory maps, inventories and bufs; waiting for events without polling, by the engine's
-//! descriptor. One test binary, because each has to be linked.
+//! The Rust API over softdoca: devices, memory maps, inventories and bufs; waiting for events without polling, by the
+//! engine's descriptor. One test binary, because each has to be linked.
 
 mod accelerators;
 mod comch;

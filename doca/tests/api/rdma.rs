@@ -1,5 +1,5 @@
-//! RDMA messages, reads and writes between two instances of one process; sync events, and RDMA tasks on them and on other
-//! 64-bit values of the peer.
+//! RDMA messages, reads and writes between two instances of one process; sync events, and RDMA tasks on them and on
+//! other 64-bit values of the peer.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! What the properties share: their runs on random inputs, generated from a seed; counts of inputs per decoder and result;
-//! corruption of bytes in transit; limits on the allocations of a decoder; inputs in files.
+//! What the properties share: their runs on random inputs, generated from a seed; counts of inputs per decoder and
+//! result; corruption of bytes in transit; limits on the allocations of a decoder; inputs in files.
 //!
-//! Linking this crate makes `allocation_counter` the global allocator: it counts each thread separately, so tests may run in
-//! parallel.
+//! Linking this crate makes `allocation_counter` the global allocator: it counts each thread separately, so tests may
+//! run in parallel.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Generates the `wire` crate from the schema in `proto/`.
 //!
 //! The schema defines the position of every field of a message with the options of `options/layout.proto`. This library
-//! compiles it (`source`), reads it into a [`model`] (`read`), refuses inconsistent layouts (`geometry`), and generates
+//! compiles it, reads it into a [`model`] (`read`), refuses inconsistent layouts (`geometry`), and generates
 //! types, encoders, decoders, views, and the table of offsets (`emit`). Every error names the file, the message and the
 //! field: see [`SchemaError`].
 //!

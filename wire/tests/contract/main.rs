@@ -1,5 +1,5 @@
-//! The bytes of the protocol: control frames, compared with handwritten bytes of the documented layout. One test binary,
-//! because each has to be linked.
+//! The bytes of the protocol: control frames, compared with handwritten bytes of the documented layout. One test
+//! binary, because each has to be linked.
 
 mod formats;
 mod properties;

@@ -1,5 +1,5 @@
-//! The headers that every library or program builds on: errors, version, clocks, log, contexts, progress engines, graphs of
-//! tasks, and arguments. One macro per header; see [`doca_functions!`](crate::doca_functions).
+//! The headers that every library or program builds on: errors, version, clocks, log, contexts, progress engines,
+//! graphs of tasks, and arguments. One macro per header; see [`doca_functions!`](crate::doca_functions).
 //!
 //! `doca_log` is not in the table: it is variadic, which no other function is.
 

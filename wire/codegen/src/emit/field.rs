@@ -1,5 +1,5 @@
-//! Parts of generated code for all forms of messages: names, documentation, literals, and the type, decoding and encoding
-//! of a single field.
+//! Parts of generated code for all forms of messages: names, documentation, literals, and the type, decoding and
+//! encoding of a single field.
 
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Literal, TokenStream};

@@ -43,7 +43,7 @@ pub(super) fn view(_module: &Module, message: &Message) -> TokenStream {
         "Bytes of the message: a view has exactly {size} of them."
     ));
     let repr_docs = docs(&format!(
-        "The values of [`{name}`], for who needs several of them or builds a message."
+        "The values of [`{name}`], to read several of them or to build a message."
     ));
     quote! {
         #size_docs

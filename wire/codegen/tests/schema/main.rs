@@ -1,4 +1,5 @@
-//! Schemas, well-formed and not; the model and the code of an accepted one. One test binary, because each has to be linked.
+//! Schemas, well-formed and not; the model and the code of an accepted one. One test binary, because each has to be
+//! linked.
 
 mod geometry;
 mod options;
