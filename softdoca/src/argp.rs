@@ -335,7 +335,7 @@ fn from_json(object: Vec<(String, Json)>) -> Result<Vec<CString>, Refusal> {
 mod tests {
     //! A program like the storage applications, and the values its callbacks would get.
 
-    use std::ffi::{CString, c_void};
+    use std::ffi::c_void;
     use std::io::Write as _;
 
     use super::*;

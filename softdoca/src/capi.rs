@@ -686,7 +686,7 @@ use task_functions;
 mod tests {
     use std::ptr::null_mut;
 
-    use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
+    use doca_abi::{doca_dma, doca_dma_task_memcpy};
 
     use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
     use super::doca_buf_inventory::{doca_buf_inventory_create, doca_buf_inventory_destroy};
@@ -696,7 +696,6 @@ mod tests {
     use super::doca_pe::*;
     use super::testing::{Bufs, Instance, Memory, Placement, c, child, done, ok, with_device};
     use super::*;
-    use crate::error::Error;
 
     #[test]
     fn a_panic_becomes_unexpected() {

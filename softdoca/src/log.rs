@@ -661,8 +661,6 @@ fn severity(level: Level) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     struct Collect(Arc<Mutex<Vec<String>>>);

@@ -397,8 +397,6 @@ impl<T> Contents<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     fn pair(messages: usize, largest: usize) -> (RingProducer, RingConsumer) {

@@ -741,7 +741,7 @@ pub fn publish(key: Key, handler: Handler) -> Result<PublishGuard> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::{Backing, Operation, RequestHeader, Rights, Segment};
+    use super::super::protocol::{Backing, Rights, Segment};
     use super::*;
     use crate::runtime::BootId;
 

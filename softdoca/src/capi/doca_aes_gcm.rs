@@ -383,14 +383,13 @@ mod tests {
 
     use std::ptr::{null, null_mut};
 
-    use doca_abi::{DOCA_AES_GCM_KEY_128, DOCA_AES_GCM_KEY_256, doca_data};
+    use doca_abi::{DOCA_AES_GCM_KEY_128, DOCA_AES_GCM_KEY_256};
 
     use super::super::doca_pe::doca_task_try_submit;
     use super::super::testing::{
         Bufs, Instance, Memory, PLACEMENTS, Placement, any_devinfo, c, done, ok, pattern,
     };
     use super::*;
-    use crate::accelerator::MAX_BUF_LIST_LEN;
     use crate::buffer::Buf;
     use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};

@@ -845,24 +845,20 @@ mod tests {
     //! Programs whose callbacks record their arguments.
 
     use std::cell::RefCell;
-    use std::ffi::{CStr, CString};
     use std::io::Write as _;
     use std::process::Output;
-    use std::ptr::null_mut;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::MutexGuard;
 
     use doca_abi::{
         DOCA_ARGP_TYPE_BOOLEAN, DOCA_ARGP_TYPE_DEVICE, DOCA_ARGP_TYPE_DEVICE_REP,
         DOCA_ARGP_TYPE_INT, DOCA_ARGP_TYPE_STRING, DOCA_ERROR_ALREADY_EXIST, DOCA_ERROR_BAD_STATE,
         DOCA_ERROR_DRIVER, DOCA_ERROR_INITIALIZATION, DOCA_ERROR_INVALID_VALUE,
-        DOCA_ERROR_NOT_SUPPORTED, DOCA_SUCCESS, doca_argp_device_ctx, doca_argp_device_rep_ctx,
-        va_list,
+        DOCA_ERROR_NOT_SUPPORTED, DOCA_SUCCESS, va_list,
     };
 
     use super::super::doca_dev::{doca_dev_close, doca_dev_rep_close};
     use super::super::testing::child;
     use super::*;
-    use crate::log;
 
     /// A process has one parser, so tests run one at a time.
     struct Parser(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);

@@ -371,7 +371,7 @@ mod tests {
     use std::io::Write as _;
     use std::ptr::{null, null_mut};
 
-    use doca_abi::{DOCA_CTX_STATE_RUNNING, doca_data};
+    use doca_abi::DOCA_CTX_STATE_RUNNING;
     use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
     use super::super::doca_pe::*;

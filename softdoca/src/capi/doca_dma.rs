@@ -161,16 +161,12 @@ doca_abi::check_definitions!(doca_dma_functions, crate::capi::doca_dma);
 mod tests {
     use std::ptr::null_mut;
 
-    use doca_abi::{
-        DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING, doca_data,
-        doca_dma_task_memcpy,
-    };
+    use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING};
 
     use super::super::doca_pe::*;
     use super::super::testing::*;
     use super::*;
     use crate::buffer::Buf;
-    use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 
     const POOL: u32 = 128;

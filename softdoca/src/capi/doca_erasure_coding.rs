@@ -378,16 +378,12 @@ mod tests {
 
     use std::ptr::{null, null_mut};
 
-    use doca_abi::{
-        DOCA_CTX_STATE_RUNNING, DOCA_EC_MATRIX_TYPE_CAUCHY, DOCA_EC_MATRIX_TYPE_VANDERMONDE,
-        doca_data, doca_ec_matrix_type,
-    };
+    use doca_abi::DOCA_CTX_STATE_RUNNING;
 
     use super::super::doca_pe::*;
     use super::super::testing::*;
     use super::*;
     use crate::buffer::Buf;
-    use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 
     const TYPES: [doca_ec_matrix_type; 2] =

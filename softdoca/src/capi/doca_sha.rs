@@ -445,9 +445,7 @@ mod tests {
 
     use std::ptr::{null, null_mut};
 
-    use doca_abi::{
-        DOCA_SHA_ALGORITHM_SHA1, DOCA_SHA_ALGORITHM_SHA256, DOCA_SHA_ALGORITHM_SHA512, doca_data,
-    };
+    use doca_abi::{DOCA_SHA_ALGORITHM_SHA1, DOCA_SHA_ALGORITHM_SHA256, DOCA_SHA_ALGORITHM_SHA512};
 
     use super::super::doca_pe::{doca_ctx_stop, doca_task_try_submit};
     use super::super::testing::{
@@ -455,7 +453,6 @@ mod tests {
     };
     use super::*;
     use crate::buffer::Buf;
-    use crate::error::Error;
     use crate::memory::{ExportKind, Permissions};
 
     const ALGORITHMS: [u32; 3] = [

@@ -497,12 +497,7 @@ impl RemoteConsumer {
     ///
     /// `producer` is the id of a producer of this end of the connection, and the caller is the thread that uses it.
     #[inline]
-    unsafe fn push(
-        &self,
-        producer: u32,
-        immediate: &[u8],
-        payload: Gather<'_>,
-    ) -> Result<()> {
+    unsafe fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let send = |sender: &mut Sender| sender.push(producer, immediate, payload);
         // SAFETY: ids of producers are from 1 to 0xfffe, and those of one connection differ; one thread at a time uses
         // a producer, as it does all contexts, and hands it over with its engine. An id is reused only after it was

@@ -382,8 +382,6 @@ pub(crate) fn is_unix_socket(fd: impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
     use rustix::fs::MemfdFlags;
 
     use super::*;

@@ -266,8 +266,6 @@ impl Drop for Mapping {
 mod tests {
     use std::sync::Arc;
 
-    use rustix::fs::MemfdFlags;
-
     use super::*;
 
     fn open(slot: &Slot) -> SharedReceives {

@@ -592,7 +592,7 @@ mod tests {
     //! Arbitrary bytes of a peer on another machine, in arbitrary pieces: the receiver decodes them as documented, in bounded
     //! memory.
 
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use proptest::prelude::*;
 
