@@ -22,11 +22,8 @@ pub use session::{cannot_count, cpu_of, system_calls};
 /// Implementations of the roles of a measured deployment.
 #[derive(Debug, Clone)]
 pub struct Mix {
-    /// Initiator.
     pub initiator: Implementation,
-    /// Service.
     pub service: Implementation,
-    /// Implementation of all targets.
     pub target: Implementation,
     /// Implementation of the generator of the gga targets' contents.
     pub generator: Implementation,

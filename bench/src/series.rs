@@ -209,7 +209,6 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Reads.
     Read,
     /// Reads that recover one half through the parity: gga only.
     RecoveryRead,

@@ -59,7 +59,6 @@ pub struct Results {
     pub machine: Machine,
     /// Requested rounds.
     pub rounds: usize,
-    /// Completed rounds.
     pub rounds_completed: usize,
     /// `true` if the run was interrupted.
     pub interrupted: bool,
@@ -143,7 +142,6 @@ impl Results {
         })
     }
 
-    /// The measurement of a subject.
     pub fn of(&self, subject: &Subject) -> Option<&Measurement> {
         self.measurements
             .iter()
@@ -435,10 +433,7 @@ pub enum Subject {
         point: Point,
     },
     /// A deployment of our roles on two machines.
-    Hosts {
-        /// The point.
-        point: Point,
-    },
+    Hosts { point: Point },
     /// A bare TCP connection between two machines.
     BareTcp {
         /// With the block size and depth of this point.
@@ -520,7 +515,6 @@ impl Subject {
 pub struct Runner {
     /// This program, which provides initiators and yardsticks.
     pub program: PathBuf,
-    /// The yardsticks.
     pub yardsticks: Yardsticks,
     /// Mixes by name. `rust` is ours.
     pub mixes: BTreeMap<String, Mix>,

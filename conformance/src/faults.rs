@@ -32,7 +32,6 @@ const NO_SESSION: &str = "the next session";
 /// Result of a case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// The fault.
     #[serde(rename = "fault")]
     pub case: Case,
     /// Number of blocks with wrong contents, of unexpected results, and of sessions after the fault that did not read

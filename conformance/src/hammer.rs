@@ -44,7 +44,6 @@ const WARM_UP: u32 = 8;
 pub struct Settings {
     /// The programs under test.
     pub implementation: Implementation,
-    /// Kind of load.
     pub load: LoadKind,
     /// Layouts to test, in sequence.
     pub layouts: Vec<Layout>,

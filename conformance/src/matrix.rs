@@ -37,7 +37,6 @@ pub struct Tried {
     pub layout: Layout,
     /// Names of the implementations, from the initiator to the last target.
     pub mix: Vec<String>,
-    /// The check.
     #[serde(skip)]
     pub check: Check,
     /// Table cell: `pass`, `FAIL`, or the role in which an error was detected or hidden.

@@ -33,7 +33,6 @@ pub struct Case {
     pub outcome: Outcome,
     /// Note that is not a failure.
     pub note: Option<String>,
-    /// Duration.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// Output of the processes under test, if it explains a failure.

@@ -90,7 +90,6 @@ pub struct Entry {
     pub session: u32,
     /// Sender; `None` for actions of the recorder itself.
     pub from: Option<Side>,
-    /// Event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -255,7 +254,6 @@ pub struct Field {
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A number.
     Number(u64),
     /// The name of an enumerator.
     Name(&'static str),

@@ -88,7 +88,6 @@ impl Layout {
     /// Both layouts.
     pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
 
-    /// Role of the service.
     pub fn service(self) -> Role {
         match self {
             Self::ZeroCopy => Role::ZeroCopy,
@@ -148,7 +147,6 @@ pub enum Error {
     NoProgram {
         /// Name of the implementation.
         implementation: String,
-        /// The role.
         role: Role,
     },
 }

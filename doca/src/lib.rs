@@ -66,6 +66,8 @@
 //! A [`MemoryRegion`] may be read and written by devices and other processes at any time, so no reference to its bytes
 //! is created: they are copied in and out.
 
+#![warn(missing_docs)]
+
 mod buf;
 mod comch;
 mod compress;

@@ -174,7 +174,6 @@ pub struct Representor {
 }
 
 impl Representor {
-    /// Opens a representor.
     pub fn open(info: &Arc<RepresentorInfo>) -> Arc<Representor> {
         Arc::new(Representor {
             info: Arc::clone(info),

@@ -57,7 +57,6 @@ pub type FreeFunction = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 /// Release callback of the range.
 #[derive(Debug, Clone, Copy)]
 pub struct FreeCallback {
-    /// The function.
     pub function: FreeFunction,
     /// Its user data, a pointer of the program's with its provenance exposed.
     pub opaque: usize,

@@ -55,6 +55,7 @@
 //! Programs that must not wait for a lost service, or that manage the memory for blocks themselves, use session and
 //! endpoints without a volume, as the initiator does.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod adapters;
 mod buffer;

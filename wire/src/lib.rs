@@ -29,6 +29,7 @@
 //! # Ok::<(), wire::DecodeError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod codec;
 pub mod control;

@@ -32,7 +32,6 @@ const AT: stored_block::Place = stored_block::Place {
     stripe: 5,
 };
 
-/// Buffers of one block.
 #[derive(Clone)]
 struct BlockBuffers {
     /// The verified copy, from which the device decompresses.

@@ -104,7 +104,6 @@ pub(super) fn is_void(results: &Results) -> bool {
     })
 }
 
-/// All thresholds.
 pub fn thresholds(results: &Results) -> Vec<Threshold> {
     let rate = |run: &Figures| Some(run.rate);
     let bandwidth = |run: &Figures| Some(run.bandwidth);

@@ -23,7 +23,6 @@ use traffic::{MOST_BLOCKS, Source, Traffic};
 /// Prefix of the lines on standard error that report the load's state.
 const SAYS: &str = "load: ";
 
-/// State of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadState {
     /// Connected to the verifier.
@@ -282,7 +281,6 @@ fn expect(expected: Payload, came: Payload) -> Result<(), Violation> {
 /// Malformed requests that a load sends in addition to its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// None.
     None,
     /// One message in eight is not a valid I/O.
     Io,

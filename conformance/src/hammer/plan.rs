@@ -15,7 +15,6 @@ use crate::network::Condition;
 pub enum FaultyRole {
     /// The initiator, which is the load.
     Load,
-    /// The service.
     Service,
     /// One of the targets, or the connection to it.
     Target,

@@ -10,7 +10,6 @@ use wire::control::{
 
 use super::network::NetworkAttack;
 
-/// One attack.
 #[derive(Debug, Clone)]
 pub struct Attack {
     /// Its name: a few words with dashes.

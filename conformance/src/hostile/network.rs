@@ -46,7 +46,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time in which the attacker has no reply that it does not expect.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// An attack on the network.
 #[derive(Debug, Clone)]
 pub(super) enum NetworkAttack {
     /// Connections that prove nothing.

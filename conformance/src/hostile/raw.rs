@@ -193,7 +193,6 @@ fn ring(slots: u64, sealed: bool) -> io::Result<OwnedFd> {
     Ok(memfd)
 }
 
-/// A descriptor of this kind.
 pub(super) fn descriptor(kind: Descriptor) -> io::Result<OwnedFd> {
     Ok(match kind {
         Descriptor::Ring => ring(64, true)?,

@@ -38,7 +38,6 @@ pub struct Settings {
     pub layouts: Vec<Layout>,
     /// Time after which no further fault is injected. Each is injected once at least.
     pub duration: Duration,
-    /// The faults.
     pub faults: Vec<Fault>,
     /// Blocks of the storage.
     pub blocks: u64,
@@ -82,10 +81,8 @@ struct Row {
     took: Duration,
 }
 
-/// A run.
 #[derive(Debug)]
 pub struct Run {
-    /// Its settings.
     pub settings: Settings,
 }
 
@@ -216,7 +213,6 @@ fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Viol
 /// Sessions that may fail at a time, with any error but wrong data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tolerance {
-    /// None.
     None,
     /// Sessions during set-up: a service that has accepted a target needs it until I/Os begin.
     SetUp,

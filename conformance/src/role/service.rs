@@ -560,7 +560,6 @@ enum Heard {
     Target(usize, Message),
     /// The service has closed the connection to this target.
     TargetLeft(usize),
-    /// A message to the initiator.
     Initiator(Message),
     /// The service has closed the channel to the initiator.
     InitiatorLeft,
@@ -613,7 +612,6 @@ enum Reply {
     Bytewise,
     /// The correct answer in two segments, the first with this many bytes.
     Split(usize),
-    /// This response.
     Say(Payload),
     /// These bytes.
     Bytes(Vec<u8>),

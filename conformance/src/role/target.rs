@@ -31,7 +31,6 @@ use super::{
 };
 use io::{read, write};
 
-/// All checks.
 pub(super) fn checks() -> Vec<Check> {
     [
         sessions::CHECKS,
@@ -667,7 +666,6 @@ impl Worker {
         }
     }
 
-    /// Polls for a result.
     fn poll(&mut self) -> Result<Option<[u8; SIZE]>, Violation> {
         let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
             return Ok(None);

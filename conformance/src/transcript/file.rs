@@ -287,7 +287,6 @@ impl Transcript {
 /// A part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// A frame.
     Frame(Frame),
     /// Bytes that are not a frame.
     Raw(Bytes),

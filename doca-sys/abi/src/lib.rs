@@ -12,6 +12,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![allow(non_camel_case_types, reason = "names of the C API")]
 
 mod enums;

@@ -26,7 +26,6 @@ const FAIRNESS: u32 = 256;
 /// State shared by all connections.
 #[derive(Debug)]
 pub struct Shared {
-    /// The export.
     pub export: Arc<Export>,
     /// `true` if single writes can be made durable.
     pub native_fua: bool,

@@ -17,7 +17,6 @@ pub use volume::Operation;
 pub struct Io<B> {
     /// Chosen by the submitter, and returned in the completion.
     pub tag: u64,
-    /// Operation.
     pub operation: Operation,
     /// Offset on the device in bytes.
     pub offset: u64,
@@ -36,7 +35,6 @@ pub struct Failed;
 pub struct Completion<B> {
     /// Tag of the I/O.
     pub tag: u64,
-    /// Its result.
     pub result: Result<(), Failed>,
     /// Buffer of the I/O.
     pub buffer: Option<B>,
@@ -76,7 +74,6 @@ const LOGGED: u64 = 100;
 
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// A queue of the volume.
 #[derive(Debug)]
 pub struct StorageQueue(pub VolumeQueue);
 

@@ -166,7 +166,6 @@ enum InfoType {
     BlockSize = 3,
 }
 
-/// Header of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionHeader {
     /// Number of the option.
@@ -386,7 +385,6 @@ impl<'a> Reader<'a> {
 pub struct Request {
     /// Flags, including unknown ones.
     pub flags: CommandFlags,
-    /// Command.
     pub command: Command,
     /// Chosen by the client, and returned in replies.
     pub cookie: u64,
@@ -399,7 +397,6 @@ pub struct Request {
 /// Type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Read.
     Read,
     /// Write; the payload follows the request.
     Write,

@@ -286,7 +286,6 @@ impl From<network::ListenError> for ListenError {
 pub enum Listener {
     /// Unix socket.
     Unix(UnixServer),
-    /// TCP.
     Tcp(TcpListener, SocketAddr),
 }
 

@@ -175,7 +175,6 @@ pub trait Queue: Send + 'static {
     fn disarm(&mut self);
 }
 
-/// A queue of a volume.
 #[derive(Debug)]
 pub struct VolumeQueue(pub volume::Queue);
 
@@ -312,7 +311,6 @@ impl Disk {
     }
 }
 
-/// A queue of a [`Disk`].
 #[derive(Debug)]
 pub struct DiskQueue {
     disk: Disk,

@@ -16,7 +16,6 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemory as _, GuestMemoryMmap, Per
 
 use crate::device::{Device, MAX_QUEUE_SIZE, MAX_ZEROES, MAX_ZEROES_SEGMENTS, SECTOR};
 
-/// Memory of a guest.
 pub type Memory = GuestMemoryMmap<()>;
 
 /// Size of a descriptor in bytes.
@@ -88,7 +87,6 @@ pub enum ChainError {
     /// A descriptor index exceeds its table.
     #[error("expected a descriptor index below {size}, got {index}")]
     Index {
-        /// The index.
         index: u16,
         /// Number of entries of the table.
         size: u16,

@@ -72,7 +72,6 @@ pub enum RingError {
     Chain {
         /// Its first descriptor.
         head: u16,
-        /// The error of the chain.
         error: ChainError,
     },
 }
@@ -95,7 +94,6 @@ pub struct Part {
 pub enum Outcome<'a> {
     /// Success, with the data of a read.
     Done(&'a [u8]),
-    /// Failed.
     Failed,
     /// Not executed because the storage was closed: the request stays in flight for the next back end.
     Abandoned,

@@ -22,21 +22,18 @@ pub enum Input {
     Raw {
         /// Their segmentation.
         pieces: Pieces,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Valid messages.
     Sound {
         /// Their segmentation.
         pieces: Pieces,
-        /// The messages.
         messages: Vec<AnyMessage>,
     },
     /// Damaged messages.
     Damaged {
         /// Their segmentation.
         pieces: Pieces,
-        /// The messages.
         messages: Vec<AnyMessage>,
         /// Number of repetitions minus 1.
         repeat: u8,
@@ -56,7 +53,6 @@ pub enum Input {
     Recording {
         /// If set, this recorded message with damage replaces the bytes.
         message: Option<(AnyMessage, Vec<Damage>)>,
-        /// The bytes.
         bytes: Vec<u8>,
     },
 }
@@ -340,7 +336,6 @@ impl ReplacedText for Message {
 
 // Any message, generated from few bytes.
 
-/// A message.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct AnyMessage {
     message_id: u32,
@@ -348,9 +343,7 @@ pub struct AnyMessage {
     payload: AnyPayload,
 }
 
-/// A payload.
 #[derive(Debug, Clone, Arbitrary)]
-#[expect(missing_docs, reason = "the names are those of the protocol")]
 pub enum AnyPayload {
     ErrorResponse {
         error_code: u32,

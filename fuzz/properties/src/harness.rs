@@ -272,7 +272,6 @@ pub enum Damage {
     Insert {
         /// Index of the byte before which they are inserted.
         at: u16,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Removes bytes.

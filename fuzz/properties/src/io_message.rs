@@ -25,14 +25,12 @@ pub enum Input {
     Raw {
         /// The receiver's memory and storage.
         world: World,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// A valid or slightly invalid request to a target or a service.
     Request {
         /// The receiver's memory and storage.
         world: World,
-        /// The request.
         request: AnyRequest,
     },
     /// Results for an initiator, valid and invalid.
@@ -748,7 +746,6 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
 
 // Numbers near the limits.
 
-/// An offset.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Place {
     /// Any number.

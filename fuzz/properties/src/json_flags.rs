@@ -20,18 +20,15 @@ pub enum Input {
     Raw {
         /// The program that reads it.
         program: Program,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Mostly known flags with mostly valid values.
     Flags {
         /// The program that reads it.
         program: Program,
-        /// The content.
         document: Document,
         /// The white space and comments.
         spacing: Spacing,
-        /// The damage.
         damage: Vec<Damage>,
     },
 }
@@ -494,9 +491,7 @@ impl Spacing {
 
 // The programs, by their flags.
 
-/// A program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the roles")]
 pub enum Program {
     Target,
     ZeroCopy,

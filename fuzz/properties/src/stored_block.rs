@@ -27,12 +27,10 @@ pub enum Input {
         logical: u8,
         /// `true` to correct the checksum.
         checksum: bool,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Content, and damage to its stored block.
     Content {
-        /// The content.
         runs: Vec<Run>,
         /// `true` for a stored block of the same size as its content.
         compatible: bool,
@@ -40,7 +38,6 @@ pub enum Input {
         checksum: bool,
         /// Data size claimed by the header, relative to the available space, in bytes.
         claim: Option<i8>,
-        /// The damage.
         damage: Vec<Damage>,
         /// `true` to correct the checksum afterwards.
         repair: bool,

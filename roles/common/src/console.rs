@@ -146,7 +146,6 @@ impl Console {
         Self { format }
     }
 
-    /// Output format.
     #[must_use]
     pub fn format(&self) -> OutputFormat {
         self.format

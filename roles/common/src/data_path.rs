@@ -167,7 +167,6 @@ impl Messages {
         Ok(Self { region })
     }
 
-    /// The memory region.
     #[must_use]
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
@@ -241,7 +240,6 @@ impl TargetEndpoints {
         })
     }
 
-    /// Endpoint with this role.
     pub fn endpoint(&mut self, role: RdmaConnectionRole) -> &mut RdmaEndpoint {
         match role {
             RdmaConnectionRole::IoData => &mut self.data,

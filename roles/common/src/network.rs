@@ -26,7 +26,6 @@ pub use softdoca_net::tls::TlsError;
 /// Longest host name in bytes (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
-/// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// An IPv4 or IPv6 address.
@@ -84,13 +83,11 @@ pub enum HostPort {
     Name {
         /// The host name.
         host: String,
-        /// The port.
         port: u16,
     },
 }
 
 impl HostPort {
-    /// A port of the host.
     #[must_use]
     pub fn new(host: &Host, port: u16) -> Self {
         match host {

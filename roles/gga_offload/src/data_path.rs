@@ -539,7 +539,6 @@ pub(crate) struct WorkerReply {
     pub(crate) worker: u32,
     /// Number of the attempt.
     pub(crate) attempt: u32,
-    /// The reply.
     pub(crate) reply: Result<Reply, Failure>,
 }
 
@@ -565,7 +564,6 @@ impl Commands {
         }
     }
 
-    /// The next reply of any worker.
     pub(crate) fn next_reply(&self) -> Option<WorkerReply> {
         lock(&self.replies).pop_front()
     }

@@ -103,7 +103,6 @@ pub enum Event {
     Request {
         /// Number of the receive.
         lane: u32,
-        /// The request.
         request: Request,
     },
     /// A message that is no valid request. It has to be answered with an error.
@@ -119,89 +118,48 @@ pub enum Event {
         slot: u32,
     },
     /// The request to a target has left: its message buffer is free.
-    ChunkRequestSent {
-        /// The slot.
-        slot: u32,
-        /// The target.
-        target: Target,
-    },
+    ChunkRequestSent { slot: u32, target: Target },
     /// A target has answered.
     ChunkDone {
         /// The slot that the answer names, whatever that is.
         slot: u64,
         /// The stripe that it names.
         stripe: u64,
-        /// The target.
         target: Target,
-        /// Its result.
         status: Status,
     },
     /// The content of the initiator's block was copied, or not.
-    Fetched {
-        /// The slot.
-        slot: u32,
-        /// The result.
-        status: Status,
-    },
+    Fetched { slot: u32, status: Status },
     /// The content has become a stored block, or does not compress.
     Encoded {
-        /// The slot.
         slot: u32,
         /// False when it does not fit.
         fits: bool,
     },
     /// The parity chunk is made, or not.
-    ParityCreated {
-        /// The slot.
-        slot: u32,
-        /// The result.
-        status: Status,
-    },
+    ParityCreated { slot: u32, status: Status },
     /// A data chunk is made of the two others, or not.
-    Recovered {
-        /// The slot.
-        slot: u32,
-        /// The result.
-        status: Status,
-    },
+    Recovered { slot: u32, status: Status },
     /// The verdict on a stored block.
-    Verified {
-        /// The slot.
-        slot: u32,
-        /// The verdict.
-        quality: Quality,
-    },
+    Verified { slot: u32, quality: Quality },
     /// The verdict on a recovered data chunk beside the one that was read.
-    Compared {
-        /// The slot.
-        slot: u32,
-        /// The verdict.
-        comparison: Comparison,
-    },
+    Compared { slot: u32, comparison: Comparison },
     /// The block has a new trailer.
-    Resealed {
-        /// The slot.
-        slot: u32,
-    },
+    Resealed { slot: u32 },
     /// The block is in the initiator's memory, or not.
     Decompressed {
-        /// The slot.
         slot: u32,
         /// Result of the decompression.
         outcome: Decompression,
     },
     /// A target cannot be reached any more, or a message to or from it has failed.
     TargetLost {
-        /// The target.
         target: Target,
         /// The result of the message, if it was one.
         status: Status,
     },
     /// A detached target has new connections on this worker.
-    TargetAttached {
-        /// The target.
-        target: Target,
-    },
+    TargetAttached { target: Target },
     /// Time has passed. To be reported between any two waits, and at least every 100 ms.
     Tick {
         /// `true` if every completion that there was has been reported.
@@ -225,20 +183,14 @@ pub enum Decompression {
 pub enum Action {
     /// Have these targets write their chunks of the stripe into the slot's chunk memory.
     ReadChunks {
-        /// The slot.
         slot: u32,
-        /// The targets.
         targets: Targets,
-        /// The stripe.
         stripe: u64,
     },
     /// Have these targets store their chunks of the stripe from the slot's chunk memory.
     WriteChunks {
-        /// The slot.
         slot: u32,
-        /// The targets.
         targets: Targets,
-        /// The stripe.
         stripe: u64,
         /// `true` if the chunk is the recovered one, which has to be copied into place first.
         is_recovered: bool,
@@ -246,36 +198,27 @@ pub enum Action {
         is_durable: bool,
     },
     /// Have these targets make durable what they have answered before.
-    Flush {
-        /// The slot.
-        slot: u32,
-        /// The targets.
-        targets: Targets,
-    },
+    Flush { slot: u32, targets: Targets },
     /// Copy the initiator's block to private memory: [`Event::Fetched`].
     Fetch {
-        /// The slot.
         slot: u32,
         /// The number of the block in the request.
         block: u8,
     },
     /// Make a stored block of the content: [`Event::Encoded`].
     Encode {
-        /// The slot.
         slot: u32,
         /// The stripe, which the checksum is bound to.
         stripe: u64,
     },
     /// Make the parity chunk of the data chunks: [`Event::ParityCreated`].
     CreateParity {
-        /// The slot.
         slot: u32,
         /// `true` if the data chunks have just been read from their targets.
         were_read: bool,
     },
     /// Make this data chunk of the two others, in private memory: [`Event::Recovered`].
     Recover {
-        /// The slot.
         slot: u32,
         /// Data1 or Data2.
         target: Target,
@@ -283,72 +226,50 @@ pub enum Action {
     /// Copy the stored block to where no target reaches it, with the recovered chunk in the place of `recovered`, and judge it:
     /// [`Event::Verified`].
     Verify {
-        /// The slot.
         slot: u32,
-        /// The stripe.
         stripe: u64,
         /// The chunk that was recovered.
         recovered: Option<Target>,
     },
     /// Compare the recovered chunk with the one that was read, and judge the block with either: [`Event::Compared`].
     Compare {
-        /// The slot.
         slot: u32,
-        /// The stripe.
         stripe: u64,
         /// The chunk that was recovered.
         recovered: Target,
     },
     /// Give the block that was compared last a new trailer, in the slot's chunk memory: [`Event::Resealed`].
-    Reseal {
-        /// The slot.
-        slot: u32,
-        /// The stripe.
-        stripe: u64,
-    },
+    Reseal { slot: u32, stripe: u64 },
     /// Decompress the block that was judged last into the initiator's memory: [`Event::Decompressed`].
     Decompress {
-        /// The slot.
         slot: u32,
         /// The number of the block in the request.
         block: u8,
     },
     /// Decompress a block of zeros into the initiator's memory, whatever was judged last: [`Event::Decompressed`].
     DecompressZeros {
-        /// The slot.
         slot: u32,
-        /// The stripe.
         stripe: u64,
         /// The number of the block in the request.
         block: u8,
     },
     /// Make a stored block of zeros, in the slot's chunk memory: [`Event::Encoded`].
     EncodeZeros {
-        /// The slot.
         slot: u32,
         /// The stripe, which the checksum is bound to.
         stripe: u64,
     },
     /// Send the answer: [`Event::Answered`].
-    Answer {
-        /// The slot.
-        slot: u32,
-        /// The result.
-        status: Status,
-    },
+    Answer { slot: u32, status: Status },
     /// Wait for the next request with this receive.
     Receive {
         /// Number of the receive.
         lane: u32,
     },
     /// Let go of a target's connections. Nothing is asked of it before it is attached again.
-    Detach {
-        /// The target.
-        target: Target,
-    },
+    Detach { target: Target },
     /// The session cannot continue: a target failed, and degraded operation is off.
     GiveUp {
-        /// The target.
         target: Target,
         /// Status of the failed message to it.
         status: Status,
@@ -592,7 +513,6 @@ impl StripeEngine {
         self.slots.len()
     }
 
-    /// The request of a slot.
     #[inline]
     #[must_use]
     pub fn request(&self, slot: u32) -> &Request {

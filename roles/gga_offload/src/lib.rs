@@ -49,7 +49,6 @@ impl Target {
     /// All three, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Data1, Self::Data2, Self::DataP];
 
-    /// Its number.
     #[must_use]
     pub fn number(self) -> usize {
         self as usize

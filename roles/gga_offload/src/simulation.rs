@@ -51,7 +51,6 @@ pub struct Totals {
     pub sessions: u64,
     /// I/Os of the initiator.
     pub ios: u64,
-    /// Faults.
     pub faults: u64,
     /// Blocks that could not be read at the end, because too much was damaged at once.
     pub lost: u64,

@@ -330,7 +330,6 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// The identity.
     pub const ONE: Self = Self { step: 1, count: 0 };
 
     /// Scatters `count` slots by steps of about their golden section: no two within a run of consecutive numbers are

@@ -229,7 +229,6 @@ pub struct WorkerStatistics {
     pub pe_miss_count: u64,
     /// Latencies of the transactions.
     pub latencies: Latencies,
-    /// Latencies of the flushes.
     pub flushes: Latencies,
     /// Completion time of the last transaction.
     pub end: Instant,
@@ -384,7 +383,6 @@ pub struct Findings<'a> {
     pub strategy: Strategy,
     /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
-    /// Result of the session.
     pub session: Result<(), SessionError>,
     /// Failure of the run, if any.
     pub failure: Option<&'a data_path::Failure>,
@@ -399,7 +397,6 @@ pub struct Findings<'a> {
 pub enum Conclusion {
     /// The test passed.
     Passed(Report),
-    /// The run failed.
     RunFailed(FailureReport, Failure),
     /// The user interrupted the run. Measurements until then.
     Interrupted(Report, Failure),

@@ -185,7 +185,6 @@ struct Server {
     geometry: Geometry,
     /// Identity of the storage, for services that query it.
     identity: Bytes,
-    /// Its superblock.
     metadata: RefCell<MetadataStore>,
     device: Device,
     cpus: Vec<u32>,

@@ -47,7 +47,6 @@ pub(crate) fn permissions() -> Access {
 pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) device: Device,
-    /// The blocks.
     pub(crate) blocks: Blocks,
     pub(crate) geometry: Geometry,
     /// The release of the session's I/O messages.

@@ -35,7 +35,6 @@ pub fn opens(request: &Payload) -> bool {
 /// Input of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// An event of the channel to the service.
     Service(ChannelEvent),
     /// The current job has succeeded or failed.
     JobDone(Result<Outcome, Failure>),
@@ -71,9 +70,7 @@ pub enum Job {
     },
     /// Stop the data paths.
     StopWorkers,
-    /// Destroy the workers.
     DestroyWorkers,
-    /// Persist this superblock.
     Persist(Superblock),
 }
 

@@ -559,10 +559,7 @@ fn unsolicited_result_is_not_forwarded() {
     let service = deployment.world.service;
     service.signal(rustix::process::Signal::INT);
     let exit = service.wait();
-    let said = exit
-        .stderr
-        .matches("a result without a request")
-        .count();
+    let said = exit.stderr.matches("a result without a request").count();
     assert_eq!(said, 1, "{exit:?}");
 }
 

@@ -16,7 +16,6 @@ pub enum TlsError {
     /// A file that cannot be read, or is no PEM.
     #[error("{path}: expected {expected} in PEM: {error}")]
     File {
-        /// The file.
         path: String,
         /// Its purpose.
         expected: &'static str,

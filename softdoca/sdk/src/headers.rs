@@ -54,7 +54,6 @@ enum Kind {
     Struct(&'static str),
     /// A union defined in a part.
     Union(&'static str),
-    /// A typedef.
     Typedef(&'static str),
     /// A typedef of a function, used by pointer.
     Function(&'static str),
@@ -379,12 +378,10 @@ const FOUNDATIONS: &[&str] = &[
     "doca_compat.h",
 ];
 
-/// Headers with a part.
 fn headers_with_parts() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|part| part.header)
 }
 
-/// The part of a header.
 fn part_of(header: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| part.header == header)
 }

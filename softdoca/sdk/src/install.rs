@@ -27,18 +27,12 @@ pub enum Error {
     #[error(
         "{path} is not a shared library (ELF file): expected the library of the package softdoca-shared"
     )]
-    NoLibrary {
-        /// The file.
-        path: PathBuf,
-    },
+    NoLibrary { path: PathBuf },
     /// The library is for a machine without a directory in NVIDIA's layout.
     #[error(
         "{path} is for a machine without a directory in NVIDIA's layout: expected x86-64 or AArch64"
     )]
-    Machine {
-        /// The library.
-        path: PathBuf,
-    },
+    Machine { path: PathBuf },
     /// The prefix contains another installation.
     #[error(
         "{path} is not softdoca's: expected an empty prefix, or an earlier installation of softdoca; choose another --prefix, or \
@@ -58,10 +52,8 @@ pub enum Error {
     },
 }
 
-/// An installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// The library.
     pub library: PathBuf,
     /// Number of headers.
     pub headers: usize,

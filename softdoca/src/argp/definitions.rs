@@ -15,7 +15,6 @@ use crate::argp;
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 
-/// A parameter.
 #[derive(Debug, Default)]
 pub struct Param {
     /// Name after one dash; may have several letters.
@@ -26,7 +25,6 @@ pub struct Param {
     pub arguments: Option<String>,
     /// Help text.
     pub description: Option<String>,
-    /// Type of the value.
     pub value_type: Option<ValueType>,
     /// Called with each value.
     pub callback: doca_argp_param_cb_t,

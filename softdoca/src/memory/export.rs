@@ -338,7 +338,6 @@ impl Drop for Validity {
     }
 }
 
-/// Kind of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ExportKind {

@@ -201,7 +201,6 @@ const VERSION: u16 = 2;
 const HEAD: usize = 10;
 const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
 
-/// A message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Request {

@@ -29,7 +29,6 @@ pub(crate) enum State {
     Exported,
     /// Being established by address: nothing arrives before both sides know of it.
     Negotiating,
-    /// Connected.
     Connected,
     /// Ended: tasks fail.
     Ended,

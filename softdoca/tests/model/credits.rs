@@ -16,7 +16,6 @@ pub(crate) fn pool(slots: u16) -> Arc<ReceivePool> {
     Arc::new(ReceivePool::over(Mapping::create(slots)))
 }
 
-/// The sender of a slot.
 pub(crate) fn sender(slot: &Slot) -> SharedReceives {
     SharedReceives::over(
         slot.pool().mapping().duplicate(),

@@ -87,7 +87,6 @@ enum Kind {
 
 use Kind::{Large, Line, Small};
 
-/// The message with this number.
 fn message(number: usize, kind: Kind) -> Vec<u8> {
     let byte = number as u8 + 1;
     match kind {

@@ -68,7 +68,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the peer `role` of the test.
     pub fn start(test: &str, role: &str) -> Peer {
         let mut child = command(test, role)
             .stdin(Stdio::piped())

@@ -31,7 +31,6 @@ pub enum Error {
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
@@ -50,7 +49,6 @@ pub struct SchemaError {
     pub message: Option<String>,
     /// Field or value; `None` for the whole message.
     pub field: Option<String>,
-    /// The problem.
     pub problem: Problem,
 }
 
@@ -85,7 +83,6 @@ pub enum Problem {
     /// An option that this kind of message or field cannot have.
     #[error("option `{option}` does not apply to {to}")]
     DoesNotApply {
-        /// The option.
         option: &'static str,
         /// The construct with the option.
         to: String,
@@ -93,7 +90,6 @@ pub enum Problem {
     /// A required option is missing.
     #[error("option `{option}` is missing: specify {what}")]
     Missing {
-        /// The option.
         option: &'static str,
         /// Meaning of the option.
         what: &'static str,
@@ -118,11 +114,9 @@ pub enum Problem {
     /// A number in an option that exceeds its field.
     #[error("option `{option}`: expected at most {max}, got {found}")]
     TooLarge {
-        /// The option.
         option: &'static str,
         /// Largest possible number.
         max: u64,
-        /// The number.
         found: u64,
     },
     /// The minimum exceeds the maximum.
@@ -197,7 +191,6 @@ pub enum Problem {
     /// Two declarations of the same name.
     #[error("the name `{name}` is already that of {other}")]
     DuplicateName {
-        /// The name.
         name: String,
         /// The other declaration.
         other: String,
@@ -220,7 +213,6 @@ pub enum Problem {
     NotFound {
         /// Kind of declaration that was expected.
         what: &'static str,
-        /// The name.
         found: String,
     },
 }

@@ -24,7 +24,6 @@ pub struct Module {
     pub messages: Vec<Message>,
 }
 
-/// An enumeration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enum {
     /// Name of the Rust type and of the protobuf enumeration.
@@ -46,7 +45,6 @@ pub struct EnumValue {
     pub docs: String,
 }
 
-/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Name of the Rust type and of the protobuf message.
@@ -173,20 +171,16 @@ impl Frame {
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Offset.
     pub offset: u32,
-    /// Width.
     pub width: u32,
 }
 
 /// A field of a record: its name, type and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Name.
     pub name: String,
     /// Comment in the schema.
     pub docs: String,
-    /// Offset.
     pub offset: u32,
     /// Byte order of its number or its length.
     pub byte_order: ByteOrder,
@@ -234,7 +228,6 @@ impl Field {
 pub enum Kind {
     /// An unsigned number.
     Number {
-        /// Width.
         width: u32,
         /// The only allowed value.
         constant: Option<u64>,
@@ -245,7 +238,6 @@ pub enum Kind {
     },
     /// A value of an enumeration of the same module.
     Enumeration {
-        /// Width.
         width: u32,
         /// Name of the enumeration.
         name: String,

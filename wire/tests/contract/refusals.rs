@@ -12,7 +12,6 @@ const MAX_TEXT: usize = 4096;
 /// Maximum length of a blob, in bytes.
 const MAX_BLOB: usize = 32768;
 
-/// A frame of this type with this payload.
 fn frame(message_type: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(12 + payload.len()).expect("a small payload");
     let mut frame = Vec::new();

@@ -126,7 +126,6 @@ pub fn bytes(stream: &mut impl Read, len: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads all replies to an option.
 pub fn option_replies(stream: &mut impl Read, option: u32) -> std::io::Result<Vec<OptionReply>> {
     let mut replies = Vec::new();
     loop {
@@ -170,7 +169,6 @@ pub fn reply(stream: &mut impl Read) -> std::io::Result<Reply> {
     }
 }
 
-/// Error of an error chunk.
 pub fn chunk_error(data: &[u8]) -> u32 {
     u32::from_be_bytes(data[..4].try_into().expect("an error chunk"))
 }

@@ -64,14 +64,12 @@ pub enum Command {
     Export {
         /// Number of the target.
         target: usize,
-        /// Role of the connection.
         role: RdmaConnectionRole,
     },
     /// Connect to the target's export.
     Connect {
         /// Number of the target.
         target: usize,
-        /// Role of the connection.
         role: RdmaConnectionRole,
         /// The target's export.
         details: Bytes,
@@ -94,14 +92,12 @@ pub enum WorkerCommand {
     Export {
         /// Number of the target.
         target: usize,
-        /// Role of the connection.
         role: RdmaConnectionRole,
     },
     /// Connect to the target's export.
     Connect {
         /// Number of the target.
         target: usize,
-        /// Role of the connection.
         role: RdmaConnectionRole,
         /// The target's export.
         details: Bytes,

@@ -145,7 +145,6 @@ pub(super) fn put_back<U, B: doca::Buffers>(
     number as u32
 }
 
-/// All slots, idle.
 pub(super) fn idle<U: 'static, B: doca::Buffers>(slots: Slots<U, B>) -> Vec<Place<Slot<U, B>>> {
     slots.into_iter().map(Some).collect()
 }
@@ -158,7 +157,6 @@ pub(super) enum SlotTask {
     Answer(MessageSlot),
     /// Send of a request to a target.
     Send(TargetSlot),
-    /// Receive of a result from a target.
     ReceiveResult(TargetSlot),
     /// DMA copy of content from the initiator's memory.
     Fetch(FetchSlot),

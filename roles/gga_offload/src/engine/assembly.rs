@@ -20,7 +20,6 @@ pub enum Found {
     Mute,
     /// It is a member of no set.
     Blank,
-    /// This superblock.
     Superblock(Superblock),
 }
 

@@ -32,10 +32,8 @@ pub enum Operation {
     Flush,
 }
 
-/// A request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The operation.
     pub operation: Operation,
     /// `true` if a write has to be durable before its answer.
     pub is_durable: bool,

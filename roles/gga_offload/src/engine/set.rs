@@ -58,9 +58,7 @@ pub enum Purpose {
 /// A stripe to work on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// The reason.
     pub purpose: Purpose,
-    /// The stripe.
     pub stripe: u64,
     /// The view that it belongs to: an outcome in another one does not count.
     generation: u32,
@@ -145,7 +143,6 @@ struct Running {
     reported: u64,
 }
 
-/// A scrub.
 #[derive(Debug)]
 struct Scrub {
     cursor: u64,

@@ -195,12 +195,10 @@ impl StripeBitmap {
         self.stripes.div_ceil(1 << self.shift)
     }
 
-    /// The run of a stripe.
     pub(super) fn run_of(&self, stripe: u64) -> u64 {
         stripe >> self.shift
     }
 
-    /// The stripes of a run.
     pub(super) fn stripes_of(&self, run: u64) -> Range<u64> {
         let begin = run << self.shift;
         begin..begin.saturating_add(1 << self.shift).min(self.stripes)

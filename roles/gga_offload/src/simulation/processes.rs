@@ -63,7 +63,6 @@ pub(super) fn xor(into: &mut [u8], other: &[u8]) {
     }
 }
 
-/// The memory of a slot.
 pub(super) struct SlotMemory {
     /// The stripe buffer, which targets reach.
     pub(super) buffer: [u8; 3 * CHUNK],
@@ -118,7 +117,6 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// A session.
 pub(super) struct Service {
     pub(super) session: u64,
     pub(super) set: Arc<Set>,
@@ -463,7 +461,6 @@ impl Disk {
     }
 }
 
-/// A target.
 #[derive(Debug)]
 pub(super) struct SimulatedTarget {
     pub(super) disk: Disk,

@@ -200,7 +200,6 @@ pub struct Pattern {
 /// Variant of the data: as expected, or its complement, which differs in every byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polarity {
-    /// The pattern.
     Plain,
     /// The inverted pattern: contents of a read buffer before the read.
     Inverted,

@@ -50,7 +50,6 @@ pub struct Measurements {
     pub bytes: u64,
     /// Latencies of the completed transactions.
     pub latencies: Latencies,
-    /// Latencies of the flushes.
     pub flushes: Latencies,
     /// Completion time of the last transaction.
     pub end: Instant,

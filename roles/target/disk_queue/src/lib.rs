@@ -31,7 +31,6 @@ pub enum Operation {
     Read(Range),
     /// Writes from the memory to the file.
     Write {
-        /// The bytes.
         range: Range,
         /// Completes only when the bytes, and the metadata needed to read them, are durable: `RWF_DSYNC`.
         durable: bool,

@@ -376,7 +376,6 @@ impl Client {
         }
     }
 
-    /// Address of the memory.
     fn memory_address(&self) -> u64 {
         self.memory_map.base_address()
     }

@@ -104,7 +104,6 @@ impl Cipher {
 
 /// A record that was received.
 enum Record {
-    /// Incomplete.
     Incomplete,
     /// Its data is [`Records::data`].
     Opened,

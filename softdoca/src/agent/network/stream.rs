@@ -355,7 +355,6 @@ pub(super) unsafe fn receive_from_socket(
     }
 }
 
-/// A listening socket at an address.
 pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr)> {
     let fd = socket_for(address)?;
     if address.is_ipv6() {

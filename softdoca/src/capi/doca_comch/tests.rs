@@ -175,7 +175,6 @@ pub fn assert_ok(code: u32) {
     assert_eq!(Error::from_code(code), None);
 }
 
-/// Progresses the engines until `done`.
 #[track_caller]
 pub fn progress_until(engines: &[&Engine], mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -576,7 +575,6 @@ pub fn buf<'a>(handle: *mut doca_buf) -> &'a crate::buffer::Buf {
     unsafe { &*handle.cast() }
 }
 
-/// A consumer.
 pub struct TestConsumer {
     pub context: Context,
     pub handle: *mut doca_comch_consumer,
@@ -678,7 +676,6 @@ impl Drop for TestConsumer {
     }
 }
 
-/// A producer.
 pub struct TestProducer {
     pub context: Context,
     pub handle: *mut doca_comch_producer,

@@ -19,7 +19,6 @@ pub(super) fn camel(name: &str) -> Ident {
     ident(&name.to_upper_camel_case())
 }
 
-/// A constant.
 pub(super) fn shouty(name: &str) -> Ident {
     ident(&name.to_shouty_snake_case())
 }

@@ -31,7 +31,6 @@ fn head(byte_order: &str) -> String {
     )
 }
 
-/// Checks a schema of one file.
 fn check_file(text: &str) -> Result<Schema, Error> {
     check_with_options(text, OPTIONS)
 }

@@ -436,7 +436,6 @@ pub enum Event {
     Storage {
         /// Number of the target.
         target: usize,
-        /// The event.
         event: ChannelEvent,
     },
     /// Nothing listens at a target's address. Connecting is retried.
@@ -476,7 +475,6 @@ pub enum Action {
     SendToStorage {
         /// Number of the target.
         target: usize,
-        /// The request.
         message: Message,
     },
     /// Disconnect from a target that the session continues without.
@@ -516,7 +514,6 @@ pub enum Job {
         index: u32,
         /// Number of the target that will use it.
         target: usize,
-        /// Role of the connection.
         role: RdmaConnectionRole,
     },
     /// Connect an RDMA connection of a worker to a target's export.
@@ -540,7 +537,6 @@ pub enum Job {
     StopWorkers,
     /// Wait until the targets' superblocks record the final state.
     CloseSuperblocks,
-    /// Destroy the workers.
     DestroyWorkers,
 }
 

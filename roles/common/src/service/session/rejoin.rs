@@ -44,7 +44,6 @@ pub enum RejoinEvent {
     CommandDone {
         /// Number of the worker.
         worker: u32,
-        /// Its reply.
         reply: Result<Reply, Failure>,
     },
     /// The time of [`Rejoin::poll_timeout`] may have passed.
@@ -64,7 +63,6 @@ pub enum RejoinAction {
     Command {
         /// Number of the worker.
         worker: u32,
-        /// The command.
         command: WorkerCommand,
     },
     /// The target is attached to all workers, or the attempt has failed.

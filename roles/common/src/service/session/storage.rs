@@ -17,7 +17,6 @@ use crate::superblock::{QUESTION, Superblock};
 /// Description of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// Its storage.
     pub storage: StorageDetails,
     /// Identity of the storage. `None` if it has none; then it has no superblock, either.
     pub identity: Option<Bytes>,
