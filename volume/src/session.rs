@@ -1,7 +1,8 @@
 //! The control session with the service, without I/O: events in, actions out.
 //!
-//! Its driver reports events ([`Session::handle`]), executes actions ([`Session::poll_action`]), and reports
-//! [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that every transition can be tested.
+//! Its owner, which uses a [`Driver`] for the control channel, reports events ([`Session::handle`]), executes actions
+//! ([`Session::poll_action`]), and reports [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that
+//! every transition can be tested.
 //!
 //! ```text
 //! Connecting -> Querying -> Opening -> Initialising -> Gathering -> Preparing -> Starting -> Running

@@ -148,7 +148,7 @@ fn environment(
 // Readiness notification for a service manager such as systemd: the protocol of `sd_notify(3)`, one datagram.
 
 /// Notifies the socket named by `NOTIFY_SOCKET`, if set, that the program is ready. Does so once.
-pub(crate) fn notify_ready() {
+fn notify_ready() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")

@@ -202,17 +202,17 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
 
 /// The generated files.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+struct Report {
     /// Size of a block of the input in bytes.
     pub(crate) block_size: u32,
     /// Size of a stored block in bytes; each file has half of it.
-    pub(crate) stored_block_size: u32,
+    stored_block_size: u32,
     pub(crate) block_count: u32,
-    pub(crate) matrix_type: MatrixType,
-    pub(crate) checksum: Checksum,
-    pub(crate) data_1: PathBuf,
-    pub(crate) data_2: PathBuf,
-    pub(crate) data_p: PathBuf,
+    matrix_type: MatrixType,
+    checksum: Checksum,
+    data_1: PathBuf,
+    data_2: PathBuf,
+    data_p: PathBuf,
 }
 
 impl fmt::Display for Report {
@@ -241,7 +241,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Progress output, for runs of more than a second.
 #[derive(Debug)]
-pub(crate) struct Progress {
+struct Progress {
     total: u32,
     begin: Instant,
     next: Instant,
@@ -276,7 +276,7 @@ impl Progress {
     }
 
     /// Shows the number of completed blocks, at most a few times per second.
-    pub(crate) fn show(&mut self, done: u32) {
+    fn show(&mut self, done: u32) {
         if matches!(self.display, Display::None) {
             return;
         }
@@ -320,7 +320,7 @@ const DATA_BLOCKS: usize = 2;
 const REDUNDANCY_BLOCKS: usize = 1;
 
 /// Computes the parity of stored blocks of one size.
-pub(crate) struct ParityEncoder {
+struct ParityEncoder {
     task: Task,
     data: Mmap,
     redundancy: doca::Buf,

@@ -95,7 +95,7 @@ fn block_count(length: u64, geometry: Geometry) -> Result<u32, Failure> {
 const BUFFER: usize = 256 << 10;
 
 /// A file to create: the flag that names it, and its path.
-pub(crate) type Named<'a> = (&'static str, &'a Path);
+type Named<'a> = (&'static str, &'a Path);
 
 /// A set of `.sbc` files with blocks of equal size and number. If it is dropped before it is complete, no file
 /// remains.

@@ -157,7 +157,7 @@ impl Boot {
     }
 
     /// Parses the kernel's format: 32 hexadecimal digits with dashes.
-    pub(crate) fn of_text(text: &str) -> Option<Self> {
+    fn of_text(text: &str) -> Option<Self> {
         let digits: String = text.trim().chars().filter(|&sign| sign != '-').collect();
         let number = u128::from_str_radix(&digits, 16).ok()?;
         (number != 0 && digits.len() == 32).then_some(Self(number))

@@ -112,7 +112,7 @@ impl Service for ZeroCopy {
 
 /// Presents the target's storage unchanged.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passthrough;
+struct Passthrough;
 
 impl Layout for Passthrough {
     const TARGETS: &'static [&'static str] = &["storage target"];

@@ -154,7 +154,7 @@ impl StripeBitmap {
         Self::with_bits(stripes, MAX_BITS)
     }
 
-    pub(super) fn with_bits(stripes: u64, most: u64) -> Self {
+    fn with_bits(stripes: u64, most: u64) -> Self {
         let mut shift = 0;
         while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
             shift += 1;
@@ -195,17 +195,17 @@ impl StripeBitmap {
         self.stripes.div_ceil(1 << self.shift)
     }
 
-    pub(super) fn run_of(&self, stripe: u64) -> u64 {
+    fn run_of(&self, stripe: u64) -> u64 {
         stripe >> self.shift
     }
 
-    pub(super) fn stripes_of(&self, run: u64) -> Range<u64> {
+    fn stripes_of(&self, run: u64) -> Range<u64> {
         let begin = run << self.shift;
         begin..begin.saturating_add(1 << self.shift).min(self.stripes)
     }
 
     /// The first run in the set from this one on.
-    pub(super) fn next_run(&self, from: u64) -> Option<u64> {
+    fn next_run(&self, from: u64) -> Option<u64> {
         let (first, _) = Self::place(from);
         let words = self.words.iter().enumerate().skip(first);
         words
@@ -224,7 +224,7 @@ impl StripeBitmap {
     }
 
     /// Removes a run.
-    pub(super) fn remove_run(&self, run: u64) {
+    fn remove_run(&self, run: u64) {
         let (word, bit) = Self::place(run);
         if self.words[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
             self.runs.fetch_sub(1, Ordering::AcqRel);

@@ -262,21 +262,17 @@ impl Drop for Queue {
 
 /// Executes operations one after the other.
 #[derive(Debug)]
-pub(crate) struct Blocking {
+struct Blocking {
     file: Arc<File>,
 }
 
 impl Blocking {
-    pub(crate) fn new(file: Arc<File>) -> Self {
+    fn new(file: Arc<File>) -> Self {
         Self { file }
     }
 
     /// Executes an operation whose range is inside the memory.
-    pub(crate) fn execute(
-        &self,
-        operation: Operation,
-        memory: &MemoryRegion,
-    ) -> Result<usize, Errno> {
+    fn execute(&self, operation: Operation, memory: &MemoryRegion) -> Result<usize, Errno> {
         let vector = |range: Range| libc::iovec {
             iov_base: memory.as_ptr().wrapping_add(range.memory_offset).cast(),
             iov_len: range.len,
@@ -307,7 +303,7 @@ const FAST: Duration = Duration::from_millis(1);
 
 /// Where the next lone sync is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Execution {
+enum Execution {
     /// By the kernel, as other operations.
     Asynchronous,
     /// On the thread that submits it.
@@ -317,13 +313,13 @@ pub(crate) enum Execution {
 /// Chooses the execution of lone syncs by the duration of the last one. A device that becomes slow holds its thread up
 /// once.
 #[derive(Debug, Default)]
-pub(crate) struct LoneSyncs {
+struct LoneSyncs {
     is_fast: bool,
 }
 
 impl LoneSyncs {
     /// Where the next one is executed. The first is asynchronous.
-    pub(crate) fn next(&self) -> Execution {
+    fn next(&self) -> Execution {
         if self.is_fast {
             Execution::Inline
         } else {
@@ -332,7 +328,7 @@ impl LoneSyncs {
     }
 
     /// A lone sync has completed after this time.
-    pub(crate) fn completed(&mut self, after: Duration) {
+    fn completed(&mut self, after: Duration) {
         self.is_fast = after < FAST;
     }
 }
@@ -367,7 +363,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    pub(crate) fn new(file: Arc<File>, memory: &MemoryRegion, depth: usize) -> io::Result<Self> {
+    fn new(file: Arc<File>, memory: &MemoryRegion, depth: usize) -> io::Result<Self> {
         let entries = depth.clamp(1, MOST_ENTRIES).next_power_of_two() as u32;
         let completions = (depth * 2)
             .clamp(2 * entries as usize, MOST_COMPLETIONS)
@@ -404,7 +400,7 @@ impl Ring {
     ///
     /// Their ranges must be inside `memory`, with which the ring was created and which must stay mapped until they
     /// have completed.
-    pub(crate) unsafe fn submit(
+    unsafe fn submit(
         &mut self,
         pending: &mut Vec<(u64, Operation)>,
         memory: &MemoryRegion,
@@ -439,7 +435,7 @@ impl Ring {
     }
 
     /// Moves completions to `completed`, and returns their number.
-    pub(crate) fn reap(&mut self, completed: &mut VecDeque<Completed>) -> usize {
+    fn reap(&mut self, completed: &mut VecDeque<Completed>) -> usize {
         let submission = self.ring.submission();
         let (is_left, is_due) = (!submission.is_empty(), submission.taskrun());
         drop(submission);
@@ -468,16 +464,16 @@ impl Ring {
     }
 
     /// Executes a sync on the calling thread.
-    pub(crate) fn sync(&self) -> Result<usize, Errno> {
+    fn sync(&self) -> Result<usize, Errno> {
         rustix::fs::fdatasync(&self.file).map(|()| 0)
     }
 
     /// Waits for a completion or a signal.
-    pub(crate) fn wait(&mut self) {
+    fn wait(&mut self) {
         let _ = self.ring.submit_and_wait(1);
     }
 
-    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
+    fn readiness(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor, and is borrowed as long as the result.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
