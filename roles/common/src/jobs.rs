@@ -253,7 +253,7 @@ fn check_abandoned() -> Result<(), Failure> {
 // Calls that may wait for a peer, on a thread of their own and with a deadline.
 
 /// A call that runs on a thread of its own. If dropped, or past its deadline, the thread is
-/// [abandoned](crate::jobs) with everything it uses, and its result is dropped there.
+/// [abandoned](self) with everything it uses, and its result is dropped there.
 #[derive(Debug)]
 pub struct Background<T> {
     what: &'static str,

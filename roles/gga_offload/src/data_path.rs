@@ -1,7 +1,7 @@
 //! One worker thread of the gga_offload service: drives a [`StripeEngine`] with DOCA's contexts and tasks.
 //!
-//! [`driver`] reports completions to the engine and carries out its actions, with the buffers and tasks of [`slots`] and the memory of
-//! [`memory`]. Here, contexts start and stop, and get their slots.
+//! [`driver`] reports completions to the engine and carries out its actions, with the buffers, tasks and memory of [`slots`]. Here,
+//! contexts start and stop, and get their slots.
 //! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
 
 mod driver;
