@@ -5,9 +5,9 @@
 //! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
 //! environment: `network`.
 //!
-//! This file has the client of other processes' agents ([`AgentConnection`], [`RemoteRegion`]), and the [`Limits`] of those
+//! This file has the client of other processes' agents ([`AgentConnection`], [`RemoteRegion`]), and the `Limits` of those
 //! agents and of this process's. Memory that is not mapped in this process is copied by its exporter's agent while the thread
-//! that executes the task waits. An agent may be slow, and that thread has other work: a [`WaitScope`] around a call of
+//! that executes the task waits. An agent may be slow, and that thread has other work: a `WaitScope` around a call of
 //! progress, or around a submission outside of one, bounds the total wait in it, for any number of tasks, segments and agents.
 
 mod network;
