@@ -2,7 +2,7 @@
 //!
 //! A [`Mix`] assigns an implementation to every role of a [`Layout`]; a [`Check`] is one session with it: the four
 //! strategies of the initiator, two I/Os that fail, a corrupt block. [`Matrix::run`] starts the processes of a
-//! session in a [`Sandbox`](deployment::sandbox::Sandbox), and compares their exit statuses, their statistics and
+//! session in a [`Sandbox`], and compares their exit statuses, their statistics and
 //! leftovers with the [`Expectation`] for this mix, which depends on the [`Traits`] of its members.
 
 mod check;

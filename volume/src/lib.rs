@@ -184,7 +184,7 @@ impl Volume {
     }
 
     /// Ends the session with the service. I/Os in flight are completed if their queues are polled; later ones fail with
-    /// [`IoError::Closed`](crate::IoError::Closed). Does not flush.
+    /// [`IoError::Closed`]. Does not flush.
     ///
     /// Drop the queues before, or continue to poll them on their threads meanwhile.
     ///
@@ -236,7 +236,7 @@ pub struct Config {
     /// begun. 0 disables it. Services have such a timeout for their targets, which should be shorter.
     pub io_timeout: Duration,
     /// Maximum time for which I/Os wait for a new session before they fail with
-    /// [`IoError::Disconnected`](crate::IoError::Disconnected).
+    /// [`IoError::Disconnected`].
     pub reconnect_timeout: Duration,
     /// Release of the reference whose message format the service uses. 3.0 is not supported: its clients need memory
     /// of the storage's size.
@@ -296,7 +296,7 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// [`Operation::Flush`](crate::Operation::Flush) makes completed writes durable. If `false`, they may be lost
+    /// [`Operation::Flush`] makes completed writes durable. If `false`, they may be lost
     /// when a target's machine fails, and flushes fail.
     pub flush: bool,
     /// Writes can be durable on completion.

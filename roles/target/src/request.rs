@@ -1,5 +1,5 @@
 //! Checks of requests: their operation and range ([`examine`]), and whether an abandoned worker may still write their blocks
-//! ([`Quarantine`]).
+//! (`Quarantine`).
 //!
 //! A worker blocked by a peer in the middle of a write is abandoned with its session. When the peer unblocks it, it
 //! completes this write, which may overwrite newer data of another session. So every worker publishes its writes in
