@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use conformance::target::{Fault, Script, ScriptedTarget};
+use deployment::port::Port;
 use deployment::process::Process;
 use doca::{
     Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
@@ -42,14 +43,14 @@ fn command(args: &str) -> Command {
     command
 }
 
-/// A target at this port, or any, with its port.
+/// A target at this port.
 fn start_target(
     block_size: usize,
     content: Vec<u8>,
     fault: Fault,
     records: Option<u32>,
-    port: u16,
-) -> (u16, JoinHandle<Vec<u8>>) {
+    port: &Port,
+) -> JoinHandle<Vec<u8>> {
     let script = Script {
         device: "03:00.0".to_owned(),
         block_size: block_size as u32,
@@ -59,10 +60,8 @@ fn start_target(
         records,
         release: wire::release::Release::default(),
     };
-    let target = ScriptedTarget::listen(script, port).expect("a free port");
-    let port = target.port().expect("port");
-    let serve = move || target.serve().expect("a session");
-    (port, std::thread::spawn(serve))
+    let target = ScriptedTarget::listen(script, port.number()).expect("a free port");
+    std::thread::spawn(move || target.serve().expect("a session"))
 }
 
 /// Results of a deployment.
@@ -80,7 +79,8 @@ struct Deployment {
     initiator: Initiator,
     service: Process,
     targets: Vec<JoinHandle<Vec<u8>>>,
-    ports: Vec<u16>,
+    /// Reserved, so that no other program takes a port between a target and its replacement.
+    ports: [Port; 3],
 }
 
 impl Deployment {
@@ -126,19 +126,21 @@ impl Deployment {
             true => 2 * HALF,
             false => HALF,
         };
-        let (ports, targets): (Vec<u16>, Vec<_>) = halves
+        let ports = [(); 3].map(|()| Port::reserve().expect("a free port"));
+        let targets = halves
             .iter()
+            .zip(&ports)
             .zip(faults.into_iter().zip(records))
-            .map(|(content, (fault, records))| {
-                start_target(block_size, content.clone(), fault, records, 0)
+            .map(|((content, port), (fault, records))| {
+                start_target(block_size, content.clone(), fault, records, port)
             })
-            .unzip();
+            .collect();
         let command = command(&format!(
             "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
              --data-p-storage 127.0.0.1:{} --command-channel-name {channel_name} --output json {args}",
-            ports[0],
-            ports[1],
-            ports[2],
+            ports[0].number(),
+            ports[1].number(),
+            ports[2].number(),
             cpus = cpus(workers),
         ));
         let mut service = Process::spawn("service", command).expect("started");
@@ -174,8 +176,7 @@ impl Deployment {
         fault: Fault,
         records: Option<u32>,
     ) {
-        let (_, serving) = start_target(HALF, content, fault, records, self.ports[target]);
-        self.targets[target] = serving;
+        self.targets[target] = start_target(HALF, content, fault, records, &self.ports[target]);
     }
 
     /// Waits until the service has logged this once more.
