@@ -524,9 +524,9 @@ fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> Representor
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Comch clients.
+    /// A Comch client: the host's end of a control connection.
     pub comch_client: bool,
-    /// Comch servers.
+    /// A Comch server: the DPU's end of a control connection.
     pub comch_server: bool,
     /// Comch control messages, of clients and servers.
     pub comch: Option<ComchLimits>,
@@ -534,17 +534,17 @@ pub struct Capabilities {
     pub consumer: Option<FastPathLimits>,
     /// Comch producers: the sending side of the fast path.
     pub producer: Option<FastPathLimits>,
-    /// RDMA.
+    /// RDMA connections, with messages, remote reads and writes, atomics and remote events.
     pub rdma: Option<RdmaLimits>,
     /// DMA copies.
     pub dma: Option<TaskLimits>,
-    /// Deflate compression.
+    /// Compression to a raw deflate stream (RFC 1951).
     pub compress_deflate: Option<TaskLimits>,
-    /// Deflate decompression.
+    /// Decompression of a raw deflate stream (RFC 1951).
     pub decompress_deflate: Option<TaskLimits>,
-    /// LZ4 stream decompression.
+    /// Decompression of LZ4 blocks with their size fields, as in the body of an LZ4 frame.
     pub decompress_lz4_stream: Option<TaskLimits>,
-    /// LZ4 block decompression.
+    /// Decompression of one raw LZ4 block, without header or size field.
     pub decompress_lz4_block: Option<TaskLimits>,
     /// Erasure coding: create, update and recover tasks.
     pub erasure_coding: Option<ErasureCodingLimits>,
@@ -588,7 +588,7 @@ pub struct FastPathLimits {
     pub max_buf_list_len: u32,
 }
 
-/// Limits of RDMA.
+/// Limits of an RDMA context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaLimits {
@@ -602,7 +602,7 @@ pub struct RdmaLimits {
     pub max_send_buf_list_len: u32,
 }
 
-/// Limits of erasure coding.
+/// Limits of an erasure coding context and its tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasureCodingLimits {

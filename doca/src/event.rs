@@ -92,14 +92,14 @@ pub enum ComchEvent {
     },
     /// The peer started a consumer: a [`Producer`](crate::Producer) on this connection can send to it.
     ConsumerAdded {
-        /// The connection.
+        /// Connection to the peer that has the consumer.
         connection: Connection,
         /// Id of the consumer.
         id: u32,
     },
     /// A consumer of the peer expired.
     ConsumerExpired {
-        /// The connection.
+        /// Connection to the peer that has the consumer.
         connection: Connection,
         /// Id of the consumer.
         id: u32,

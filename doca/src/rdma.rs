@@ -547,7 +547,7 @@ pub enum RdmaEvent {
     Requested(RdmaConnection),
     /// The connection is established, and its tasks run.
     Established {
-        /// The connection.
+        /// Handle for the tasks on this connection.
         connection: RdmaConnection,
         /// The token of the accept or connect call; 0 for an exported connection.
         token: u64,
@@ -559,7 +559,7 @@ pub enum RdmaEvent {
     },
     /// The connection was closed; its tasks fail.
     Disconnected {
-        /// The connection.
+        /// Handle of the closed connection; no further task can be submitted on it.
         connection: RdmaConnection,
         /// As for [`Established`](Self::Established).
         token: u64,

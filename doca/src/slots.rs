@@ -428,7 +428,7 @@ const _: () = assert!(mem::size_of::<Option<Slot<(), TwoBuffers>>>() == mem::siz
 /// A slot whose task was not submitted, and the reason.
 #[derive(Debug)]
 pub struct Refused<U, B: Buffers = OneBuffer> {
-    /// The slot.
+    /// The idle slot, given back to its owner.
     pub slot: Slot<U, B>,
     /// [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted. [`ErrorCode::BAD_STATE`]: the
     /// slot has no such task, or the context is not running or was destroyed.

@@ -752,7 +752,7 @@ fn a_new_context_gets_new_slots_from_the_same_inventory() {
     );
 }
 
-/// Another handler of the same worker, and one of another worker.
+/// A second handler of the same worker.
 struct Other;
 
 impl CompletionHandler for Other {
@@ -763,6 +763,7 @@ impl CompletionHandler for Other {
     fn completed(_: &mut Collector, _: Slot<Tag>, _: Result<(), ErrorCode>) {}
 }
 
+/// A handler of another worker type.
 struct Foreign;
 
 impl CompletionHandler for Foreign {

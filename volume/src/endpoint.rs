@@ -66,7 +66,7 @@ pub enum EndpointError {
     Doca {
         /// The operation that failed.
         doing: &'static str,
-        /// The error.
+        /// Its `doca_error_t`.
         code: ErrorCode,
     },
 }

@@ -20,7 +20,7 @@ use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shar
 pub struct Io {
     /// Returned in the [`Completion`].
     pub tag: u64,
-    /// Operation.
+    /// Kind of I/O, which determines whether `offset`, `len` and `buffer` are used.
     pub operation: Operation,
     /// Offset in the volume in bytes.
     pub offset: u64,

@@ -24,9 +24,9 @@ const WANTED: u32 = 1 << 30;
 /// Lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Shared with other reads.
+    /// Of a read: shared with other reads.
     Shared,
-    /// Exclusive.
+    /// Of a write: excludes all other I/Os.
     Exclusive,
 }
 

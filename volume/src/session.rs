@@ -173,13 +173,13 @@ impl Peers {
     }
 }
 
-/// Error of a session.
+/// Reason for the end of a control session that failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
     /// The service answered a request with an error response.
     #[error("the service refused {request} (message id {id}): {}: {text}", ErrorCode(*.code).name())]
     Refused {
-        /// The request.
+        /// Type of the refused request.
         request: MessageType,
         /// Message id of the request.
         id: u32,
@@ -199,7 +199,7 @@ pub enum SessionError {
     /// The service sent a message that is not allowed in this state.
     #[error("the service sent {came} with message id {id}; expected {expected}")]
     Unexpected {
-        /// Type of the message.
+        /// Type of the received message.
         came: MessageType,
         /// Message id of the message.
         id: u32,

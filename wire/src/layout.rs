@@ -25,7 +25,7 @@ pub struct Message {
 /// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Name.
+    /// Name in the schema (`proto/`).
     pub name: &'static str,
     /// Offset in bytes from the start of the message; for a control frame, of the frame.
     pub offset: u32,

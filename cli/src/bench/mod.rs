@@ -398,7 +398,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Error for an unknown comparison.
+/// Reason, printed with the comparison of two machines, for not measuring NVMe/TCP.
 const NO_NVME_TCP: &str = "NVMe/TCP: not compared: the kernel's target and host (nvmet_tcp, nvme_tcp) are root's, and belong to the machine and not to a \
      network namespace; SPDK is in no Debian package";
 

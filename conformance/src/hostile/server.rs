@@ -277,7 +277,6 @@ impl ClientEndpoint {
     }
 }
 
-/// Result of a session of the client.
 enum Session {
     Completed,
     Refused,

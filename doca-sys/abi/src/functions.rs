@@ -209,7 +209,7 @@ impl Type {
 pub struct Parameter {
     /// Name, as in the declaration.
     pub name: &'static str,
-    /// Type.
+    /// Type as in the declaration, with its pointers.
     pub ty: Type,
 }
 

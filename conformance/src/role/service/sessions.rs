@@ -377,7 +377,7 @@ struct Point {
     target: usize,
 }
 
-/// All requests to a target, in order.
+/// The control requests that a target receives in a session, in order, each tested at another target.
 const POINTS: [Point; 6] = [
     point(Step::Query, MessageType::QueryStorageRequest, 0),
     point(Step::Init, MessageType::InitStorageRequest, 1),

@@ -505,7 +505,7 @@ impl PrivateMemory {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_WRITE)
     }
 
-    /// Memory that the device must not write, so that what it does there fails.
+    /// Read-only memory of the device: tasks that write to it fail.
     #[cfg(test)]
     pub(super) fn read_only(device: &Device, geometry: Geometry, slots: usize) -> Self {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_ONLY).expect("memory")

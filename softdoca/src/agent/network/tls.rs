@@ -168,7 +168,7 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// The error of a client, logged with the reason. An unreachable peer is reported by the caller.
+    /// Returns the client's error, and logs the reason, if there is one. The caller reports an unreachable peer.
     pub(super) fn explained(&self) -> Error {
         match self.reason {
             Some(_) => self.error.because(self),
