@@ -52,7 +52,6 @@ struct EarlierThreshold {
     value: Option<f64>,
 }
 
-/// A compared figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -62,13 +61,11 @@ pub enum Metric {
     MedianLatency,
 }
 
-/// Outcome of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
     /// More I/Os per second, or a shorter latency.
     Better,
-    /// The opposite.
     Worse,
     /// The spread contains "no change".
     WithinSpread,
@@ -79,19 +76,16 @@ pub enum Trend {
 /// Change of one figure of a subject, as a fraction of the earlier median: 0.1 is ten percent more.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// Name of the subject.
     pub name: String,
-    /// Compared figure.
     pub metric: Metric,
     /// Earlier median.
     pub then: f64,
     /// Median of this run.
     pub now: f64,
-    /// Change of the median.
+    /// New median divided by the earlier one, minus 1: 0.1 is 10 % more.
     pub change: f64,
     /// Smallest and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
     pub spread: Option<[f64; 2]>,
-    /// Interpretation of the change.
     pub trend: Trend,
 }
 
@@ -230,7 +224,6 @@ fn differences(then: &Machine, now: &Machine) -> Vec<String> {
 /// Program, start time and command line of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Version of the program.
     pub version: String,
     /// Commit that the program was built from; `None` if it was not built from a checkout.
     pub commit: Option<String>,
@@ -256,7 +249,6 @@ impl Provenance {
     }
 }
 
-/// Summary of a machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     /// Name of the CPU model.

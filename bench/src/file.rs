@@ -33,7 +33,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// All compared workloads.
     pub fn all() -> [Self; 5] {
         let point = |operation, block_size| Self {
             point: Point {

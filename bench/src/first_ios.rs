@@ -20,7 +20,6 @@ const STEADY: usize = 21;
 /// Timeout of events that should occur at once.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Parameters of the load.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Name of the service's channel.
@@ -56,7 +55,6 @@ pub fn run(load: &Load) -> Result<AfterPause, Violation> {
     })
 }
 
-/// A started session.
 struct Session {
     // Dropped in this order: users of the connection before it.
     io: IoChannel,

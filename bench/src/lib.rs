@@ -18,7 +18,6 @@ pub mod report;
 pub mod series;
 pub mod suite;
 
-/// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A role or a yardstick has failed.
@@ -36,11 +35,8 @@ pub enum Error {
     /// A program has printed something other than its figures.
     #[error("{program}: expected {expected}, got {got:?}")]
     Output {
-        /// Name of the program.
         program: &'static str,
-        /// The expected output.
         expected: &'static str,
-        /// The actual output.
         got: String,
     },
 }

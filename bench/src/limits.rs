@@ -167,7 +167,6 @@ fn figures(program: &'static str, point: Point, stdout: String) -> Result<Figure
 pub struct Speed {
     /// Bytes of content per second.
     pub bandwidth: f64,
-    /// Nanoseconds per block.
     pub block_ns: f64,
 }
 

@@ -35,7 +35,6 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Figures without a rate.
     pub fn without_rate() -> Self {
         Self::of_rate(0.0, 0)
     }
@@ -56,14 +55,10 @@ impl Figures {
     }
 }
 
-/// Quantiles in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Latency {
-    /// Median.
     pub p50_ns: f64,
-    /// 99th percentile.
     pub p99_ns: f64,
-    /// 99.9th percentile.
     pub p99_9_ns: f64,
     /// Percentiles, if the program reports them.
     pub distribution: Option<Distribution>,
@@ -154,7 +149,6 @@ pub struct BlockKernels {
 /// Repeated measurements of one subject.
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
-    /// Name of the series.
     pub name: String,
     /// One run per round.
     pub runs: Vec<Figures>,
@@ -205,23 +199,18 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Operation of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     Read,
     /// Reads that recover one half through the parity: gga only.
     RecoveryRead,
-    /// Writes.
     Write,
 }
 
-/// A measured point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Point {
-    /// Layout of the deployment.
     pub layout: Layout,
-    /// Operation of the initiator.
     pub operation: Operation,
     /// Size of an I/O, and of a block, in bytes.
     pub block_size: u32,

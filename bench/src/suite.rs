@@ -27,9 +27,7 @@ const MOST: u64 = 20_000_000;
 /// A subject and its runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Measured subject.
     pub subject: Subject,
-    /// Runs of the subject.
     pub series: Series,
     /// I/Os per run.
     pub operations: u64,
@@ -51,18 +49,15 @@ pub struct Kernels {
 /// Results of one bench run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
-    /// Summary of the results.
     pub verdict: Verdict,
     /// Program, time and command line.
     pub provenance: Provenance,
-    /// Measured machine.
     pub machine: Machine,
     /// Requested rounds.
     pub rounds: usize,
     pub rounds_completed: usize,
     /// `true` if the run was interrupted.
     pub interrupted: bool,
-    /// Alternated measurements.
     pub measurements: Vec<Measurement>,
     /// Figures of the kernels alone.
     pub kernels: Kernels,
@@ -76,7 +71,6 @@ pub struct Results {
     pub comparison: Option<Comparison>,
 }
 
-/// Summary of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -327,7 +321,6 @@ pub struct Limits {
     pub ring: f64,
     /// Copies of blocks of 4 KiB per second.
     pub copies: f64,
-    /// Times of gga's kernels.
     pub kernels: BlockKernels,
 }
 
@@ -382,7 +375,6 @@ fn gga_point(operation: Operation) -> Point {
     }
 }
 
-/// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
@@ -402,31 +394,21 @@ pub enum Subject {
     WakeUp,
     /// A deployment of real roles.
     Deployment {
-        /// Measured point.
         point: Point,
         /// Name of the mix in the runner.
         mix: String,
     },
     /// The system calls of our roles in a deployment.
-    SystemCalls {
-        /// Measured point.
-        point: Point,
-    },
+    SystemCalls { point: Point },
     /// The first I/Os of our service and targets after a pause.
     FirstIos {
         /// Block size and depth.
         point: Point,
     },
     /// A deployment of our roles with its blocks in a file.
-    File {
-        /// Workload on the file.
-        work: Work,
-    },
+    File { work: Work },
     /// fio on the same file.
-    Fio {
-        /// Workload on the file.
-        work: Work,
-    },
+    Fio { work: Work },
     /// Our NBD server with a deployment, under fio.
     NbdServer {
         /// Block size and depth.
@@ -510,7 +492,6 @@ impl Subject {
     }
 }
 
-/// Measures subjects.
 #[derive(Debug)]
 pub struct Runner {
     /// This program, which provides initiators and yardsticks.
@@ -520,7 +501,6 @@ pub struct Runner {
     pub mixes: BTreeMap<String, Mix>,
     /// File for the blocks of the measurements on a disk, if any.
     pub backing: Option<PathBuf>,
-    /// CPUs to use.
     pub cpus: Vec<usize>,
 }
 
@@ -550,7 +530,6 @@ pub struct Exchanged {
 }
 
 impl Exchanged {
-    /// All exchanges.
     pub fn all() -> impl Iterator<Item = Self> {
         [true, false]
             .into_iter()

@@ -19,7 +19,6 @@ pub struct Options {
     directory: PathBuf,
 }
 
-/// Writes the files.
 pub fn run(options: &Options) -> ExitCode {
     match write(&options.directory) {
         Ok(files) => {

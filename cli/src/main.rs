@@ -103,7 +103,6 @@ impl RoleArguments {
     }
 }
 
-/// Parses the command line.
 fn parsed() -> Result<Cli, clap::Error> {
     let mut command = lay_out(Cli::command());
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
@@ -155,7 +154,6 @@ fn main() -> ExitCode {
 
 // Errors of commands, and their exit status: 1 for failures, 2 for wrong usage.
 
-/// Result of a command.
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Invalid or inconsistent flags; the text says what was expected.

@@ -82,7 +82,6 @@ struct Env {
     dpu: bool,
 }
 
-/// Runs the subcommand.
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Install(options) => options.run(),
@@ -267,7 +266,6 @@ fn table(devices: &[Device]) -> String {
 
 // Default shared library for installation.
 
-/// Package of the library.
 const PACKAGE: &str = "softdoca-shared";
 
 /// Sources of the library and its dependencies in this workspace, as a compressed archive.

@@ -12,10 +12,9 @@ use tabled::settings::{Alignment, Style};
 /// Minimum width of a wrapped flexible column.
 const FLEXIBLE_WIDTH: usize = 16;
 
-/// Layout of a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Layout<'a> {
-    /// Columns with numbers.
+    /// Right-aligned columns: those with numbers.
     pub right: &'a [usize],
     /// Columns that are omitted, in this order, until the table fits.
     pub optional: &'a [usize],

@@ -10,7 +10,6 @@ use crate::support::{
     Certificates, Sandbox, document, ended, expect_failure, wait_for_log, waiting,
 };
 
-/// Roles with certificates.
 struct Deployment<'a> {
     sandbox: &'a Sandbox,
     certificates: Certificates,

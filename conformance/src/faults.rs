@@ -40,7 +40,6 @@ pub struct Tried {
     /// Time until the last of the other roles had detected the fault.
     #[serde(serialize_with = "seconds")]
     pub noticed: Option<Duration>,
-    /// Entry in a report.
     #[serde(flatten)]
     pub report: report::Case,
 }
@@ -189,10 +188,8 @@ impl Played {
 /// Returns `true` if the run is to be stopped.
 pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs under test.
     pub implementation: Implementation,
     /// Timeout of all roles if a peer is stopped, which only a timeout can detect. Whole seconds.
     pub timeout: Duration,
@@ -209,16 +206,13 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Submits I/O.
     Initiator,
-    /// Forwards I/Os.
     Service,
     /// Stores blocks. The number is its index in [`Layout::targets`].
     Target(usize),
 }
 
 impl Part {
-    /// Parts of a deployment.
     pub fn of(layout: Layout) -> impl Iterator<Item = Self> {
         let targets = 0..layout.targets().len();
         [Self::Initiator, Self::Service]
@@ -236,7 +230,6 @@ impl Part {
     }
 }
 
-/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -251,7 +244,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::Terminate, Self::Interrupt];
 
     fn signal(self) -> Signal {
@@ -340,7 +332,7 @@ impl Serialize for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// They exit.
+    /// The other roles exit.
     Once,
     /// They run with `--sessions forever`, and serve the next session.
     Serving,
@@ -348,10 +340,8 @@ pub enum Mode {
     Degraded,
 }
 
-/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// Layout of the deployment.
     pub layout: Layout,
     /// Expected reaction of the other roles.
     pub mode: Mode,
@@ -360,12 +350,10 @@ pub struct Case {
     pub faulty: Part,
     /// Phase in which it is injected.
     pub phase: Phase,
-    /// Kind of the fault.
     pub fault: Fault,
 }
 
 impl Case {
-    /// All combinations.
     pub fn all() -> Vec<Self> {
         let mut cases = Vec::new();
         for layout in Layout::ALL {

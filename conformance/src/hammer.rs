@@ -42,14 +42,13 @@ const WARM_UP: u32 = 8;
 /// Settings of a hammer run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The programs under test.
     pub implementation: Implementation,
     pub load: LoadKind,
     /// Layouts to test, in sequence.
     pub layouts: Vec<Layout>,
     /// Seed of the plan and of the I/Os.
     pub seed: u64,
-    /// Total duration.
+    /// Total duration, divided among the layouts.
     pub duration: Duration,
     /// Selects the kinds of faults whose description contains one of these entries; empty for all.
     pub only: Vec<String>,
@@ -87,7 +86,6 @@ pub struct Commands {
 
 /// A hammer run: random faults in deployments.
 pub struct Hammer {
-    /// Settings of the run.
     pub settings: Settings,
     /// Commands for its own processes.
     pub actors: Commands,
@@ -266,12 +264,10 @@ impl ResourceWatch {
 /// Counts of one kind of fault in one layout.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Layout of the deployment.
     pub layout: Layout,
     /// Kind, role and phase of the fault.
     #[serde(flatten)]
     pub injection: Injection,
-    /// Number of injections.
     pub injected: u64,
     /// Injections after which all roles behaved as expected.
     pub survived: u64,
@@ -284,9 +280,7 @@ pub struct Row {
 /// Violation that ended the run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failed {
-    /// Layout of the deployment.
     pub layout: Layout,
-    /// Description of the round.
     pub round: String,
     /// Expected and actual behaviour.
     pub what: String,
@@ -299,7 +293,6 @@ pub struct Failed {
 pub struct Totals {
     /// Seed that reproduces the run.
     pub seed: u64,
-    /// Duration of the run.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// One row per kind of fault, injected or not.
@@ -317,7 +310,6 @@ fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok
 }
 
 impl Totals {
-    /// Creates empty results.
     fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -351,7 +343,6 @@ impl Totals {
             .find(|row| row.layout == layout && row.injection == injection)
     }
 
-    /// Number of injected faults.
     pub fn injected(&self) -> u64 {
         self.rows.iter().map(|row| row.injected).sum()
     }

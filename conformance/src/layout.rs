@@ -19,7 +19,6 @@ use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 /// A message as bytes with a description of each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vector {
-    /// Name of the vector.
     pub name: String,
     /// Name of the message in the table of offsets, or `stored_block` for a whole stored block.
     pub message: String,
@@ -32,11 +31,9 @@ pub struct Vector {
 /// A field of a vector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// Name of the field.
     pub name: String,
     /// Offset in the message in bytes.
     pub offset: usize,
-    /// Bytes of the field.
     #[serde(serialize_with = "as_hex")]
     pub bytes: Vec<u8>,
     /// Expected value: a number, the name of an enumerator, a text, or hexadecimal bytes; empty for bytes without a meaning.
@@ -53,16 +50,10 @@ pub enum FileError {
     Toml(#[from] Box<toml::de::Error>),
     /// The bytes do not match the description of the field.
     #[error("field {field}: {what}")]
-    Field {
-        /// Name of the field.
-        field: String,
-        /// Description of the error.
-        what: String,
-    },
+    Field { field: String, what: String },
 }
 
 impl Vector {
-    /// Bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let parts = self.fields.iter().map(|field| &field.bytes[..]);

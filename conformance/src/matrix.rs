@@ -33,7 +33,6 @@ const RECOVER_EVERY: u32 = 2;
 /// Result of a check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// Layout of the deployment.
     pub layout: Layout,
     /// Names of the implementations, from the initiator to the last target.
     pub mix: Vec<String>,
@@ -43,7 +42,6 @@ pub struct Tried {
     pub cell: &'static str,
     /// Number of sessions repeated because a program crashed at the start of a worker thread.
     pub start_races: u32,
-    /// Entry in a report.
     #[serde(flatten)]
     pub case: Case,
 }
@@ -193,9 +191,7 @@ impl Tried {
 /// An implementation for every role of a deployment.
 #[derive(Debug, Clone)]
 pub struct Mix<'a> {
-    /// Layout of the deployment.
     pub layout: Layout,
-    /// Implementation of the initiator.
     pub initiator: &'a Member,
     /// Implementation of the service; its generator, if it has one, generates the contents of gga targets.
     pub service: &'a Member,
@@ -290,7 +286,6 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// Traits of our roles.
     pub const OURS: Self = Self {
         looks_at_results: true,
         checks_read_offsets: true,
@@ -369,7 +364,6 @@ impl Member {
         }
     }
 
-    /// Name of the implementation.
     pub fn name(&self) -> &str {
         self.implementation.name()
     }
@@ -435,7 +429,6 @@ fn in_path(tool: &str) -> Option<PathBuf> {
 /// Returns `true` if the run is to be stopped.
 pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Operations of an initiator; a validating strategy makes at least two passes over the storage.

@@ -7,11 +7,9 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
-/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The check passed.
     Passed,
     /// The check failed; describes the expected and the actual behaviour.
     Failed(String),
@@ -28,7 +26,6 @@ pub struct Case {
     pub name: String,
     /// Checked behaviour in one sentence.
     pub meaning: String,
-    /// Result of the check.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Note that is not a failure.
@@ -61,12 +58,10 @@ fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok
 /// Checks of one run in the order of their execution.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// Cases of the run.
     pub cases: Vec<Case>,
 }
 
 impl Report {
-    /// Number of failed checks.
     pub fn failed(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
     }
@@ -76,7 +71,6 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::NotRun(_)))
     }
 
-    /// Number of passed checks.
     pub fn passed(&self) -> usize {
         self.count(|outcome| *outcome == Outcome::Passed)
     }

@@ -36,7 +36,6 @@ pub struct Check {
     pub name: &'static str,
     /// Required behaviour in one sentence.
     pub meaning: &'static str,
-    /// Runs the check.
     pub play: fn(&Fixture<'_>) -> Result<(), Violation>,
 }
 
@@ -156,7 +155,6 @@ impl Step {
         }
     }
 
-    /// Type of the response.
     fn answer(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageResponse,
@@ -277,13 +275,10 @@ const GRACE: Duration = Duration::from_millis(100);
 /// The role under test.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Implementation under test.
     pub implementation: Implementation,
-    /// Role under test.
     pub role: Role,
     /// Flags for every start, after those of the check.
     pub flags: Vec<String>,
-    /// Devices of the roles.
     pub devices: Devices,
     /// Timeout of events that should occur at once.
     pub timeout: Duration,
@@ -322,7 +317,6 @@ pub struct Fixture<'a> {
 /// Output and crashes of a check's processes.
 #[derive(Debug, Default)]
 struct Watch {
-    /// Output so far.
     output: String,
     /// Signal that killed one of them, unless the check has sent it.
     crash: Option<i32>,
@@ -341,7 +335,6 @@ impl<'a> Fixture<'a> {
         self.watch.borrow()
     }
 
-    /// Role under test.
     pub fn subject(&self) -> &Subject {
         self.subject
     }

@@ -24,7 +24,6 @@ pub use scenario::{
     Check, Content, Event, Input, Lz4, Party, Reply, Said, Scenario, Side, Step, Stream,
 };
 
-/// Result of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// All processes had their documented result, and all checks passed.
@@ -35,10 +34,8 @@ pub enum Verdict {
     NotFound(Vec<&'static str>),
 }
 
-/// Runs scenarios.
 #[derive(Debug)]
 pub struct Runner {
-    /// Programs of the samples.
     pub binaries: Binaries,
     /// Directory of the DOCA libraries, prepended to `LD_LIBRARY_PATH`; `None` for those of the environment.
     pub library_path: Option<PathBuf>,
@@ -139,7 +136,6 @@ impl<'a> Workspace<'a> {
             .replace("{port}", &self.port.number().to_string())
     }
 
-    /// Starts a party's program.
     fn start(&self, party: &Party) -> Result<Process, String> {
         let program = self.path(party.sample, party.side)?;
         let mut command = Command::new(program);
@@ -184,7 +180,6 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Checks the files.
     fn check(&self, checks: &[Check]) -> Result<(), String> {
         for check in checks {
             let (path, content, stream) = match check {
@@ -239,12 +234,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Markers of error lines in the log of a sample.
 const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
 
-/// Output of a party.
 #[derive(Debug, Clone)]
 pub struct Transcript {
-    /// Name of the party.
     pub party: String,
-    /// Lines of its output.
     pub lines: Vec<String>,
 }
 
@@ -360,7 +352,6 @@ impl<'a> Parties<'a> {
         }
     }
 
-    /// Output of all parties.
     fn transcripts(&self) -> Vec<Transcript> {
         self.running.iter().map(RunningParty::transcript).collect()
     }

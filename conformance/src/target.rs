@@ -40,7 +40,6 @@ pub enum Error {
     Unexpected {
         /// The event that the script waited for.
         expected: &'static str,
-        /// The event that occurred.
         got: String,
     },
 }
@@ -54,7 +53,6 @@ pub struct Script {
     pub block_size: u32,
     /// Contents of the blocks, whose length is the capacity.
     pub content: Vec<u8>,
-    /// Fault to inject.
     pub fault: Fault,
     /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without
     /// superblocks, like the reference's.
@@ -66,7 +64,6 @@ pub struct Script {
     pub release: Release,
 }
 
-/// A listening scripted target.
 #[derive(Debug)]
 pub struct ScriptedTarget {
     listener: TcpListener,
@@ -443,7 +440,6 @@ impl Records {
 /// A fault. Blocks are numbered from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// No fault.
     None,
     /// Writes are answered with success and not executed.
     IgnoreWrites,
@@ -453,7 +449,6 @@ pub enum Fault {
     ReplayPreviousPass,
     /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not executed.
     FailIo {
-        /// Number of the I/O.
         nth: u64,
         /// The result, not 0.
         result: u32,
@@ -470,7 +465,6 @@ pub enum Fault {
     Truncate,
     /// The n-th I/O, counted from 0, is answered with a message that is not a result.
     Nonsense {
-        /// Number of the I/O.
         nth: u64,
     },
     /// Results are sent in reverse order, in groups of this size.
@@ -480,7 +474,6 @@ pub enum Fault {
     },
     /// The n-th I/O, counted from 0, is never answered.
     SwallowIo {
-        /// Number of the I/O.
         nth: u64,
     },
 }

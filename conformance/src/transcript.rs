@@ -22,20 +22,16 @@ pub use wire::recording::transcript::Role;
 
 // Entries of a transcript, and their conversion to and from prost's types.
 
-/// Header of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Header {
-    /// Role that connects.
     #[serde(serialize_with = "role")]
     pub client: Role,
-    /// Role that listens.
     #[serde(serialize_with = "role")]
     pub server: Role,
     /// Start of the recording in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// Address of the server of each channel, `HOST:PORT`.
     pub channels: Vec<String>,
-    /// Program that recorded.
     pub recorder: String,
 }
 
@@ -61,14 +57,11 @@ fn role_name(role: Role) -> Option<&'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// The side that connected.
     Client,
-    /// The side that listened.
     Server,
 }
 
 impl Side {
-    /// The other side.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
@@ -98,9 +91,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", content = "content", rename_all = "snake_case")]
 pub enum Event {
-    /// A connection was made.
     Opened,
-    /// A frame was received.
     Frame(Frame),
     /// Bytes were received that are not a frame.
     Raw(#[serde(serialize_with = "hex")] Bytes),
@@ -115,7 +106,6 @@ pub enum Event {
 /// A control frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// Decoded message.
     pub message: Message,
     /// Bytes as received, if they are not the canonical encoding of the message.
     #[serde(serialize_with = "optional_hex")]
@@ -247,7 +237,6 @@ const SHOWN_BYTES: usize = 12;
 pub struct Field {
     /// Name of the field in the schema.
     pub name: &'static str,
-    /// Value of the field.
     pub value: Value,
 }
 
@@ -257,7 +246,6 @@ pub enum Value {
     Number(u64),
     /// The name of an enumerator.
     Name(&'static str),
-    /// A human-readable text.
     Text(String),
     /// Opaque bytes of DOCA, valid as long as the object that they describe.
     Blob(Bytes),

@@ -24,14 +24,12 @@ pub enum Role {
     ZeroCopy,
     /// On the DPU: compresses blocks and stripes them with parity over three targets.
     GgaOffload,
-    /// Stores blocks.
     Target,
     /// Generates the initial contents of the targets of [`Role::GgaOffload`].
     SbcGenerator,
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Initiator,
         Self::ZeroCopy,
@@ -85,7 +83,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Both layouts.
     pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
 
     pub fn service(self) -> Role {
@@ -95,7 +92,6 @@ impl Layout {
         }
     }
 
-    /// Names of the targets.
     pub fn targets(self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["target"],
@@ -144,11 +140,7 @@ pub enum Error {
     Nothing(PathBuf),
     /// The implementation lacks a program for this role.
     #[error("implementation {implementation} has no {role}: expected {} in its directory", .role.program())]
-    NoProgram {
-        /// Name of the implementation.
-        implementation: String,
-        role: Role,
-    },
+    NoProgram { implementation: String, role: Role },
 }
 
 /// The programs of one implementation, for some or all roles.
@@ -233,7 +225,6 @@ impl Implementation {
         self
     }
 
-    /// Name of the implementation.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -40,7 +40,6 @@ impl Unavailable {
 
 type Result<T> = std::result::Result<T, Unavailable>;
 
-/// Connected machines.
 #[derive(Debug)]
 pub struct Network {
     directory: TempDir,
@@ -185,7 +184,6 @@ impl Network {
         Ok(())
     }
 
-    /// Number of machines.
     pub fn machines(&self) -> usize {
         self.holders.len()
     }

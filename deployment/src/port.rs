@@ -62,7 +62,6 @@ impl Port {
         })
     }
 
-    /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -29,11 +29,9 @@ const KEPT_INTERACTIVE_LINES: usize = 20_000;
 /// Exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
 
-/// Failure of a process.
 #[derive(Debug, thiserror::Error)]
 #[error("{role}: {what}{stderr}")]
 pub struct Failure {
-    /// Role of the process.
     pub role: &'static str,
     /// Description of the event, or of the missing one.
     pub what: String,
@@ -78,11 +76,9 @@ pub enum NotReady {
 /// Result of a process that has exited or was killed.
 #[derive(Debug)]
 pub struct Exit {
-    /// Role of the process.
     pub role: &'static str,
     /// Exit status; `None` if the process was still running when its output was taken.
     pub status: Option<ExitStatus>,
-    /// Standard output.
     pub stdout: String,
     /// The last lines of standard error.
     pub stderr: String,
@@ -183,7 +179,6 @@ impl Process {
         self.role
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

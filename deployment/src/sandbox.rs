@@ -140,7 +140,6 @@ impl Sandbox {
         &self.channel
     }
 
-    /// The runtime directory.
     pub fn runtime(&self) -> &Path {
         &self.runtime
     }

@@ -20,7 +20,6 @@ const SESSION: Duration = Duration::from_secs(300);
 /// Time for service and targets to exit after the initiator.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Parameters of a session.
 pub(super) struct Session<'a> {
     pub(super) mix: &'a Mix,
     pub(super) point: Point,
@@ -88,7 +87,6 @@ impl<'a> Session<'a> {
         Ok((service, targets))
     }
 
-    /// Runs the session.
     pub(super) fn run(&self) -> Result<Ended, Error> {
         let (service, targets) = self.start()?;
         let initiator = self.placed("initiator", self.initiator()?)?;

@@ -78,7 +78,6 @@ fn percent(place: f64) -> f64 {
     (percent * 1e4).round() / 1e4
 }
 
-/// Points that belong together.
 #[derive(Debug, Clone)]
 pub(super) struct Curve {
     pub(super) name: String,

@@ -26,9 +26,7 @@ pub struct Threshold {
     pub name: String,
     /// The measured median; `None` without a measurement.
     pub value: Option<f64>,
-    /// Direction of the requirement.
     pub sense: Sense,
-    /// Required value.
     pub limit: f64,
     /// Measurements that the value was computed from.
     pub detail: String,
@@ -289,7 +287,6 @@ fn limits(results: &Results) -> Vec<Limits> {
     rounds.collect()
 }
 
-/// Medians of the limits.
 fn medians(all: &[Limits]) -> Option<Limits> {
     let middle = |of: fn(&Limits) -> f64| median(all.iter().map(of).collect());
     Some(Limits {

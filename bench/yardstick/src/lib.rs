@@ -125,12 +125,10 @@ type InitTables = unsafe extern "C" fn(c_int, c_int, *mut c_uchar, *mut c_uchar)
 type EncodeData =
     unsafe extern "C" fn(c_int, c_int, c_int, *mut c_uchar, *mut *mut c_uchar, *mut *mut c_uchar);
 
-/// ISA-L is not installed.
 #[derive(Debug, thiserror::Error)]
 #[error("ISA-L cannot be used ({0}); Debian's package is libisal2")]
 pub struct NotInstalled(#[from] libloading::Error);
 
-/// The library, loaded.
 pub struct IsaL {
     init_tables: InitTables,
     encode_data: EncodeData,

@@ -40,7 +40,6 @@ pub enum Stage {
     Target,
 }
 
-/// Parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// I/Os in flight, at most 256.
@@ -53,7 +52,6 @@ pub struct Load {
     pub operations: u64,
 }
 
-/// Results of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Seconds from the first request to the last result.

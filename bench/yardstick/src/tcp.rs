@@ -32,7 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Waits for a socket.
 #[derive(Default)]
 struct Waiting {
     since: Option<Instant>,
@@ -44,7 +43,7 @@ impl Waiting {
         self.since = None;
     }
 
-    /// Yields the CPU once.
+    /// Yields the CPU; after [`YIELDS`], or if another process ran meanwhile, blocks until the socket is ready.
     fn wait(&mut self, stream: &TcpStream, events: PollFlags) -> io::Result<()> {
         let begin = Instant::now();
         if begin.duration_since(*self.since.get_or_insert(begin)) < YIELDS {

@@ -104,7 +104,6 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the measurements.
 pub fn run(options: &Options) -> ExitCode {
     options
         .run()

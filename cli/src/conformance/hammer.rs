@@ -464,7 +464,6 @@ impl LoadOptions {
         command
     }
 
-    /// Runs the load.
     pub(in crate::conformance) fn play(&self) -> Result<ExitCode> {
         let shutdown = Shutdown::on_signals()?;
         let load = Load {
@@ -589,7 +588,6 @@ pub(super) struct Simulate {
     json: bool,
 }
 
-/// Results of all runs.
 #[derive(Debug, Serialize)]
 struct SimulationReport {
     first_seed: u64,

@@ -37,7 +37,6 @@ const SHOWN_BYTES: usize = 16;
 #[derive(Serialize)]
 struct Row<'a> {
     passed: bool,
-    /// Reason of the failure.
     reason: Option<String>,
     #[serde(flatten)]
     vector: &'a Vector,

@@ -230,7 +230,6 @@ impl Matrix {
 
 #[derive(Serialize)]
 struct Table<'a> {
-    /// Names of the implementations.
     implementations: Vec<&'a str>,
     /// `true` if there is more than one implementation.
     mixed: bool,

@@ -207,7 +207,6 @@ enum LayoutChoice {
 }
 
 impl LayoutChoice {
-    /// The selected deployments.
     fn layouts(self) -> &'static [::conformance::matrix::Layout] {
         match self {
             Self::ZeroCopy => &[::conformance::matrix::Layout::ZeroCopy],

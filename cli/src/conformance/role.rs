@@ -302,7 +302,6 @@ fn block_size(text: &str) -> std::result::Result<u32, String> {
 }
 
 impl FaultyTarget {
-    /// Serves one session.
     pub(super) fn serve(&self) -> Result<()> {
         let content = std::fs::read(&self.content)
             .map_err(|error| format!("--content {}: {error}", self.content.display()))?;

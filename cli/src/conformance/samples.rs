@@ -85,7 +85,6 @@ impl Samples {
         Ok(exit_code(report.not_passed() == 0))
     }
 
-    /// Selected scenarios.
     fn chosen(&self) -> Result<Vec<Scenario>> {
         let all = catalogue();
         if self.only.is_empty() {
@@ -131,7 +130,6 @@ impl Samples {
 /// Maximum number of lines of output per process in the table; the JSON document has all.
 const SHOWN_LINES: usize = 12;
 
-/// All runs.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     passed: usize,
@@ -148,9 +146,8 @@ struct Row {
     samples: Vec<&'static str>,
     result: Outcome,
     seconds: f64,
-    /// Reason of the failure.
+    /// Reason of a failure, or the samples without a program; `None` if the scenario passed.
     reason: Option<String>,
-    /// Output of the processes.
     output: Vec<Output>,
 }
 

@@ -127,7 +127,7 @@ fn listener(text: &str) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Parses the address.
+/// Adds the address 127.0.0.1 to `:PORT`, and checks that the address can be resolved.
 fn server(text: &str) -> Result<String> {
     let address = if text.starts_with(':') {
         format!("127.0.0.1{text}")
@@ -466,7 +466,6 @@ struct Placed<'a> {
 }
 
 impl Show {
-    /// Prints the transcript.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let transcript = read(&self.transcript)?;
         out!("{}", self.text(&transcript)?);

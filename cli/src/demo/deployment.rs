@@ -40,7 +40,7 @@ pub struct Deployment<'a> {
     plan: &'a Plan,
     files: Files,
     runtime: PathBuf,
-    /// Network, with several machines.
+    /// Simulated machines that the roles run on; `None` to run all of them on this one.
     network: Option<Network>,
     cpus: Cpus,
     shutdown: Shutdown,
@@ -282,7 +282,7 @@ impl Cpus {
 /// Input files of a deployment. Files needed by some sessions only are created on demand.
 #[derive(Debug)]
 struct Files {
-    /// Data of the storage.
+    /// File with the initial contents of the storage.
     content: PathBuf,
     directory: PathBuf,
     capacity: u64,

@@ -178,7 +178,6 @@ pub struct Run {
     pub layout: Layout,
     /// Name in the table.
     pub title: &'static str,
-    /// Strategy of the initiator.
     pub strategy: Strategy,
     /// Data that the initiator compares with, or writes.
     pub plain: Plain,
@@ -186,7 +185,6 @@ pub struct Run {
     pub operations: u32,
 }
 
-/// Strategy of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     ReadThroughput,
@@ -384,7 +382,6 @@ impl Layout {
         }
     }
 
-    /// Names of its targets.
     pub fn targets(&self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["target"],
@@ -426,9 +423,7 @@ impl Layout {
 /// I/Os of all targets for one I/O of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetIos {
-    /// For a read.
     pub read: u64,
-    /// For a write.
     pub write: u64,
 }
 

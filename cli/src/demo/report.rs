@@ -20,7 +20,6 @@ pub struct Row {
     title: &'static str,
     strategy: &'static str,
     passed: bool,
-    /// Reason of a failure.
     failure: Option<String>,
     measured: Option<Measured>,
 }
@@ -80,7 +79,6 @@ impl Row {
         }
     }
 
-    /// A failed session.
     pub fn failed(run: &Run, failure: impl Into<Option<String>>) -> Self {
         Self {
             layout: run.layout.name(),

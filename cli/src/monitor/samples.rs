@@ -47,11 +47,9 @@ pub(super) struct Latency {
     buckets: Vec<(f64, u64)>,
 }
 
-/// State of a set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Redundancy {
     pub state: String,
-    /// Targets that are offline.
     pub offline: Vec<String>,
     pub missed_stripes: u64,
     /// Progress of rebuild, resync and scrub, 0 to 1; only those that are running.
@@ -223,7 +221,6 @@ impl Latency {
         }
     }
 
-    /// Difference to `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let found = earlier.buckets.iter().find(|(it, _)| *it == bound);

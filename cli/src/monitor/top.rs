@@ -105,7 +105,6 @@ fn show(
     Ok(())
 }
 
-/// State of the screen.
 struct View {
     roles: Vec<Shown>,
 }
@@ -253,7 +252,6 @@ impl Shown {
     }
 }
 
-/// Width of a column.
 #[derive(Debug, Clone, Copy)]
 enum Width {
     /// Length of the longest endpoint.

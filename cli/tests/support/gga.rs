@@ -178,7 +178,7 @@ pub const ENDLESS: usize = 2_000_000_000;
 pub struct Set {
     pub sandbox: Sandbox,
     pub ports: [u16; 3],
-    /// Running targets.
+    /// `None` for a target that is not running.
     pub targets: [Option<Process>; 3],
     sizes: Sizes,
     /// Flags of the service.
@@ -479,7 +479,6 @@ impl Sizes {
     }
 }
 
-/// Decodes a stored block.
 pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
     assert_eq!(number(stored, 0) as usize, logical, "original size");
     let compressed = number(stored, 4) as usize;
@@ -515,7 +514,6 @@ pub fn checksum(stored: &[u8], block: usize) -> u32 {
     if crc == mask { 1 } else { crc ^ mask }
 }
 
-/// Parity of two halves.
 pub fn parity(matrix: &str, d1: &[u8], d2: &[u8]) -> Vec<u8> {
     let [first, second] = match matrix {
         // 1 / (i + (j + k)) for two data blocks and redundancy block 0.

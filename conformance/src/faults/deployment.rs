@@ -357,7 +357,6 @@ const OPERATIONS: &str = "256";
 /// Operations of an endless run.
 const ENDLESS: &str = "2000000000";
 
-/// Work of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// Write all blocks and read them back, endlessly.
@@ -564,7 +563,6 @@ const WHOLE: &str = "is up to date";
 pub(super) struct Aftermath {
     /// Time until all other roles had detected the fault.
     pub(super) noticed: Duration,
-    /// Violations.
     pub(super) problems: Vec<String>,
 }
 

@@ -144,7 +144,6 @@ struct State {
     delays: HashMap<u32, Duration>,
     /// Servers of new connections, if they differ from the configured ones.
     servers: HashMap<u32, String>,
-    /// Open connections.
     open: HashSet<Place>,
     /// Number of the latest connection of each channel.
     last: HashMap<u32, u32>,
@@ -295,12 +294,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// The decoded frame.
     pub fn message(&self) -> &Message {
         &self.frame.message
     }
 
-    /// Passes it on unchanged.
+    /// Passes the frame on unchanged.
     pub fn pass(self) {
         self.end(Action::Pass);
     }

@@ -405,7 +405,6 @@ pub struct Resources {
     pub descriptors: usize,
     /// Number of mapped shared memory objects.
     pub shared: usize,
-    /// Number of threads.
     pub threads: usize,
 }
 
@@ -438,7 +437,7 @@ impl Resources {
         })
     }
 
-    /// Maximum of each.
+    /// Maximum of each field.
     #[must_use]
     pub fn most(self, other: Self) -> Self {
         Self {

@@ -63,7 +63,6 @@ impl LoadState {
     }
 }
 
-/// Task of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Write every block once.
@@ -74,7 +73,6 @@ pub enum Task {
     ReadBack,
 }
 
-/// Parameters of a load.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// The service's Comch channel.
@@ -87,9 +85,7 @@ pub struct Load {
     pub seed: u64,
     /// Number of the session; later sessions use higher versions.
     pub session: u64,
-    /// Layout of the service.
     pub layout: Layout,
-    /// Task to execute.
     pub task: Task,
     /// `true` if a target was killed or missing when the previous load ended.
     pub cut_off: bool,
@@ -240,7 +236,7 @@ impl Link {
         }
     }
 
-    /// Fast path.
+    /// Returns the fast path, or a violation if I/O has not been started.
     fn io(&mut self) -> Result<&mut IoChannel, Violation> {
         self.io
             .as_mut()

@@ -56,7 +56,6 @@ enum Command {
     Flush = 3,
 }
 
-/// An unanswered request.
 #[derive(Debug, Clone)]
 struct Pending {
     command: Command,
@@ -196,7 +195,6 @@ struct Client {
     buffer: Vec<u8>,
 }
 
-/// Work of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Write each of its blocks once.
@@ -454,7 +452,6 @@ impl Clients {
         self.shared.ledger().counts()
     }
 
-    /// Number of lost connections.
     fn reconnects(&self) -> u64 {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
@@ -509,7 +506,6 @@ impl Clients {
         Ok(())
     }
 
-    /// Writes all blocks once.
     fn fill(&mut self) -> Result<(), Violation> {
         self.spawn(Work::Fill);
         self.join().during("first writes")

@@ -31,7 +31,6 @@ pub enum LoadKind {
     Nbd,
 }
 
-/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -81,7 +80,6 @@ pub enum Fault {
 pub enum Phase {
     /// While the load connects, and the session is set up.
     SetUp,
-    /// During I/O.
     Io,
     /// During I/O, with one target detached.
     Degraded,
@@ -97,7 +95,6 @@ pub struct Injection {
     /// Role that the fault is injected into.
     #[serde(rename = "role")]
     pub faulty: FaultyRole,
-    /// Kind of the fault.
     pub fault: Fault,
     /// Phase in which it is injected.
     pub phase: Phase,
@@ -119,7 +116,6 @@ pub enum Expectation {
 pub struct Round {
     /// Number of the round, from 1.
     pub number: u64,
-    /// Fault to inject.
     #[serde(flatten)]
     pub injection: Injection,
     /// Index of the affected target, if the fault has one.

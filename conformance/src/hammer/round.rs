@@ -538,7 +538,6 @@ impl<'a> Sessions<'a> {
         Ok(counts)
     }
 
-    /// Writes all blocks once.
     pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Violation> {
         deployment.start()?;
         let load = self.start(deployment, Task::Fill, Malformed::None)?;

@@ -20,7 +20,6 @@ const TICK: Duration = Duration::from_millis(500);
 /// Verifier's report of a session that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Findings {
-    /// Number of the session.
     pub session: u64,
     /// Counts of the session's I/Os.
     pub counts: Counts,
@@ -37,7 +36,6 @@ impl Findings {
     }
 }
 
-/// Parameters of a verifier.
 #[derive(Debug, Clone)]
 pub struct Verifier {
     /// Path of the socket for loads.
@@ -125,7 +123,6 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
 pub enum Entry {
     /// The load has connected.
     Hello {
-        /// Number of the session.
         session: u64,
         /// `true` if a target was killed or missing when the previous load ended: its pending writes may be torn.
         cut_off: bool,
@@ -142,10 +139,8 @@ pub enum Entry {
     Found {
         /// Number and block of the read.
         reading: Reading,
-        /// Contents of the block.
         content: Content,
     },
-    /// A read has failed.
     ReadFailed {
         /// Number and block of the read.
         reading: Reading,
@@ -163,10 +158,8 @@ pub enum Entry {
 /// A version of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Number of the block.
     #[serde(rename = "b")]
     pub block: u64,
-    /// Number of the version.
     #[serde(rename = "v")]
     pub version: u64,
 }
@@ -174,7 +167,6 @@ pub struct Version {
 /// A block of a pending read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Number of the block.
     #[serde(rename = "b")]
     pub block: u64,
     /// Number of the read, unique in its session.
@@ -251,10 +243,8 @@ pub enum Kind {
     Protocol,
 }
 
-/// Violation of a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Violated guarantee.
     pub kind: Kind,
     /// The block, for a violation of a single block.
     pub block: Option<u64>,
@@ -275,7 +265,6 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Counts {
     /// Blocks of acknowledged writes.
@@ -347,7 +336,6 @@ pub struct Ledger {
     session: u64,
     /// Number of entries so far, used as a clock.
     now: u64,
-    /// Counts of this session.
     counts: Counts,
 }
 
@@ -606,7 +594,6 @@ pub const LINE: usize = 64;
 /// blocks compress.
 const NOISE: usize = 32;
 
-/// Contents of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -615,12 +602,7 @@ pub enum Content {
     /// Lines of these versions of the block, in ascending order.
     Torn(Vec<u64>),
     /// A line that was written to another block.
-    OtherBlock {
-        /// Number of that block.
-        block: u64,
-        /// Its version there.
-        version: u64,
-    },
+    OtherBlock { block: u64, version: u64 },
     /// Bytes that do not match this seed.
     Garbage {
         /// Offset of the first such line in the block, in bytes.

@@ -50,7 +50,6 @@ pub struct Cost {
     pub held_up: Duration,
     /// Resident memory, MiB.
     pub memory: u64,
-    /// Open descriptors.
     pub descriptors: usize,
     /// Lines that the role logs while it lasts.
     pub lines: usize,
@@ -122,9 +121,7 @@ pub(super) enum Point {
 /// Behaviour of a hostile service.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
-    /// Nothing.
     Silence,
-    /// Closes the connection.
     Close,
     /// Closes the socket that says that its process is there, and nothing else.
     CutLifeline,
@@ -141,13 +138,15 @@ pub(super) enum Action {
     /// Sends results with this code for the first transaction, so often or for 2 s.
     Results(u32, usize),
     /// Connects to the initiator's agent so often, and sends this on each connection.
-    Agent { bytes: Bytes, connections: usize },
+    Agent {
+        bytes: Bytes,
+        connections: usize,
+    },
 }
 
 /// The ways in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// In good order.
     Close,
     /// With a reset, where there is one.
     Reset,
@@ -262,7 +261,6 @@ pub(super) enum Step {
 pub(super) enum Manner {
     /// As it should be: memory in one memfd.
     Sound,
-    /// There is no agent.
     Absent,
     /// It accepts and answers nothing.
     Silent,
@@ -280,7 +278,7 @@ pub(super) enum Manner {
     Short,
     /// A pipe, a file or a socket instead of a memfd.
     Instead(Descriptor),
-    /// Replies are no replies.
+    /// Replies are 40 bytes of 0xA5.
     Garbage,
     /// Memory that only the agent reaches, which takes this time for each copy.
     SlowCopies(Duration),
@@ -348,12 +346,10 @@ impl Session {
 
 // Bytes that attackers send.
 
-/// Bytes, as data.
+/// Bytes that an attacker sends, as a specification; [`Self::make`] generates them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bytes {
-    /// None.
     Nothing,
-    /// These.
     Raw(&'static [u8]),
     /// So many of this value.
     Repeated(u8, usize),
@@ -386,7 +382,7 @@ pub(super) enum Bytes {
     Shutdown,
     /// An error response without a request.
     Error,
-    /// One after the other.
+    /// Concatenation.
     All(&'static [Bytes]),
 }
 

@@ -453,7 +453,7 @@ fn floods() -> Vec<Attack> {
     ]
 }
 
-/// Frames of Comch.
+/// Attacks with Comch frames.
 fn frames() -> Vec<Attack> {
     use Descriptor as D;
     let frame = |bytes: Vec<u8>, descriptors: &[D]| Frame {
@@ -620,7 +620,7 @@ fn frames() -> Vec<Attack> {
     ]
 }
 
-/// The role's agent.
+/// Attacks on the role's agent.
 fn agent_calls() -> Vec<Attack> {
     let with = |name, meaning, calls| attack(name, meaning, Play::Agent(calls));
     let calls = |bytes| AgentCalls {

@@ -16,10 +16,8 @@ use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::role::Violation;
 
-/// End of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
-    /// After this time.
     Time(Duration),
     /// After so many sessions, half of them attacks. Attacks that take long are played once.
     Sessions(usize),
@@ -59,7 +57,6 @@ struct Tally {
     failed: Option<String>,
 }
 
-/// State of a run.
 struct Run<'a> {
     settings: &'a Settings,
     seed: u64,

@@ -41,7 +41,6 @@ pub use server::ClientEndpoint;
 pub struct Settings {
     /// Programs of the role and its targets.
     pub implementation: Implementation,
-    /// Role under attack.
     pub role: Role,
     /// Attacks, one of which runs at a time.
     pub attacks: Vec<Attack>,
@@ -209,7 +208,6 @@ fn judge(
     Ok((service, after))
 }
 
-/// Observations of an attacker.
 #[derive(Debug, Default)]
 struct Observation {
     /// The longest time that another client waited for a reaction.

@@ -15,7 +15,6 @@ use crate::role::Violation;
 
 /// The key of the roles under attack.
 pub(super) const KEY: &[u8] = b"the key of the roles under attack";
-/// Another one.
 const ANOTHER_KEY: &[u8] = b"a key that the roles do not have.";
 
 /// A server's first bytes: magic, version, nonce.
@@ -48,7 +47,6 @@ const QUIET: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub(super) enum NetworkAttack {
-    /// Connections that prove nothing.
     Unauthenticated(Unauthenticated),
     /// Silent connections, while a peer with the key comes.
     Flood {
@@ -73,7 +71,6 @@ pub(super) struct Unauthenticated {
     pub pace: Duration,
 }
 
-/// Bytes of a attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
     Nothing,
@@ -164,7 +161,7 @@ impl Export {
 pub(super) struct Endpoint {
     pub address: SocketAddr,
     pub process: [u8; 16],
-    /// Of an RDMA connection.
+    /// Key of the RDMA connection.
     pub key: [u8; 16],
 }
 

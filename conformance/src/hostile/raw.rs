@@ -23,7 +23,7 @@ use super::server::ClientEndpoint;
 
 /// Most descriptors in one message.
 const MAX_FDS: usize = 16;
-/// Longest message.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 65_536;
 /// Time for which the role may leave bytes unread before the attacker continues.
 pub(super) const STALL: Duration = Duration::from_millis(300);
@@ -61,7 +61,6 @@ impl Packets {
         rustix::net::accept_with(&self.0, flags).ok().map(Self)
     }
 
-    /// Two connected ends.
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) =
@@ -308,7 +307,7 @@ pub(super) const FUNCTION: &str = "0000:3b:00.0";
 /// Kinds of Comch frames.
 const MESSAGE: u32 = 4;
 const CONSUMER_ADDED: u32 = 5;
-/// Longest Comch message.
+/// Maximum size of a Comch message in bytes.
 const LONGEST: usize = 4080;
 
 /// The endpoint on which a role accepts clients.
@@ -327,7 +326,6 @@ impl From<ControlEndpoint> for ClientEndpoint {
     }
 }
 
-/// A Comch connection.
 pub(super) struct Comch {
     pub(super) socket: Packets,
     pub(super) lifeline: Option<Packets>,
@@ -474,7 +472,6 @@ impl Channel {
         }
     }
 
-    /// Ends it.
     pub(super) fn end(self, end: End, hold: Duration) {
         if let Self::Tcp(stream) = &self {
             // The role may have ended it before.
@@ -555,7 +552,7 @@ const CALL: u16 = 6;
 /// A request for the word that says whether an export stands.
 const VALIDITY: u16 = 7;
 
-/// Operations and replies.
+/// Size of a request to an agent in bytes.
 const REQUEST: usize = 56;
 
 /// Address of an agent: boot id and key.

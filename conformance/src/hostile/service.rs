@@ -201,7 +201,7 @@ impl Watch {
 /// The service's end of the connection.
 struct Service<'a> {
     sandbox: &'a Sandbox,
-    /// Id of its process.
+    /// Process id of the initiator.
     initiator: u32,
     socket: Option<Packets>,
     lifeline: Option<OwnedFd>,
@@ -209,7 +209,7 @@ struct Service<'a> {
     /// The ring that the service receives from.
     own_ring: Option<OwnedFd>,
     read: u64,
-    /// The initiator's ring.
+    /// The initiator's ring; `None` until its descriptor has been received.
     ring: Option<RawRing>,
     /// Address of the initiator's agent.
     agent: Option<raw::Address>,
@@ -580,7 +580,6 @@ macro_rules! instead_of {
     };
 }
 
-/// All of them.
 pub(super) fn service_attacks() -> Vec<Attack> {
     let mut all = instead_of![
         Query "query" "query_storage_request",
@@ -644,7 +643,7 @@ fn hello() -> Vec<Attack> {
     ]
 }
 
-/// Storages that cannot be.
+/// Attacks with invalid sizes of storage or blocks.
 fn answers() -> Vec<Attack> {
     let storage = |name, meaning, total_size, block_size| {
         let details = StorageDetails {
@@ -780,7 +779,7 @@ fn frames() -> Vec<Attack> {
     ]
 }
 
-/// Results of I/Os.
+/// Attacks with missing, wrong or malformed results of I/Os.
 fn rings() -> Vec<Attack> {
     use RingWrite as R;
     let at = |name, meaning, action| attack(name, meaning, Point::Io, action);
@@ -877,7 +876,7 @@ fn rings() -> Vec<Attack> {
     ]
 }
 
-/// The initiator's agent.
+/// Attacks on the initiator's agent.
 fn agents() -> Vec<Attack> {
     let at = |name, meaning, bytes, connections| {
         let action = Action::Agent { bytes, connections };

@@ -10,7 +10,6 @@ use super::session::{CORRUPT, Ended, Plan, Session};
 use super::{Mix, Traits};
 use crate::report::Outcome;
 
-/// An initiator's execution strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -25,7 +24,6 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All strategies.
     pub const ALL: [Self; 4] = [
         Self::ReadThroughput,
         Self::WriteThroughput,
@@ -77,7 +75,6 @@ pub enum Check {
 }
 
 impl Check {
-    /// All checks.
     pub const ALL: [Self; 7] = [
         Self::Strategy(Strategy::ReadThroughput),
         Self::Strategy(Strategy::WriteThroughput),
@@ -229,13 +226,11 @@ impl Check {
 const KEPT_LINES: usize = 30;
 const KEPT_LINE: usize = 240;
 
-/// Result of a check.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
     /// Table cell: `pass`, or the role in which an error was detected or hidden.
     pub(super) cell: &'static str,
-    /// Note in the report.
     pub(super) note: Option<String>,
     /// Output of the roles, for a failed check.
     pub(super) output: Option<String>,

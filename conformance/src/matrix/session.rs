@@ -33,7 +33,6 @@ const TICK: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) strategy: Strategy,
-    /// Operations of the initiator.
     pub(super) operations: u32,
     /// `--trigger-recovery-read-every-n` of a gga service.
     pub(super) recover_every: u32,
@@ -136,7 +135,6 @@ pub(super) struct Deployment<'a> {
 }
 
 impl Deployment<'_> {
-    /// Runs the session.
     pub(super) fn play(&self) -> Session {
         let mut others = Vec::new();
         let mut service_at = None;

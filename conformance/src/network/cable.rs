@@ -33,7 +33,6 @@ const IPV6: u16 = 0x86dd;
 /// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flow {
-    /// Address resolution.
     Arp,
     /// A packet of this protocol (6 is TCP) between these addresses.
     Ip(u8, IpAddr, IpAddr),
@@ -42,7 +41,6 @@ pub(super) enum Flow {
 }
 
 impl Flow {
-    /// Of an Ethernet frame.
     fn of(frame: &[u8]) -> Self {
         let Some(kind) = frame.get(12..14) else {
             return Self::Other(1);
@@ -112,12 +110,10 @@ impl Condition {
         delay: Duration::ZERO,
         loss: 0,
     };
-    /// All frames are lost.
     pub const CUT: Self = Self {
         cut: true,
         ..Self::GOOD
     };
-    /// Frames take 50 ms.
     pub const SLOW: Self = Self {
         delay: Duration::from_millis(50),
         ..Self::GOOD
@@ -159,14 +155,11 @@ impl FromStr for Condition {
     }
 }
 
-/// Treatment of a frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Forwarded.
     Pass,
     /// Queued until its delay has passed.
     Delayed,
-    /// Dropped.
     Lost,
 }
 

@@ -85,7 +85,6 @@ impl<'a> Deployment<'a> {
         Ok(deployment)
     }
 
-    /// Number of targets.
     pub(super) fn targets(&self) -> usize {
         self.targets.len()
     }
@@ -315,7 +314,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Numbers of protocols.
+/// IP protocol numbers.
 const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;

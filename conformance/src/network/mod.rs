@@ -29,17 +29,14 @@ const STARTED: &str = "start_storage_request";
 /// Time between the start of a session's I/Os and a fault.
 const BEFORE: Duration = Duration::from_secs(1);
 
-/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose programs.
     pub implementation: Implementation,
     /// The deployments, one after the other; each gets its share of the time.
     pub layouts: Vec<Layout>,
     /// Time after which no further fault is injected. Each is injected once at least.
     pub duration: Duration,
     pub faults: Vec<Fault>,
-    /// Blocks of the storage.
     pub blocks: u64,
     /// Operations of a session.
     pub operations: u32,
@@ -60,7 +57,6 @@ impl Settings {
 /// Counts of the sessions so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Injected faults.
     pub faults: u64,
     /// Sessions that have read back what they wrote.
     pub sessions: u64,
@@ -458,7 +454,6 @@ impl Load<'_> {
 pub enum Fault {
     /// The cable is cut for less than the time after which a peer is given up.
     ShortCut,
-    /// The cable is cut.
     Cut,
     /// Only frames towards the target are lost.
     CutToTarget,
@@ -477,7 +472,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All faults.
     pub const ALL: [Self; 9] = [
         Self::ShortCut,
         Self::Cut,

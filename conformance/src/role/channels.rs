@@ -24,7 +24,6 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Polled {
     /// The role has sent this message.
     Message(Message),
-    /// No event.
     Nothing,
     /// The role has closed the channel, or has exited.
     Closed,

@@ -563,12 +563,10 @@ enum Heard {
     Initiator(Message),
     /// The service has closed the channel to the initiator.
     InitiatorLeft,
-    /// No event.
     Nothing,
 }
 
 impl Heard {
-    /// Description for error messages.
     fn describe(&self) -> String {
         match self {
             Self::Target(index, message) => {
@@ -613,13 +611,9 @@ enum Reply {
     /// The correct answer in two segments, the first with this many bytes.
     Split(usize),
     Say(Payload),
-    /// These bytes.
     Bytes(Vec<u8>),
-    /// No response.
     Silence,
-    /// Close the connection.
     Close,
-    /// Reset the connection.
     Reset,
 }
 
@@ -666,7 +660,6 @@ impl Target {
         }
     }
 
-    /// Replies to a request.
     fn reply(&mut self, request: &Message, reply: Reply) -> Result<(), Violation> {
         match reply {
             Reply::Honest => {

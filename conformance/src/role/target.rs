@@ -70,7 +70,6 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// Next step.
     fn next(self) -> Self {
         match self {
             Self::Query => Self::Init,
@@ -154,7 +153,7 @@ fn succeeds(code: u32) -> Result<(), Violation> {
 
 // Messages of every type, for checks that ignore their contents.
 
-/// Parses a result.
+/// Fails if the message is not a result.
 fn parse(bytes: &[u8; io_message::SIZE]) -> Result<Repr, Violation> {
     let result = Repr::parse(&IoMessage::new_unchecked_len(bytes))?;
     Violation::unless(
@@ -472,7 +471,6 @@ impl Service {
         })
     }
 
-    /// Creates one connection.
     fn connect_one(&mut self, index: u32, role: RdmaConnectionRole) -> Result<(), Violation> {
         let details = self.connection_request(index, role)?;
         let answer = self.ask(Payload::CreateRdmaConnectionRequest(details))?;

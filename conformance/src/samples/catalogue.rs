@@ -10,11 +10,9 @@ use super::scenario::{
 /// Device of the DPU, its network representor, and device of the host, as in the guides.
 const DPU: &str = DPU_DEVICE;
 const HOST: &str = HOST_DEVICE;
-/// Device names for RDMA.
 const DPU_RDMA: &str = "mlx5_0";
 const HOST_RDMA: &str = "mlx5_1";
 
-/// Every scenario.
 pub fn catalogue() -> Vec<Scenario> {
     let mut all = comch_scenarios();
     all.extend(scenarios());

@@ -29,9 +29,8 @@ pub struct Scenario {
 /// An input file of a sample.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Path of the file.
+    /// Path of the file. `{dir}` is replaced by the directory of the first party, `{shared}` by the common one.
     pub path: String,
-    /// Contents of the file.
     pub content: Content,
 }
 
@@ -61,11 +60,8 @@ pub struct Party {
 /// Build of a sample: a few differ between host and DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Either one.
     Any,
-    /// Built for a host.
     Host,
-    /// Built for a DPU.
     Dpu,
 }
 
@@ -103,13 +99,8 @@ pub struct Reply {
 /// A user's file operation.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Copies a file.
-    Copy {
-        /// Source path.
-        from: String,
-        /// Destination path.
-        to: String,
-    },
+    /// Copies a file. `{dir}` and `{shared}` are replaced in both paths.
+    Copy { from: String, to: String },
     /// Deletes a file, which must exist.
     Remove(String),
 }
@@ -118,17 +109,10 @@ pub enum Step {
 #[derive(Debug, Clone)]
 pub enum Check {
     /// A file has exactly these contents.
-    File {
-        /// Path of the file.
-        path: String,
-        /// Expected content.
-        content: Content,
-    },
+    File { path: String, content: Content },
     /// An independent decoder decodes the file to these contents.
     Decodes {
-        /// Path of the file.
         path: String,
-        /// Format of the stream.
         stream: Stream,
         /// Expected content of the decoded stream.
         content: Content,
@@ -276,7 +260,6 @@ impl Event {
         Self::Ends(party.into())
     }
 
-    /// Party of the event.
     pub fn party(&self) -> &str {
         match self {
             Self::Says(party, _) | Self::Rests(party) | Self::Ends(party) => party,
@@ -323,7 +306,6 @@ pub enum Content {
     Prose(usize),
     /// This many incompressible bytes.
     Noise(usize),
-    /// Other contents, encoded.
     Encoded(Stream, Box<Content>),
 }
 
@@ -357,7 +339,6 @@ const LZ4_END_MARK: usize = 4;
 const LZ4_CONTENT_CHECKSUM: usize = 4;
 
 impl Content {
-    /// These contents, encoded.
     pub(super) fn encoded(&self, stream: Stream) -> Self {
         Self::Encoded(stream, Box::new(self.clone()))
     }

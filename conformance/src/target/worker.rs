@@ -162,7 +162,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles completions and events.
     pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
         let messages = self.storage.messages;
         while let Some(Completion { token, result }) = self.next_completion() {
@@ -386,7 +385,6 @@ impl Messages {
         }
     }
 
-    /// Encodes a message.
     pub(crate) fn to_bytes(self, io: &Io) -> [u8; SIZE] {
         match self.release {
             Release::V3_0 => to_bytes(self.layout_3_0(), io),

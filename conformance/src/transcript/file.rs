@@ -50,7 +50,6 @@ pub enum Error {
     Damaged {
         /// The entry, or the header.
         what: String,
-        /// Description of the error.
         reason: String,
     },
 }
@@ -143,7 +142,6 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Header of the transcript.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -233,9 +231,7 @@ fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u6
 /// A complete transcript in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// Header of the transcript.
     pub header: Header,
-    /// Events in order.
     pub entries: Vec<Entry>,
     /// Text of [`Error::Truncated`] if the file is truncated within an entry. `entries` has the ones before.
     pub truncated: Option<String>,

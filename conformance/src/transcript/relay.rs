@@ -107,7 +107,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum number of bytes read, and forwarded, at once.
 const CHUNK: usize = 65536;
 
-/// Serves one connection.
 fn serve(
     client: TcpStream,
     server: &str,
@@ -435,12 +434,10 @@ pub trait Interceptor: Sync {
 
 // Recorder of a transcript, shared by several threads.
 
-/// Counts of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of connections.
     pub sessions: u64,
-    /// Number of frames.
     pub frames: u64,
     /// Number of bytes that were not frames.
     pub raw_bytes: u64,

@@ -18,7 +18,6 @@ use super::{Event, Field, Side, Transcript, Value, fields};
 use crate::report::{Case, Outcome};
 use player::Player;
 
-/// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// DOCA device of the replayed side, as in the roles' flags.

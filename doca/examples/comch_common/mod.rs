@@ -66,7 +66,6 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
-    /// Connects to a server.
     pub fn connect(name: &str) -> Result<ClientSide> {
         let device = Device::open(HOST)?;
         let pe = Pe::new()?;

@@ -15,7 +15,6 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Longest message, in bytes.
 const MESSAGE: usize = 1024;
 
-/// Side of this process.
 pub enum Role {
     /// Listens to this port.
     Server(u16),
@@ -126,13 +125,11 @@ impl Peer {
             .buf(&self.messages, MESSAGE as u64, MESSAGE)?)
     }
 
-    /// Sends a message.
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
         let buf = self.message(bytes)?;
         self.run(&self.rdma.send_task(&self.connection, &buf, 100)?)
     }
 
-    /// Receives a message.
     pub fn receive(&self) -> Result<Vec<u8>> {
         let buf = self.receive_buf()?;
         self.run(&self.rdma.receive_task(&buf, 101)?)?;

@@ -35,7 +35,6 @@ pub struct Shared {
     pub handshake_timeout: Duration,
     /// Timeout without a byte sent or received, within a request or with unsent replies.
     pub client_timeout: Duration,
-    /// Limits of each connection.
     pub limits: Limits,
 }
 
@@ -694,7 +693,6 @@ impl<B: AsRef<[u8]>> Output<B> {
         self.data + self.headers.len() - self.headers_sent
     }
 
-    /// Discards all replies.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -30,13 +30,11 @@ pub struct Io<B> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
-/// A completed I/O.
 #[derive(Debug)]
 pub struct Completion<B> {
-    /// Tag of the I/O.
     pub tag: u64,
     pub result: Result<(), Failed>,
-    /// Buffer of the I/O.
+    /// Buffer that was submitted with the I/O, if any.
     pub buffer: Option<B>,
 }
 
@@ -163,12 +161,10 @@ struct State {
     flushes: u64,
 }
 
-/// Parameters of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Maximum number of I/Os in flight.
     pub depth: usize,
-    /// Number of buffers.
     pub buffers: usize,
     /// Polls after which an I/O completes.
     pub delay: u32,
@@ -236,7 +232,6 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copy of the contents.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.state().bytes.clone()

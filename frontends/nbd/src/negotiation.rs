@@ -27,7 +27,6 @@ pub enum Security {
     Plain,
     /// Every option but `NBD_OPT_STARTTLS` and `NBD_OPT_ABORT` is refused until TLS is used.
     TlsRequired,
-    /// TLS is used.
     Encrypted,
 }
 

@@ -58,7 +58,6 @@ bitflags! {
         const CAN_MULTI_CONN = 1 << 8;
     }
 
-    /// Flags of a request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CommandFlags: u16 {
         /// Reply once the data is durable.
@@ -113,7 +112,6 @@ impl Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?}: {message}")]
 pub struct Refusal {
-    /// Type of the reply.
     pub kind: RefusalKind,
     /// Text for the client's user.
     pub message: &'static str,
@@ -129,7 +127,6 @@ pub enum RefusalKind {
     Policy = (1 << 31) + 2,
     /// The option is malformed, or not allowed in this state.
     Invalid = (1 << 31) + 3,
-    /// TLS is required.
     TlsRequired = (1 << 31) + 5,
     /// There is no such export.
     Unknown = (1 << 31) + 6,
@@ -168,7 +165,6 @@ enum InfoType {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// Number of the option.
     pub option: u32,
     /// Size of the data that follows, in bytes.
     pub len: u32,
@@ -199,21 +195,16 @@ impl OptionHeader {
 pub enum ClientOption<'a> {
     /// Begin transmission; has no error reply.
     ExportName(&'a str),
-    /// End the session.
     Abort,
     /// List the exports.
     List,
-    /// Start TLS.
     StartTls,
     /// Describe an export.
     Info(InfoRequest<'a>),
     /// Describe an export, and begin transmission.
     Go(InfoRequest<'a>),
-    /// Use structured replies.
     StructuredReply,
-    /// List metadata contexts.
     ListMetaContext(MetaRequest<'a>),
-    /// Select metadata contexts.
     SetMetaContext(MetaRequest<'a>),
 }
 
@@ -394,7 +385,6 @@ pub struct Request {
     pub len: u32,
 }
 
-/// Type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     Read,
@@ -408,11 +398,9 @@ pub enum Command {
     Trim,
     /// The data will soon be read.
     Cache,
-    /// Write zeroes.
     WriteZeroes,
     /// Report allocation.
     BlockStatus,
-    /// Unknown type.
     Unknown(u16),
 }
 
@@ -463,12 +451,10 @@ impl Request {
     }
 }
 
-/// Description of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// Name of the export; an empty name in a request selects it, too.
     pub name: String,
-    /// Human-readable description.
     pub description: String,
     /// Size in bytes.
     pub size: u64,
@@ -476,7 +462,6 @@ pub struct Export {
     pub preferred_block: u32,
     /// Maximum size of a read or write in bytes.
     pub max_payload: u32,
-    /// Writes are refused.
     pub read_only: bool,
     /// `true` if completed writes can be made durable.
     pub flush: bool,
@@ -503,7 +488,6 @@ impl Export {
     }
 }
 
-/// Appends the server's greeting.
 pub fn emit_greeting(out: &mut Vec<u8>) {
     out.extend(GREETING_MAGIC.to_be_bytes());
     out.extend(OPTION_MAGIC.to_be_bytes());
@@ -591,7 +575,6 @@ pub fn emit_info(
     }
 }
 
-/// Appends a metadata context.
 pub fn emit_meta_context(option: u32, id: u32, out: &mut Vec<u8>) {
     let parts: [&[u8]; 2] = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
     emit_option_reply(option, OptionReply::MetaContext as u32, &parts, out);
@@ -618,16 +601,13 @@ pub enum Chunk {
     },
     /// One extent of `len` bytes in the metadata context `id`: allocated, with unspecified contents.
     Allocated {
-        /// Id of the context.
         id: u32,
         /// Length in bytes, not 0.
         len: u32,
     },
-    /// The request failed.
     Error(Errno),
     /// The part of the request at `offset` failed.
     ErrorAt {
-        /// Reason.
         error: Errno,
         /// Offset of the part in bytes.
         offset: u64,

@@ -191,7 +191,6 @@ const QUEUE: u64 = u64::MAX - 1;
 /// A client to be served by a worker.
 #[derive(Debug)]
 pub struct Client {
-    /// Socket of the client.
     pub socket: Socket,
     /// Description of the client for the log.
     pub peer: String,
@@ -218,7 +217,6 @@ impl Handle {
         self.wake();
     }
 
-    /// Number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)

@@ -17,9 +17,7 @@ const TLS_BUFFER: usize = 128 * 1024;
 
 /// A non-blocking connection.
 pub enum Stream {
-    /// Without TLS.
     Plain(Socket),
-    /// With TLS.
     Tls(Box<Tls>),
 }
 
@@ -258,7 +256,6 @@ pub enum ListenError {
     System {
         /// Path or address.
         place: String,
-        /// Reason.
         error: io::Error,
     },
     /// Data would cross a network unencrypted.
@@ -281,10 +278,8 @@ impl From<network::ListenError> for ListenError {
     }
 }
 
-/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// Unix socket.
     Unix(UnixServer),
     Tcp(TcpListener, SocketAddr),
 }
@@ -364,7 +359,6 @@ impl Listener {
         }
     }
 
-    /// Returns `true` for TCP.
     #[must_use]
     pub const fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp(..))

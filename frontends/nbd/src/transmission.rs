@@ -61,7 +61,6 @@ pub enum Next {
 /// A part of a request: an I/O of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Operation of the device.
     pub operation: Operation,
     /// Offset on the device in bytes.
     pub offset: u64,
@@ -72,11 +71,9 @@ pub struct Part {
 /// Body of a reply, after its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// No data.
     None,
     /// Buffer of the part that has completed.
     Part,
-    /// These bytes.
     Whole(Vec<u8>),
 }
 
@@ -91,7 +88,6 @@ pub enum Outcome {
     Submit(u32, Part),
 }
 
-/// A request in progress.
 #[derive(Debug)]
 struct Pending {
     cookie: u64,

@@ -49,14 +49,12 @@ pub struct Device {
     pub flush: bool,
     /// `true` if writes are refused.
     pub read_only: bool,
-    /// Number of virtqueues.
     pub queues: u16,
     /// Identifier of the device for drivers, padded with zeros.
     pub id: [u8; ID_BYTES],
 }
 
 impl Device {
-    /// Size in sectors.
     #[must_use]
     pub const fn sectors(&self) -> u64 {
         self.size / SECTOR
@@ -267,13 +265,11 @@ impl Disk {
         }
     }
 
-    /// Copy of the contents.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.lock().clone()
     }
 
-    /// Number of completed flushes.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)

@@ -112,7 +112,7 @@ impl Inflight {
     }
 }
 
-/// Part of a virtqueue.
+/// A virtqueue's part of the inflight region.
 #[derive(Debug)]
 pub struct InflightQueue {
     region: Arc<MmapRegion<()>>,

@@ -29,7 +29,6 @@ const ZEROES_SEGMENT: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Success.
     Ok = VIRTIO_BLK_S_OK as u8,
     /// Failed, or out of the device's range.
     IoError = VIRTIO_BLK_S_IOERR as u8,
@@ -40,7 +39,6 @@ pub enum Status {
 /// A range of guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Start address.
     pub address: GuestAddress,
     /// Length in bytes.
     pub len: u32,
@@ -55,7 +53,6 @@ pub struct Range {
     pub len: u32,
 }
 
-/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read into the segments.
@@ -93,10 +90,7 @@ pub enum ChainError {
     },
     /// The chain has more descriptors than the table (it is a loop), or more than the limit.
     #[error("expected a chain of at most {most} descriptors, got a longer one or a loop")]
-    TooLong {
-        /// Maximum number of descriptors.
-        most: u16,
-    },
+    TooLong { most: u16 },
     /// An indirect table within an indirect table, or followed by another descriptor, or of an invalid length.
     #[error(
         "expected an indirect table of 1 to {MAX_QUEUE_SIZE} descriptors at the end of the chain"
@@ -104,10 +98,7 @@ pub enum ChainError {
     Indirect,
     /// A table outside guest memory.
     #[error("expected descriptors in guest memory, got address {address:#x}")]
-    Table {
-        /// Address of the descriptor.
-        address: u64,
-    },
+    Table { address: u64 },
     /// A readable descriptor after a writable one.
     #[error("expected no readable descriptor behind writable ones")]
     Order,

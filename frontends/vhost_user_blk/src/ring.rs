@@ -21,7 +21,6 @@ const AVAIL_HEADER: u64 = 4;
 /// Configuration of a virtqueue by the front end.
 #[derive(Debug)]
 pub struct Setup {
-    /// The guest's memory.
     pub memory: Memory,
     /// Number of descriptors.
     pub size: u16,
@@ -39,7 +38,6 @@ pub struct Setup {
     pub write_through: bool,
     /// The virtqueue's part of the inflight region, if the front end has one.
     pub inflight: Option<InflightQueue>,
-    /// Properties of the device.
     pub device: Device,
     /// Maximum size of a part in bytes.
     pub max_transfer: u32,
@@ -70,7 +68,7 @@ pub enum RingError {
     /// A chain that cannot be completed.
     #[error("descriptor chain at {head}: {error}")]
     Chain {
-        /// Its first descriptor.
+        /// Index of the chain's first descriptor.
         head: u16,
         error: ChainError,
     },

@@ -25,7 +25,6 @@ const SPINS: u32 = 64;
 /// A virtqueue to serve.
 #[derive(Debug)]
 pub struct Start {
-    /// Its memory and rings.
     pub setup: Setup,
     /// Descriptor that is readable when the driver has made requests available.
     pub kick: File,

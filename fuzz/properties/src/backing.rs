@@ -16,7 +16,6 @@ pub struct Input {
     start: Vec<u8>,
 }
 
-/// Parts of a header.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     expected: (u16, u16),

@@ -18,21 +18,16 @@ use super::harness::{self, Counting, Damage, Many, Pieces, spoil};
 /// Bytes received on a channel.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Any bytes.
     Raw {
-        /// Their segmentation.
         pieces: Pieces,
         bytes: Vec<u8>,
     },
     /// Valid messages.
     Sound {
-        /// Their segmentation.
         pieces: Pieces,
         messages: Vec<AnyMessage>,
     },
-    /// Damaged messages.
     Damaged {
-        /// Their segmentation.
         pieces: Pieces,
         messages: Vec<AnyMessage>,
         /// Number of repetitions minus 1.
@@ -42,7 +37,6 @@ pub enum Input {
     },
     /// Frames with valid headers and arbitrary payloads.
     Payloads {
-        /// Their segmentation.
         pieces: Pieces,
         /// Type and payload of each frame.
         frames: Many<(u8, Many<u8, 80>), 4>,
@@ -385,7 +379,6 @@ pub enum AnyPayload {
     ShutdownResponse,
 }
 
-/// A storage's superblock.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Superblock {
     set: (u64, u64),
@@ -402,7 +395,6 @@ impl Superblock {
     }
 }
 
-/// RDMA connection details.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct RdmaConnection {
     context_index: u32,

@@ -38,7 +38,6 @@ fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
     }
 }
 
-/// All properties.
 pub const ALL: [Search; 9] = [
     Search {
         name: "control_frames",
@@ -135,7 +134,6 @@ fn chance(seed: u64, number: u64, most: usize, bytes: &mut Vec<u8>) {
 /// Counts of one decoder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Refused with an error.
     pub refused: u64,
     /// Accepted, and all checks of the property passed.
     pub accepted: u64,
@@ -144,14 +142,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Total number of inputs.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.refused + self.accepted + self.panics
     }
 }
 
-/// Counts of this process.
 static COUNTS: Mutex<BTreeMap<&'static str, Counts>> = Mutex::new(BTreeMap::new());
 
 fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
@@ -196,7 +192,6 @@ pub fn count(decoder: &'static str, accepted: bool) {
     }
 }
 
-/// The counts so far.
 #[must_use]
 pub fn snapshot() -> BTreeMap<&'static str, Counts> {
     counts().clone()
@@ -240,55 +235,41 @@ impl fmt::Display for Table {
 /// A single corruption. Offsets are taken modulo the length.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Damage {
-    /// Overwrites a byte.
     Overwrite {
-        /// Index of the byte.
         at: u16,
-        /// New value.
         byte: u8,
     },
     /// Overwrites a big-endian word: lengths, types and sizes are such words.
     OverwriteWord {
-        /// Offset of the word.
         at: u16,
-        /// New value.
         word: u32,
     },
     /// Overwrites a big-endian word with a value that is small enough for a length.
     OverwriteLength {
-        /// Offset of the length.
+        /// Offset in units of four bytes.
         at: u8,
-        /// New value.
         length: u16,
     },
-    /// Flips a bit.
     Flip {
-        /// Index of the byte.
         at: u16,
-        /// Index of the bit.
+        /// Index of the bit, modulo 8.
         bit: u8,
     },
-    /// Inserts bytes.
     Insert {
         /// Index of the byte before which they are inserted.
         at: u16,
         bytes: Vec<u8>,
     },
-    /// Removes bytes.
     Remove {
         /// Index of the first removed byte.
         at: u16,
-        /// Number of removed bytes.
         count: u16,
     },
     /// Repeats a range of bytes.
     Repeat {
-        /// Offset of the range.
         at: u16,
-        /// Length of the range.
         count: u16,
     },
-    /// Truncates the input.
     Truncate {
         /// New length in bytes.
         length: u16,
@@ -296,7 +277,6 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Applies it to `bytes`.
     pub fn apply(&self, bytes: &mut Vec<u8>) {
         let place = |at: u16, length: usize| usize::from(at).checked_rem(length).unwrap_or(0);
         let length = bytes.len();
@@ -373,7 +353,6 @@ impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
 pub struct Pieces(Vec<u16>);
 
 impl Pieces {
-    /// Pieces of one size.
     #[must_use]
     pub fn of(size: u16) -> Self {
         Self(vec![size])

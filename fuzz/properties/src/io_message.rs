@@ -162,11 +162,8 @@ enum Step {
     Answer(u8),
     /// A result with an error code.
     Failure(u8, u32),
-    /// A damaged result.
     Damaged(u8, Vec<Damage>),
-    /// Arbitrary bytes.
     Bytes(Vec<u8>),
-    /// The run is stopped.
     Halt,
 }
 
@@ -748,7 +745,6 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
 
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Place {
-    /// Any number.
     Any(u64),
     /// Near the start.
     At(u16),
@@ -786,11 +782,8 @@ impl Place {
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Amount {
-    /// Any number.
     Any(u32),
-    /// A few bytes.
     Few(u8),
-    /// Whole blocks.
     Blocks(u8),
     /// Whole blocks plus a few bytes.
     BlocksAndMore(u8, u8),

@@ -16,7 +16,6 @@ use super::harness::{self, Counting, Damage, spoil};
 /// A file of flags, and the program that reads it.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Any bytes.
     Raw {
         /// The program that reads it.
         program: Program,
@@ -167,7 +166,6 @@ fn described<F: flags::RoleFlags + std::fmt::Debug>(
 
 // Content and formatting of a file of flags.
 
-/// Content of a file.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Document {
     /// `true` to set all mandatory flags, with valid values unless overridden.
@@ -188,7 +186,6 @@ enum OddPlace {
 /// Value of a flag.
 #[derive(Debug, Clone, Arbitrary)]
 enum AnyValue {
-    /// A probably valid value.
     Plausible(u8),
     Text(String),
     /// A text that a comment parser may misread.
@@ -444,7 +441,7 @@ impl Space {
 }
 
 impl Spacing {
-    /// Writes a file.
+    /// Returns the text of a file with this value.
     fn write(&self, value: &Value) -> String {
         let mut text = String::new();
         let mut spaces = self.0.iter().cycle();
@@ -501,7 +498,6 @@ pub enum Program {
 }
 
 impl Program {
-    /// All programs.
     pub const ALL: [Self; 5] = [
         Self::Target,
         Self::ZeroCopy,

@@ -15,7 +15,6 @@ pub struct Input {
     file: Vec<u8>,
 }
 
-/// Parts of a file.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     header: Option<(u32, u32)>,

@@ -21,7 +21,6 @@ const PLACE: Place = Place {
 /// Content, a stored block, or bytes that look like one.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Any bytes.
     Raw {
         /// Expected content size in units of 64 bytes, minus 1; 0 for the number of bytes given.
         logical: u8,

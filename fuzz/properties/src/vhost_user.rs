@@ -112,7 +112,6 @@ enum Step {
     Bytes(Vec<u8>, Many<Attachment, 3>),
 }
 
-/// A complete message.
 #[derive(Debug, Clone)]
 struct Message {
     code: u32,

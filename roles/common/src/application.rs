@@ -192,7 +192,6 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// Returns the failure.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {

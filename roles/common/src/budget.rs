@@ -56,7 +56,7 @@ pub struct InitLimits {
     pub max_session_memory: u32,
 }
 
-/// A size in MiB.
+/// Parses a size and returns it in MiB; fails if it is not a whole number of MiB.
 fn whole_mebibytes(text: &str) -> Result<u32, String> {
     let expected = || {
         format!(
@@ -248,13 +248,11 @@ impl Deadline {
         }
     }
 
-    /// Time of the deadline.
     #[must_use]
     pub fn at(&self) -> Instant {
         self.at
     }
 
-    /// Extends the deadline.
     pub fn extend(&mut self, by: Duration) {
         self.at += by;
         self.within += by;

@@ -196,7 +196,7 @@ pub fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// Value of `COLUMNS`.
+/// Value of `COLUMNS`; `None` if it is not set to a number.
 #[must_use]
 pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok()

@@ -34,7 +34,6 @@ impl RdmaEndpoint {
         }
     }
 
-    /// The RDMA context.
     #[inline]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {
@@ -189,7 +188,6 @@ pub struct ComchEndpoints {
 }
 
 impl ComchEndpoints {
-    /// States of both contexts.
     #[must_use]
     pub fn states(&self) -> [CtxState; 2] {
         [self.consumer.state(), self.producer.state()]
@@ -253,7 +251,6 @@ impl TargetEndpoints {
         self.states() == [CtxState::Running; 2]
     }
 
-    /// States of both contexts.
     #[must_use]
     pub fn states(&self) -> [CtxState; 2] {
         [self.control.rdma().state(), self.data.rdma().state()]

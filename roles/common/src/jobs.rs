@@ -25,7 +25,6 @@ use crate::worker::{Answer, DataPath, Worker};
 /// Outcome of a successful job.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// No data.
     Done,
     /// Export blob of memory, or of the local end of a connection.
     Exported(Bytes),
@@ -54,7 +53,6 @@ pub enum Completed<I> {
     Job(Outcome),
 }
 
-/// Runs the current job.
 #[derive(Debug)]
 pub struct JobRunner<I> {
     step: Option<Step<I>>,

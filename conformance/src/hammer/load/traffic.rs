@@ -369,7 +369,6 @@ pub(super) const MOST_BLOCKS: usize = 4;
 /// Attempts to find blocks for an I/O that no pending I/O overlaps.
 const ATTEMPTS: usize = 8;
 
-/// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -380,14 +379,17 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) enum Next {
     /// An I/O of `count` blocks from block `first` on.
-    Io { kind: Kind, first: u64, count: u64 },
+    Io {
+        kind: Kind,
+        first: u64,
+        count: u64,
+    },
     /// Send a malformed message.
     Improper(Improper),
     /// Send these bytes on the control channel.
     Control(Vec<u8>),
     /// Wait for a completion.
     Wait,
-    /// The sequence is complete.
     End,
 }
 
@@ -429,7 +431,6 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Writes these blocks once.
     pub(super) fn write_these(blocks: Vec<u64>) -> Self {
         let (kind, left) = (Kind::Write, VecDeque::from(blocks));
         Self {

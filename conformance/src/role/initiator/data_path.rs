@@ -239,7 +239,6 @@ impl DataPath {
         )
     }
 
-    /// Requests without an answer.
     pub(super) fn in_flight(&self) -> &[Io] {
         &self.in_flight
     }

@@ -23,7 +23,6 @@ pub(super) struct Service {
     timeout: Duration,
     /// Release of the initiator's protocol.
     release: Release,
-    /// Received requests.
     pub(super) requests: Vec<Message>,
     /// Size of the segments of answers in bytes.
     pub(super) piece: usize,
@@ -186,7 +185,6 @@ impl Service {
             .try_for_each(|piece| control.send_bytes(piece))
     }
 
-    /// Sends arbitrary bytes.
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.control()?.send_bytes(bytes)
     }

@@ -251,9 +251,7 @@ pub(super) enum Came {
     Piece(Piece),
     /// It has closed its sending direction.
     Closed,
-    /// The connection has failed.
     Failed(io::Error),
-    /// No event.
     Nothing,
 }
 
@@ -277,7 +275,6 @@ impl Peer {
         })
     }
 
-    /// Returns the next event.
     pub(super) fn receive(&mut self) -> Came {
         if let Some(piece) = self.pieces.pop_front() {
             return Came::Piece(piece);
@@ -342,7 +339,6 @@ impl Peer {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Sleeps between two polls.
     pub(super) fn pause() {
         std::thread::sleep(PAUSE);
     }

@@ -51,7 +51,6 @@ pub const EINVAL: u32 = 22;
 pub const ENOSPC: u32 = 28;
 pub const EOVERFLOW: u32 = 75;
 
-/// Bytes of an option.
 pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = b"IHAVEOPT".to_vec();
     bytes.extend(number.to_be_bytes());
@@ -82,7 +81,6 @@ fn string(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of a request.
 pub fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend(flags.to_be_bytes());
@@ -265,7 +263,6 @@ impl<S: Read + Write> Client<S> {
         self.result(cookie)
     }
 
-    /// Reads by simple replies.
     pub fn read_simple(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
         let cookie = self.send(0, READ, offset, len);
         match self.reply() {

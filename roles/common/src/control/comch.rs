@@ -48,7 +48,6 @@ pub struct ComchServerChannel {
     waiting: Vec<Waiting>,
     /// Clients that are no longer served, with the time at which they are disconnected.
     leaving: Vec<(Connection, Instant)>,
-    /// Unhandled connection events.
     pending: VecDeque<ComchEvent>,
 }
 

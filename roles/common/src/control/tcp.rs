@@ -458,7 +458,6 @@ impl TcpClientChannel {
         self
     }
 
-    /// Handles an established connection.
     fn connected(&mut self, stream: TcpStream) -> Result<(), Failure> {
         let transport = match &self.tls {
             None => Ok(Transport::plain(stream)),
@@ -888,7 +887,6 @@ pub(in crate::control) struct MessageStream {
     is_new: bool,
     decoder: FrameDecoder,
     unsent: Vec<u8>,
-    /// Limit of `unsent`.
     unsent_quota: Quota,
     /// `true` once the peer has stopped receiving.
     write_closed: bool,

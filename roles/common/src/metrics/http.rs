@@ -162,7 +162,6 @@ fn judge(request: &[u8], registry: &Registry) -> Option<Answer> {
     })
 }
 
-/// The page being written.
 #[derive(Debug)]
 pub struct Page<'a>(DescriptorEncoder<'a>);
 

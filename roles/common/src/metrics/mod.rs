@@ -81,7 +81,6 @@ pub enum Count {
     CorrectedChunks,
     /// Chunk reads that a target completed with an error.
     FailedChunkReads,
-    /// Requests in flight.
     InFlight,
     /// Calls of the progress engine that found work.
     ProgressHits,
@@ -117,7 +116,6 @@ impl Counts {
         self
     }
 
-    /// Value of a count.
     #[must_use]
     pub fn get(&self, count: Count) -> u64 {
         self.0[count as usize]
@@ -294,7 +292,6 @@ impl ProcessCount {
         Self(AtomicU64::new(0))
     }
 
-    /// Increments the counter.
     pub fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
