@@ -33,7 +33,6 @@ pub(crate) struct Gcm {
     scratch: RefCell<Vec<u8>>,
 }
 
-/// Direction of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Encrypt,
@@ -251,9 +250,7 @@ pub(crate) struct Ciphers<A> {
 
 /// The parts of a message, encrypted or decrypted in place.
 struct Message<'a> {
-    /// Initialization vector.
     iv: &'a [u8; IV_LEN],
-    /// Additional authenticated data.
     aad: &'a [u8],
     /// Encrypted or decrypted in place.
     text: &'a mut [u8],

@@ -121,7 +121,6 @@ impl Limits {
     }
 }
 
-/// Deadline of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) struct Deadline(Instant);
 
@@ -401,7 +400,6 @@ pub struct RemoteSegment {
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Access method.
     pub backing: RemoteBacking,
 }
 

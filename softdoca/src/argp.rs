@@ -29,9 +29,7 @@ use command_line::kind;
 pub enum Outcome {
     /// Print the usage text of the program, or of the named command.
     Help(Scope),
-    /// Print the version.
     Version,
-    /// Run the program.
     Run(Run),
 }
 
@@ -60,7 +58,6 @@ pub enum Action {
 pub struct Refusal {
     /// Return value of `doca_argp_start`.
     pub error: Error,
-    /// Message for the user.
     pub text: String,
 }
 
@@ -149,7 +146,6 @@ fn check(definitions: &Definitions, scope: &Scope, actions: &[Action]) -> Result
     }
 }
 
-/// A general flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum General {
     Help,

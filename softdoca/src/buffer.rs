@@ -477,7 +477,6 @@ impl<'a> Iterator for Bufs<'a> {
 /// A contiguous range of one map.
 #[derive(Debug)]
 pub struct Segment<'a> {
-    /// Map of the range.
     pub mmap: Ref<'a, Arc<Mmap>>,
     /// Address in the map's address space.
     pub addr: u64,

@@ -155,7 +155,6 @@ impl Client {
         &self.device
     }
 
-    /// Returns the connection.
     pub(crate) fn connection(&self) -> Result<Arc<Connection>> {
         match &*self.link.borrow() {
             Link::Open { connection, .. } => Ok(Arc::clone(connection)),

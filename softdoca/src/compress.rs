@@ -40,7 +40,6 @@ struct Engine {
     lz4: Decompressor,
 }
 
-/// Operation of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     CompressDeflate,

@@ -26,7 +26,6 @@ struct Conf {
 
 type GraphCallback = unsafe extern "C" fn(*mut doca_abi::doca_graph_instance, doca_data, doca_data);
 
-/// Nodes and their dependencies.
 pub(crate) struct Graph {
     pe: Rc<Pe>,
     conf: Cell<Option<Conf>>,
@@ -226,7 +225,6 @@ impl Graph {
 enum Kind {
     /// Submits a task of this context.
     Ctx(Rc<Ctx>),
-    /// Calls this function.
     Function(unsafe extern "C" fn(*mut c_void) -> u32),
     /// Submits an instance of this graph.
     Graph(Rc<Graph>),
@@ -414,7 +412,6 @@ impl Instance {
         Ok(())
     }
 
-    /// Submits the instance.
     pub(crate) fn submit(self: &Rc<Self>) -> Result<()> {
         self.check()?;
         let runner = self.graph.runner()?;
@@ -532,7 +529,6 @@ impl Instance {
         }
     }
 
-    /// Calls a node's function.
     fn call(self: &Rc<Self>, node: usize) {
         if self.failed.get().is_some() {
             self.ended(node, Ok(()));

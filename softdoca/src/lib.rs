@@ -42,9 +42,7 @@ pub const API_VARIABLE: &str = "SOFTDOCA_API";
 pub enum Api {
     /// 3.0: parameter type numbers before device types were inserted.
     V3_0,
-    /// 3.1
     V3_1,
-    /// 3.2
     V3_2,
     /// 3.3: the release of softdoca's own headers.
     V3_3,

@@ -21,13 +21,10 @@ use crate::error::{Error, Result};
 pub struct Record<'a> {
     /// Origin, which selects the back ends.
     pub origin: Origin,
-    /// Severity.
     pub level: Level,
     /// Source file of the message.
     pub file: &'a str,
-    /// Line in that file.
     pub line: u32,
-    /// Function that logs.
     pub function: Option<&'a str>,
     /// The text, without a newline.
     pub text: &'a str,
@@ -133,7 +130,6 @@ pub(crate) use {at_level, debug, error, info, warn_ as warn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// No messages.
     Disable = 10,
     /// The process cannot continue.
     Critical = 20,
@@ -316,7 +312,6 @@ fn admit_site(file: &str, line: u32) -> Option<Suppressed> {
         .admit(Instant::now())
 }
 
-/// Origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// softdoca itself.
@@ -327,7 +322,6 @@ pub enum Origin {
 
 /// Destination of messages. Called without a lock held: an implementation may be a C callback that logs itself.
 pub trait Sink: Send + Sync {
-    /// Takes one message.
     fn accept(&self, record: &Record<'_>);
 }
 

@@ -65,7 +65,6 @@ pub struct FreeCallback {
 /// State that changes only while no data is transferred.
 #[derive(Debug)]
 struct Setup {
-    /// Maximum number of devices.
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
     /// Segments of a started map of this process.
@@ -258,7 +257,6 @@ impl Mmap {
         Ok(())
     }
 
-    /// Maximum number of devices.
     pub fn max_devices(&self) -> u32 {
         self.setup().max_devices
     }

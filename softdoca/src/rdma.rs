@@ -71,7 +71,6 @@ struct Instance {
     next_id: u32,
     /// Posted receive tasks, for any connection.
     receives: VecDeque<NonNull<Task>>,
-    /// Completed tasks.
     done: VecDeque<Done>,
     /// Pending connection callbacks of the program.
     calls: VecDeque<Box<dyn FnOnce()>>,
@@ -190,7 +189,6 @@ impl Rdma {
         self.pools.of(operation).allocate(ctx, work, user_data)
     }
 
-    /// Creates a receive task.
     pub(crate) fn allocate_receive(
         &self,
         ctx: &Ctx,
@@ -639,7 +637,7 @@ fn list_len(len: u32) -> Result<u32> {
 
 /// Limits of every emulated device.
 pub(crate) mod limits {
-    /// Bufs in a list.
+    /// Maximum number of bufs in a list.
     pub(crate) const BUF_LIST_LEN: u32 = 32;
     /// Maximum message size in bytes, according to the guide.
     pub(crate) const MESSAGE_SIZE: u32 = 1 << 31;

@@ -56,7 +56,6 @@ pub(crate) struct Corrupt {
 }
 
 impl RingConsumer {
-    /// Creates a ring.
     pub(crate) fn create(geometry: Geometry) -> Result<Self> {
         Ok(Self::over(Arc::new(Mapping::create(geometry)?)))
     }

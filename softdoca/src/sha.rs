@@ -149,7 +149,6 @@ impl PartialHash {
         }
     }
 
-    /// Discards all parts.
     pub(crate) fn reset(&self) {
         self.is_final.set(false);
         *self.progress.borrow_mut() = Progress::Fresh;

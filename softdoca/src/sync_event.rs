@@ -41,7 +41,6 @@ use crate::progress::{
     Ctx, Driver, Event, Started, Task, TaskOf, TaskPool, Urgency, yield_before_retry,
 };
 
-/// Role of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Sets or adds to the value.
@@ -54,7 +53,6 @@ pub(crate) enum Role {
 pub(crate) enum Location {
     /// This process, through a device.
     Cpu(Arc<Device>),
-    /// Network peers.
     RemoteNet,
     /// The other side of PCIe.
     RemotePci,
@@ -444,9 +442,7 @@ impl Driver for SyncEvent {
 /// Operation of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Gets the value.
     Get,
-    /// Sets the value.
     Set,
     /// Adds to the value and returns the old one.
     Add,
@@ -862,9 +858,7 @@ impl Drop for Page {
 /// Condition on the masked value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Equal to the operand.
     Equal(u64),
-    /// Different from the operand.
     Different(u64),
     /// Greater than the operand.
     Greater(u64),

@@ -180,15 +180,11 @@ impl<'de> serde::Deserialize<'de> for PciAddress {
 #[serde(rename_all = "lowercase")]
 #[repr(u32)]
 pub enum FunctionType {
-    /// Physical function.
     Pf = 0,
-    /// Virtual function.
     Vf = 1,
-    /// Scalable function.
     Sf = 2,
 }
 
-/// Kind of represented function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepresentorKind {
@@ -207,7 +203,6 @@ pub struct DeviceModel {
     pub ibdev: String,
     /// Network interface name, unique among devices.
     pub iface: String,
-    /// Kind of PCI function.
     pub function: FunctionType,
     /// Index of a scalable function.
     pub sf_index: Option<u32>,
@@ -284,7 +279,6 @@ pub struct RepresentorModel {
     pub pci: PciAddress,
     /// Name of the representor's interface on the DPU.
     pub iface: String,
-    /// Kind of the function.
     pub kind: RepresentorKind,
     /// Kind of the represented function.
     pub function: FunctionType,

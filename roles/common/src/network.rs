@@ -30,7 +30,6 @@ const LONGEST_NAME: usize = 253;
 pub enum Host {
     /// An IPv4 or IPv6 address.
     Ip(IpAddr),
-    /// A host name.
     Name(String),
 }
 
@@ -80,11 +79,7 @@ pub enum HostPort {
     /// An IPv4 or IPv6 address and a port.
     Address(SocketAddr),
     /// A host name and a port.
-    Name {
-        /// The host name.
-        host: String,
-        port: u16,
-    },
+    Name { host: String, port: u16 },
 }
 
 impl HostPort {
@@ -248,12 +243,7 @@ pub enum ListenError {
     InUse(PathBuf),
     /// Operating system error.
     #[error("{path}: {error}")]
-    System {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Reason.
-        error: io::Error,
-    },
+    System { path: PathBuf, error: io::Error },
 }
 
 /// A listening, non-blocking Unix socket with mode 0600. Dropping it removes its file.
@@ -307,7 +297,6 @@ impl UnixServer {
         })
     }
 
-    /// The listening socket.
     #[must_use]
     pub const fn listener(&self) -> &UnixListener {
         &self.listener

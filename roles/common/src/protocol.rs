@@ -140,7 +140,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure.
     #[cold]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {

@@ -111,7 +111,6 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Requests shutdown.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         self.waker.wake();

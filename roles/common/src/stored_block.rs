@@ -229,7 +229,6 @@ pub struct Incompressible {
     pub needed: usize,
     /// Space for LZ4 data blocks in a stored block, in bytes.
     pub room: usize,
-    /// Sizes of the block.
     pub geometry: Geometry,
 }
 
@@ -493,7 +492,6 @@ pub enum Defect {
     Size {
         /// The stored block size.
         expected: u32,
-        /// Actual size.
         found: usize,
     },
     /// The block's data has another size.

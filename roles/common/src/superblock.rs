@@ -77,7 +77,6 @@ pub fn random() -> Result<[u8; 16], Failure> {
 /// Metadata of a set's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
-    /// The target's set.
     pub set: SetId,
     /// Its number in the set.
     pub member: u32,

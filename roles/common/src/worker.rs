@@ -60,7 +60,6 @@ impl RunFlag {
 pub trait DataPath: 'static {
     /// Command of the main thread, executed while the data path does not run.
     type Command: Send + 'static;
-    /// Reply to a command.
     type Reply: Send + 'static;
     /// Run summary.
     type Report: Send + 'static;
@@ -121,7 +120,6 @@ pub struct Worker<D: DataPath> {
     pending: Option<Pending>,
 }
 
-/// An expected answer.
 #[derive(Debug)]
 struct Pending {
     what: &'static str,
@@ -141,7 +139,6 @@ const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
 pub enum Answer<D: DataPath> {
     /// The data path was created.
     Created,
-    /// Reply to a command.
     Replied(D::Reply),
     /// Report of a stopped data path.
     Stopped(D::Report),

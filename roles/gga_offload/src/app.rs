@@ -536,7 +536,7 @@ fn set_of(targets: &[Option<Described>]) -> SetId {
 }
 
 impl Drop for GgaOffload {
-    /// The session has ended.
+    /// Keeps the scrub plan for the next session, and warns of missed stripes.
     fn drop(&mut self) {
         if let Some(prepared) = &self.prepared {
             let converts = self.history.scrub.get().converts;

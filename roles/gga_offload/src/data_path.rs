@@ -57,7 +57,6 @@ pub(crate) fn all_slots(requests: u32) -> u32 {
     requests + BACKGROUND_SLOTS
 }
 
-/// Parameters of a worker.
 pub(crate) struct Setup {
     pub(crate) worker: WorkerSetup,
     pub(crate) memory: StripeMemory,
@@ -532,12 +531,9 @@ struct Inbox {
     commands: Mutex<VecDeque<(u32, WorkerCommand)>>,
 }
 
-/// A worker's reply.
 #[derive(Debug)]
 pub(crate) struct WorkerReply {
-    /// Number of the worker.
     pub(crate) worker: u32,
-    /// Number of the attempt.
     pub(crate) attempt: u32,
     pub(crate) reply: Result<Reply, Failure>,
 }

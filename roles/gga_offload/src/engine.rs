@@ -60,11 +60,9 @@ pub const BACKGROUND_SLOTS: u32 = 4;
 pub struct Status(pub u32);
 
 impl Status {
-    /// The operation has succeeded.
     pub const SUCCESS: Self = Self(0);
-    /// The request is none.
+    /// The message is not a valid request.
     pub const INVALID_VALUE: Self = Self(6);
-    /// The operation has failed.
     pub const IO_FAILED: Self = Self(17);
 
     /// Returns `true` if it has succeeded.
@@ -147,11 +145,7 @@ pub enum Event {
     /// The block has a new trailer.
     Resealed { slot: u32 },
     /// The block is in the initiator's memory, or not.
-    Decompressed {
-        slot: u32,
-        /// Result of the decompression.
-        outcome: Decompression,
-    },
+    Decompressed { slot: u32, outcome: Decompression },
     /// A target cannot be reached any more, or a message to or from it has failed.
     TargetLost {
         target: Target,
@@ -281,7 +275,6 @@ pub enum Action {
 enum Stage {
     /// A request, or work.
     Idle,
-    /// The stripe's lock.
     StripeLock,
     /// The chunks of a read.
     Chunks,
@@ -365,7 +358,7 @@ struct Slot {
     failed: Targets,
     /// Status of the first failure.
     error: Option<Status>,
-    /// When they were asked.
+    /// Watchdog time at which they were asked.
     asked_at: Duration,
     /// Chunk that the current read does without, or that was replaced by the one recovered from the two others.
     missing: Option<Target>,
@@ -423,10 +416,8 @@ impl Slot {
     }
 }
 
-/// Parameters of an engine.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Number of the worker.
     pub worker: u32,
     /// Requests of the initiator at once.
     pub requests: u32,
@@ -1087,7 +1078,7 @@ impl Watchdog {
         }
     }
 
-    /// Experienced time.
+    /// Sum of the times between ticks, each limited to [`MAX_GAP`].
     #[inline]
     fn now(&self) -> Duration {
         self.now

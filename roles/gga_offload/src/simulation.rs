@@ -44,12 +44,9 @@ use processes::{BLOCKS, SECTORS};
 use serde::Serialize;
 use world::World;
 
-/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Sessions of the service.
     pub sessions: u64,
-    /// I/Os of the initiator.
     pub ios: u64,
     pub faults: u64,
     /// Blocks that could not be read at the end, because too much was damaged at once.
@@ -71,7 +68,6 @@ impl Totals {
 pub struct Violation {
     /// The seed of its script.
     pub seed: u64,
-    /// Description of the violation.
     pub what: String,
     /// The steps that are needed for that, of those that the script has.
     pub steps: Vec<String>,

@@ -38,7 +38,6 @@ pub enum LayoutError {
         u32::MAX
     )]
     IoSize {
-        /// Value of the flag.
         blocks_per_io: u16,
         /// Block size, bytes.
         block_size: u32,
@@ -49,7 +48,6 @@ pub enum LayoutError {
         u32::MAX
     )]
     TooManyIos {
-        /// Number of I/Os.
         count: u64,
         /// Bytes per I/O.
         io_size: u32,
@@ -63,7 +61,6 @@ pub enum LayoutError {
         count: u32,
         /// Bytes per I/O.
         io_size: u32,
-        /// Number of workers.
         workers: u32,
     },
     /// A worker would have no local memory.
@@ -78,7 +75,6 @@ pub enum LayoutError {
         slots: u32,
         /// Bytes per I/O.
         io_size: u32,
-        /// Number of workers.
         workers: u32,
     },
     /// Expected data and storage differ in size.
@@ -482,7 +478,7 @@ impl Storage {
         self.mmap.base_address()
     }
 
-    /// Tasks of the workers.
+    /// One task per worker, in order.
     #[must_use]
     pub fn tasks(&self, flags: &Flags) -> Vec<Task> {
         let strategy = flags.execution_strategy;

@@ -21,13 +21,10 @@ use crate::data_path::{self, Mismatch};
 /// A failed run: the reference's block, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
-    /// Name of the program.
     pub application: &'static str,
     /// "failed", to distinguish it from a [`Report`].
     pub result: &'static str,
-    /// Test that was run.
     pub execution_strategy: Strategy,
-    /// Reason of the failure.
     pub error: String,
     /// The first wrong byte, for a validation failure.
     pub mismatch: Option<Mismatch>,
@@ -106,7 +103,6 @@ impl Latencies {
         }
     }
 
-    /// Records a transaction.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
@@ -116,7 +112,6 @@ impl Latencies {
         self.max = self.max.max(nanos);
     }
 
-    /// Number of latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -184,17 +179,11 @@ fn micros(nanos: u64) -> f64 {
 /// Latencies in microseconds. Minimum, maximum and mean are integers, as in the reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// Shortest.
     pub min: u64,
-    /// Longest.
     pub max: u64,
-    /// Arithmetic mean.
     pub mean: u64,
-    /// Median.
     pub p50: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// 99.9th percentile.
     pub p99_9: f64,
     /// Percentages with their percentiles.
     pub distribution: [(f64, f64); DISTRIBUTION.len()],
@@ -216,7 +205,6 @@ impl fmt::Display for LatencySummary {
 
 const RULE: &str = "+================================================+";
 
-/// Measurements of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerStatistics {
     /// Completed transactions.
@@ -227,24 +215,20 @@ pub struct WorkerStatistics {
     pub pe_hit_count: u64,
     /// Calls of the progress engine that found no work.
     pub pe_miss_count: u64,
-    /// Latencies of the transactions.
     pub latencies: Latencies,
     pub flushes: Latencies,
     /// Completion time of the last transaction.
     pub end: Instant,
 }
 
-/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Name of the program.
     pub application: &'static str,
     /// "passed" or "interrupted", to distinguish it from a [`FailureReport`].
     pub result: &'static str,
     /// Reason of the interruption, if the run was interrupted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Test that was run.
     pub execution_strategy: Strategy,
     /// From the start of the data path to the last completed transaction.
     pub duration_seconds: f64,
@@ -252,7 +236,6 @@ pub struct Report {
     pub operation_count: u64,
     /// Bytes of the blocks of these transactions.
     pub bytes: u64,
-    /// GiB per second.
     pub data_rate_gib_per_second: f64,
     /// Millions of transactions per second.
     pub io_rate_miops: f64,
@@ -262,7 +245,6 @@ pub struct Report {
     pub pe_hit_count: u64,
     /// Calls of the progress engines that found no work.
     pub pe_miss_count: u64,
-    /// Latencies in microseconds.
     pub latency_us: LatencySummary,
     /// Latencies of the flushes in microseconds, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -379,7 +361,6 @@ impl fmt::Display for Report {
 /// Findings of a finished session.
 #[derive(Debug)]
 pub struct Findings<'a> {
-    /// Test that was run.
     pub strategy: Strategy,
     /// Seed of the validation pattern, if one was written.
     pub seed: Option<u64>,
@@ -392,10 +373,8 @@ pub struct Findings<'a> {
     pub measured: Option<Report>,
 }
 
-/// Result of a test.
 #[derive(Debug)]
 pub enum Conclusion {
-    /// The test passed.
     Passed(Report),
     RunFailed(FailureReport, Failure),
     /// The user interrupted the run. Measurements until then.

@@ -336,7 +336,6 @@ impl Progress {
         }
     }
 
-    /// Updates the display.
     pub fn refresh(&mut self, now: Instant) {
         let completed = self.completed();
         match &mut self.display {

@@ -192,7 +192,6 @@ struct Server {
     idle_timeout: Option<Duration>,
     /// Wire formats that sessions may use.
     protocol: Protocol,
-    /// Limits of a session.
     init_limits: InitLimits,
     /// Abandoned workers of earlier sessions, blocked by their peers.
     quarantine: RefCell<Quarantine>,
@@ -276,7 +275,6 @@ struct App<'a> {
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
     refused: Quota,
-    /// The current job.
     job: JobRunner<InitStorage>,
 }
 

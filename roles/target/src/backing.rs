@@ -42,7 +42,6 @@ pub enum BackingIo {
 /// Options for opening a backing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// I/O mode.
     pub io: BackingIo,
     /// `true` to turn an existing file of another format into a backing file.
     pub initialise: bool,
@@ -296,7 +295,6 @@ impl BackingFile {
         &self.written
     }
 
-    /// Health of the medium.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health

@@ -74,7 +74,6 @@ pub(crate) struct Setup {
 pub(crate) enum Blocks {
     /// In memory that is registered with the device.
     Memory(Mmap),
-    /// In a file.
     File(Arc<BackingFile>),
 }
 
@@ -89,7 +88,6 @@ pub(crate) enum Command {
     Prepare(Duration),
 }
 
-/// Answer to a [`Command`].
 pub(crate) enum Reply {
     /// The export of the local end.
     Exported(Vec<u8>),
@@ -413,7 +411,6 @@ fn message_of(transfer: &TransferSlot) -> Option<&MessageSlot> {
     transfer.state().message.as_ref()
 }
 
-/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// RDMA read: blocks from the requester to the store.
@@ -600,7 +597,6 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.operations
     }
 
-    /// The counters, for metrics.
     fn counts(&self) -> Counts {
         self.traffic
             .counts()
@@ -609,7 +605,6 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             .with(Count::MediaErrors, self.store.media_errors())
     }
 
-    /// Where the blocks are.
     fn store(&self) -> &S {
         &self.store
     }

@@ -344,7 +344,7 @@ impl Places {
         found
     }
 
-    /// The valid superblock.
+    /// The newest valid superblock, if there is one.
     #[must_use]
     pub fn superblock(&self) -> Option<StoredSuperblock> {
         self.newest.map(|(_, stored)| stored)

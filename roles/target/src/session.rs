@@ -47,11 +47,9 @@ pub enum Event {
 /// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this response.
     Send(Message),
     /// Start this job, and report [`Event::JobDone`].
     Do(Job),
-    /// The session has ended.
     End(Result<(), Failure>),
 }
 
@@ -68,7 +66,6 @@ pub enum Job {
         /// superblocks.
         maintains: bool,
     },
-    /// Stop the data paths.
     StopWorkers,
     DestroyWorkers,
     Persist(Superblock),
@@ -194,7 +191,6 @@ impl Session {
         self
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, event: Event, now: Instant) {
         if self.is_finished() && !matches!(event, Event::Service(ChannelEvent::Message(_))) {
             return;

@@ -380,7 +380,6 @@ impl Forwarder {
         }
     }
 
-    /// The counters, for metrics.
     fn counts(&self) -> Counts {
         self.traffic
             .counts()

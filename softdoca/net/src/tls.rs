@@ -19,7 +19,6 @@ pub enum TlsError {
         path: String,
         /// Its purpose.
         expected: &'static str,
-        /// Reason.
         error: rustls::pki_types::pem::Error,
     },
     /// A file without a certificate.

@@ -7,12 +7,10 @@ use doca_abi::{
     Parameter, Pointer, Type,
 };
 
-/// A header file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// File name, e.g. `"doca_buf.h"`.
     pub name: &'static str,
-    /// Content.
     pub text: String,
 }
 

@@ -45,7 +45,6 @@ pub enum Error {
     /// A file or directory of the prefix cannot be created.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// The file or directory.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -55,7 +54,6 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     pub library: PathBuf,
-    /// Number of headers.
     pub headers: usize,
     /// Number of packages per side.
     pub packages: usize,
@@ -218,7 +216,6 @@ fn link(target: &str, path: &Path) -> Result<(), Error> {
     std::os::unix::fs::symlink(target, path).map_err(failed)
 }
 
-/// Layout of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// `include`, `lib`, and pkg-config files for both sides in separate directories.
@@ -232,7 +229,6 @@ pub enum Layout {
 /// A machine with NVIDIA packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// x86-64
     X86_64,
     /// AArch64, also the DPU
     Aarch64,
@@ -404,7 +400,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both sides.
     pub const ALL: [Self; 2] = [Self::Host, Self::Dpu];
 }
 

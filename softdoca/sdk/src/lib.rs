@@ -28,7 +28,6 @@ pub const VARIADIC_FUNCTIONS: &[&str] = &["doca_log"];
 /// Support status of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Fully supported.
     Works,
     /// Returns `DOCA_ERROR_NOT_SUPPORTED`: the hardware is not emulated.
     NotSupported,
@@ -37,7 +36,6 @@ pub enum State {
 }
 
 impl State {
-    /// Short description.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Works => "works",

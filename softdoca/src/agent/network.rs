@@ -276,7 +276,6 @@ mod tests {
         Arc::clone(listener).expose(key, Exposed::new(rights, (addr, len), Box::new(export)))
     }
 
-    /// Waits for `count` replies.
     fn replies(lane: &mut Lane, count: usize) -> Vec<Result<u64>> {
         let deadline = Instant::now() + TIMEOUT;
         let mut replies = Vec::new();

@@ -230,7 +230,6 @@ impl AgentAddress {
         Ok(*LOCAL.get_or_init(|| address))
     }
 
-    /// Encodes the address.
     pub fn encode(&self) -> [u8; AgentAddress::SIZE] {
         let mut bytes = [0; AgentAddress::SIZE];
         bytes[..BootId::SIZE].copy_from_slice(&self.boot.to_bytes());
@@ -278,11 +277,8 @@ impl AgentAddress {
 /// Rights of holders of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Read the memory.
     pub read: bool,
-    /// Write the memory.
     pub write: bool,
-    /// Perform atomic operations.
     pub atomic: bool,
 }
 

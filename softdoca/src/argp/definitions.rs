@@ -23,12 +23,10 @@ pub struct Param {
     pub long: Option<String>,
     /// Placeholder of the value in the usage text.
     pub arguments: Option<String>,
-    /// Help text.
     pub description: Option<String>,
     pub value_type: Option<ValueType>,
     /// Called with each value.
     pub callback: doca_argp_param_cb_t,
-    /// Required.
     pub mandatory: bool,
     /// May be given several times.
     pub multiple: bool,
@@ -81,7 +79,6 @@ impl Param {
 pub struct Command {
     /// Name as users write it.
     pub name: Option<String>,
-    /// Help text.
     pub description: Option<String>,
     /// Called when the command is named.
     pub callback: doca_argp_cmd_cb_t,
@@ -89,16 +86,13 @@ pub struct Command {
     pub hidden: bool,
     /// Parameters in the order of registration.
     pub params: Vec<ParamId>,
-    /// Subcommands.
     pub commands: Vec<CommandId>,
     registered: bool,
 }
 
-/// Index of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamId(usize);
 
-/// Index of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandId(usize);
 
@@ -135,13 +129,11 @@ impl CommandId {
 }
 
 impl Definitions {
-    /// Creates an empty parameter.
     pub fn create_param(&mut self) -> ParamId {
         self.params.push(Some(Param::default()));
         ParamId(self.params.len() - 1)
     }
 
-    /// Creates an empty command.
     pub fn create_command(&mut self) -> CommandId {
         self.commands.push(Some(Command::default()));
         CommandId(self.commands.len() - 1)
@@ -320,10 +312,8 @@ impl Definitions {
     }
 }
 
-/// Types of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// Text.
     String,
     /// A C `int`.
     Int,
@@ -368,11 +358,8 @@ impl ValueType {
 pub enum Value {
     /// A string, or the text of a JSON object.
     Text(CString),
-    /// A C `int`.
     Int(i32),
-    /// A C `double`.
     Double(f64),
-    /// A C `bool`.
     Bool(bool),
     /// A device, opened while parsing.
     Device(DeviceArgument),
@@ -383,7 +370,6 @@ pub enum Value {
 /// A device and the text after its name.
 #[derive(Debug)]
 pub struct DeviceArgument {
-    /// The open device.
     pub device: Arc<Device>,
     /// Device arguments: the text after the first comma.
     pub rest: Option<CString>,
@@ -394,7 +380,6 @@ pub struct DeviceArgument {
 pub struct RepresentorArgument {
     /// The device that the representor belongs to.
     pub device: DeviceArgument,
-    /// The open representor.
     pub representor: Arc<Representor>,
 }
 

@@ -208,12 +208,10 @@ impl BufInventory {
         Ok(first)
     }
 
-    /// Total number of bufs.
     pub fn count(&self) -> usize {
         self.count.get()
     }
 
-    /// Number of free bufs.
     pub fn free_count(&self) -> usize {
         self.free.count.get()
     }
@@ -397,12 +395,10 @@ impl BufPool {
             })
     }
 
-    /// Total number of bufs.
     pub fn count(&self) -> usize {
         self.inventory.count()
     }
 
-    /// Number of free bufs.
     pub fn free_count(&self) -> usize {
         self.inventory.free_count()
     }

@@ -38,7 +38,6 @@ pub(crate) struct SendTask {
     len: u32,
 }
 
-/// A submitted send task.
 struct Sending {
     task: NonNull<Task>,
     connection: Arc<Connection>,
@@ -494,9 +493,7 @@ pub(crate) enum Counter {
     SentMessages,
     /// Bytes in submitted messages.
     SentBytes,
-    /// Number of received messages.
     ReceivedMessages,
-    /// Bytes in received messages.
     ReceivedBytes,
 }
 
@@ -508,13 +505,11 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a submitted message.
     pub(super) fn sent(&self, bytes: usize) {
         self.count(Counter::SentMessages, 1);
         self.count(Counter::SentBytes, bytes as u64);
     }
 
-    /// Counts a received message.
     pub(super) fn received(&self, bytes: usize) {
         self.count(Counter::ReceivedMessages, 1);
         self.count(Counter::ReceivedBytes, bytes as u64);

@@ -253,7 +253,6 @@ const SCRATCH: usize = 1024;
 /// Result of waiting for the peer's first frame.
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
-    /// No frame has arrived.
     Waiting,
     /// The peer has closed the connection without sending a frame.
     Gone,
@@ -323,7 +322,6 @@ pub(super) fn receive_hello(socket: &Socket) -> Arrival<Caller> {
     })
 }
 
-/// Accepts a client.
 pub(super) fn accept(socket: &Socket, max_message: u32) -> Result<()> {
     socket.send(&Frame::Accept { max_message }.encode(), &[])
 }

@@ -90,7 +90,6 @@ impl SendTask {
         self.immediate_len.get()
     }
 
-    /// Replaces the immediate data.
     pub(crate) fn set_immediate(&self, immediate: &[u8]) -> Result<()> {
         check_immediate(immediate)?;
         let mut bytes = [0; MAX_IMMEDIATE];

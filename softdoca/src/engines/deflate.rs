@@ -157,7 +157,6 @@ impl fmt::Debug for DeflateChecksums {
 }
 
 impl DeflateChecksums {
-    /// Adds data.
     pub fn update(&mut self, data: &[u8]) {
         self.crc32.update(data);
         self.adler32.write(data);

@@ -184,7 +184,6 @@ impl Default for Lz4Checksums {
 }
 
 impl Lz4Checksums {
-    /// Adds data.
     pub fn update(&mut self, data: &[u8]) {
         self.crc32.update(data);
         self.xxh32.write(data);

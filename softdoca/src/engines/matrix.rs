@@ -19,7 +19,6 @@ pub enum MatrixType {
     Vandermonde,
 }
 
-/// Purpose of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Computes redundancy blocks from data blocks.
@@ -171,12 +170,10 @@ impl Matrix {
         })
     }
 
-    /// Number of input blocks.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Number of output blocks.
     pub fn outputs(&self) -> usize {
         self.outputs
     }

@@ -65,12 +65,10 @@ impl Coder {
         }
     }
 
-    /// Number of input blocks.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Number of output blocks.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -119,7 +117,6 @@ impl Coder {
 /// A contiguous range of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// First byte.
     pub start: *mut u8,
     /// Length in bytes.
     pub len: usize,

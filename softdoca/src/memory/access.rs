@@ -450,7 +450,6 @@ impl Drop for Mapping {
 
 /// A run of bytes with one access method.
 pub(super) enum Piece {
-    /// Directly.
     Mapped(*mut u8),
     /// Through the exporter's agent.
     Remote,
@@ -634,7 +633,6 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
 pub(in crate::memory) enum Region {
     /// Through the agent of a process of this machine.
     Agent(RemoteRegion),
-    /// Over the network.
     Network(Box<NetworkRegion>),
 }
 

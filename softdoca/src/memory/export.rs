@@ -22,7 +22,6 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::runtime::Key;
 
-/// An existing export.
 #[derive(Debug)]
 pub(super) struct Exported {
     descriptor: Arc<[u8]>,
@@ -249,7 +248,6 @@ fn read_only(memfd: &OwnedFd) -> Result<OwnedFd> {
 
 const WORD: usize = size_of::<AtomicU32>();
 
-/// A page of words.
 struct Page {
     /// Descriptor for peers; it cannot be mapped for writing.
     memfd: Arc<OwnedFd>,
@@ -535,9 +533,7 @@ bitflags::bitflags! {
     pub struct Permissions: u32 {
         /// Local devices may write.
         const LOCAL_READ_WRITE = 1 << 0;
-        /// RDMA peers may read.
         const RDMA_READ = 1 << 1;
-        /// RDMA peers may write.
         const RDMA_WRITE = 1 << 2;
         /// RDMA peers may perform atomic operations.
         const RDMA_ATOMIC = 1 << 3;

@@ -359,7 +359,7 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    /// Upper limit of numbers.
+    /// Numbers are less than this: a token has 29 bits for them.
     pub(super) const NUMBERS: u32 = 1 << 29;
 
     pub(super) fn token(self, number: u32) -> u32 {

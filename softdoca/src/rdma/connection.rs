@@ -22,7 +22,6 @@ use crate::runtime::Key;
 /// A completed task whose completion has not been delivered.
 pub(super) type Done = (NonNull<Task>, Result<()>);
 
-/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Its details are exported; the peer may already send.
@@ -133,7 +132,6 @@ impl Connection {
         unsafe { self.ctx.as_ref() }
     }
 
-    /// The exported details.
     pub(crate) fn details(&self) -> &[u8] {
         &self.details
     }
@@ -715,7 +713,7 @@ impl ConnectionDetails {
     }
 }
 
-/// Encoding of valid details.
+/// Decodes details and encodes them again.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     ConnectionDetails::decode(bytes).map(|details| details.encode())
 }

@@ -50,7 +50,6 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Number of operations.
     const COUNT: usize = Operation::EventAdd as usize + 1;
 
     /// Returns `true` if it moves data between two memories.

@@ -205,7 +205,6 @@ impl ConnectionOutbox {
 pub(super) enum Peer {
     /// Not connected yet.
     Expected,
-    /// Connected.
     Present,
     /// Closed the connection. Data sent before can still be received.
     Closed,
@@ -257,7 +256,7 @@ pub(super) trait Inbox {
     /// This thread is about to sleep: messages from now on must wake its engine.
     fn arm(&mut self);
 
-    /// This thread is awake.
+    /// Cancels [`arm`](Self::arm).
     fn disarm(&mut self);
 }
 
@@ -302,7 +301,7 @@ pub(super) trait Outbox {
     /// This thread is about to sleep: receives and free space from now on must wake its engine.
     fn arm(&mut self);
 
-    /// This thread is awake.
+    /// Cancels [`arm`](Self::arm).
     fn disarm(&mut self);
 }
 

@@ -129,7 +129,6 @@ pub(crate) struct Received {
     pub(crate) by_write: bool,
 }
 
-/// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub(crate) id: u64,

@@ -129,7 +129,6 @@ impl Word {
     }
 }
 
-/// A fence between words.
 pub(crate) fn fence(order: Ordering) {
     let whose = if falls_asleep() { "sleeper" } else { "waker" };
     if is_weakened(|| format!("fence of the {whose}")) {
@@ -184,7 +183,6 @@ loom::thread_local! {
 pub(crate) enum Barriers {
     /// No process: the kernel does not support it, or was not asked.
     None,
-    /// All processes.
     All,
     /// The processes on even processors.
     Some,

@@ -409,7 +409,6 @@ fn block_on<T>(queue: &AsyncQueue, work: impl Future<Output = T>) -> T {
     })
 }
 
-/// Waits for all futures.
 async fn all(mut futures: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + '_>>>) {
     std::future::poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());

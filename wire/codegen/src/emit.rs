@@ -104,9 +104,7 @@ fn text(module: &str, tokens: TokenStream) -> Result<String, Error> {
 
 /// Parts of a generated enumeration.
 struct Enumeration<'a> {
-    /// Name of the type.
     name: Ident,
-    /// Documentation of the type.
     docs: String,
     /// Name in the schema, number and documentation of each value.
     values: Vec<(&'a str, u32, String)>,

@@ -91,7 +91,6 @@ pub enum Problem {
     #[error("option `{option}` is missing: specify {what}")]
     Missing {
         option: &'static str,
-        /// Meaning of the option.
         what: &'static str,
     },
     /// The comment is missing, from which documentation and table are generated.
@@ -115,24 +114,17 @@ pub enum Problem {
     #[error("option `{option}`: expected at most {max}, got {found}")]
     TooLarge {
         option: &'static str,
-        /// Largest possible number.
         max: u64,
         found: u64,
     },
     /// The minimum exceeds the maximum.
     #[error("option `min` ({min}) exceeds `max` ({max})")]
-    EmptyRange {
-        /// Smallest value.
-        min: u64,
-        /// Largest value.
-        max: u64,
-    },
+    EmptyRange { min: u64, max: u64 },
     /// A field that precedes the one declared above it.
     #[error(
         "lies at offset {offset}, before {previous}: declare fields in the order of their offsets"
     )]
     OutOfOrder {
-        /// Offset of the field.
         offset: u32,
         /// The field declared above it.
         previous: String,
@@ -140,9 +132,7 @@ pub enum Problem {
     /// Two fields on one byte.
     #[error("overlaps {previous}: begins at offset {offset}, where {previous} ends at {end}")]
     Overlap {
-        /// Offset of the field.
         offset: u32,
-        /// The preceding field.
         previous: String,
         /// First byte after that field.
         end: u32,
@@ -162,26 +152,17 @@ pub enum Problem {
     BeyondSize {
         /// First byte after the field.
         end: u64,
-        /// Size of the message.
         size: u32,
     },
     /// A text or blob followed by another field.
     #[error("is of variable length, so nothing can follow it at a fixed offset; {next} does")]
-    VariableNotLast {
-        /// The following field.
-        next: String,
-    },
+    VariableNotLast { next: String },
     /// A text or blob in a message of fixed size.
     #[error("is of variable length, in a message of fixed size")]
     VariableInFixedSize,
     /// Two payloads of the same type.
     #[error("message type {number} is already that of {other}")]
-    DuplicateType {
-        /// Number of the type.
-        number: u32,
-        /// The other payload.
-        other: String,
-    },
+    DuplicateType { number: u32, other: String },
     /// A payload that cannot be distinguished from the one that it is an alternative to.
     #[error("is an alternative to another payload, and has {0}")]
     WrongAlternative(&'static str),
@@ -190,15 +171,10 @@ pub enum Problem {
     WrongExtension(&'static str),
     /// Two declarations of the same name.
     #[error("the name `{name}` is already that of {other}")]
-    DuplicateName {
-        name: String,
-        /// The other declaration.
-        other: String,
-    },
+    DuplicateName { name: String, other: String },
     /// A payload that exceeds the largest frame.
     #[error("makes a frame of up to {found} bytes, over the frame's `max_size` of {max}")]
     FrameTooLarge {
-        /// Maximum frame length.
         max: u32,
         /// Length of the largest frame with this payload.
         found: u64,

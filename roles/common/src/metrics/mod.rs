@@ -488,7 +488,6 @@ impl CoreStatistics {
 /// The statistics of a service or a target: one block per worker, in the reference's words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
-    /// Name of the program.
     pub application: &'static str,
     /// Sum of the workers' operations.
     pub operation_count: u64,

@@ -324,7 +324,6 @@ impl Superblocks {
         Some(Ok(asked.superblock))
     }
 
-    /// Forgets a target's state.
     pub(in crate::service) fn forget(&mut self, target: usize) {
         self.targets[target] = Persisted::default();
     }

@@ -34,10 +34,8 @@ pub use degraded_mode::DegradedMode;
 
 // Commands from the main thread of a service to its workers.
 
-/// Parameters of a worker.
 #[derive(Debug)]
 pub struct WorkerSetup {
-    /// Number of the worker.
     pub index: u32,
     /// CPU that it runs on.
     pub core: u32,
@@ -62,13 +60,11 @@ pub struct WorkerSetup {
 pub enum Command {
     /// Create an RDMA connection for this target, and export it.
     Export {
-        /// Number of the target.
         target: usize,
         role: RdmaConnectionRole,
     },
     /// Connect to the target's export.
     Connect {
-        /// Number of the target.
         target: usize,
         role: RdmaConnectionRole,
         /// The target's export.
@@ -90,23 +86,18 @@ pub enum Command {
 pub enum WorkerCommand {
     /// Create an RDMA connection for this target, and export it: io_data first, which starts over.
     Export {
-        /// Number of the target.
         target: usize,
         role: RdmaConnectionRole,
     },
     /// Connect to the target's export.
     Connect {
-        /// Number of the target.
         target: usize,
         role: RdmaConnectionRole,
         /// The target's export.
         details: Bytes,
     },
     /// Get ready to exchange messages with the target.
-    Attach {
-        /// Number of the target.
-        target: usize,
-    },
+    Attach { target: usize },
 }
 
 /// Answer to a [`Command`] or an [`WorkerCommand`].
@@ -114,7 +105,6 @@ pub enum WorkerCommand {
 pub enum Reply {
     /// The export of a connection.
     Exported(Vec<u8>),
-    /// Success, without data.
     Done,
 }
 
@@ -316,7 +306,6 @@ struct App<'a, S: Service> {
     refused_by: Vec<bool>,
     /// By target: `true` once another failure to connect was reported.
     warned_of: Vec<bool>,
-    /// The current job.
     job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,

@@ -48,7 +48,6 @@ pub(super) struct MessagePlaces {
 }
 
 impl MessagePlaces {
-    /// Number of messages.
     pub(super) fn messages(self) -> usize {
         self.requests + self.slots * 2 * Target::ALL.len()
     }
@@ -160,9 +159,7 @@ pub(super) enum SlotTask {
     ReceiveResult(TargetSlot),
     /// DMA copy of content from the initiator's memory.
     Fetch(FetchSlot),
-    /// Calculation of the parity.
     CreateParity(StepSlot),
-    /// Recovery of a chunk.
     Recover(RecoverySlot),
     /// Decompression into the initiator's memory.
     Decompress(StepSlot),
@@ -528,7 +525,6 @@ impl PrivateMemory {
         (slot * self.size) as u64
     }
 
-    /// All of it.
     pub(super) fn mmap(&self) -> &Mmap {
         &self.mmap
     }

@@ -14,7 +14,6 @@ use crate::{Target, Targets};
 /// State of a target at the start of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is not reachable.
     Missing,
     /// It never has a superblock, like the reference's.
     Mute,
@@ -139,7 +138,6 @@ pub struct Instructions {
     pub writes_checksums: bool,
     /// The identifier of a set that is made now.
     pub new_set: SetId,
-    /// Identifiers for epochs.
     pub ids: EpochIds,
 }
 

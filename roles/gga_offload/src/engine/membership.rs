@@ -119,7 +119,6 @@ impl Membership {
         }
     }
 
-    /// The set's identifier.
     #[must_use]
     pub fn set(&self) -> SetId {
         self.set
@@ -306,7 +305,6 @@ pub enum State {
     Rebuilding(Target),
     /// Fewer than two targets are current. Writes fail, and so do reads without two targets, until the session ends.
     Failed {
-        /// They are offline.
         offline: Targets,
         /// It was being rebuilt when another one was detached.
         incomplete: Option<Target>,

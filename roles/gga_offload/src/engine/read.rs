@@ -453,7 +453,6 @@ pub enum Quality {
     Unbound,
     /// It has no checksum, and may be valid nevertheless.
     Bare,
-    /// It is not valid.
     Flawed(Flaw),
 }
 

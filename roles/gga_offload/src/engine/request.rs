@@ -20,7 +20,6 @@ pub struct Volume {
 /// Most blocks of one I/O, as in the reference.
 pub const MAX_BLOCKS: u64 = 255;
 
-/// Operation of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
     /// Blocks go to the initiator.
@@ -53,7 +52,6 @@ pub struct Request {
     pub storage_offset: u64,
 }
 
-/// A request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The message is no request that the session has.
@@ -87,7 +85,6 @@ pub enum Refusal {
         capacity: u64,
         /// Requested bytes.
         size: u32,
-        /// Requested offset.
         offset: u64,
     },
     /// The range is not all inside of the initiator's memory.
@@ -99,7 +96,6 @@ pub enum Refusal {
         length: u64,
         /// Requested bytes.
         size: u32,
-        /// Requested offset.
         offset: u64,
     },
 }

@@ -180,10 +180,8 @@ pub struct Verified {
     pub unreadable: u64,
 }
 
-/// Scrub counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Scrubbed {
-    /// Scrubs that were completed.
     pub completed: u64,
     /// Stripes that were read and compared.
     pub stripes: u64,
@@ -202,20 +200,17 @@ pub struct Summary {
     pub lost: [u64; 3],
     /// Stripes that a target has missed, and that were not rebuilt.
     pub missed_stripes: u64,
-    /// Stripes that were rebuilt.
     pub rebuilt_stripes: u64,
     /// Stripes that were verified after an unclean shutdown.
     pub verified_stripes: Verified,
     /// Chunks of data_1, data_2 and data_p that were not what was written, and were rewritten.
     pub repaired_chunks: [u64; 3],
-    /// Scrub counts.
     pub scrubbed: Scrubbed,
 }
 
 /// The state of a set at a moment, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// State and numbers.
     pub summary: Summary,
     /// `true` for each of data_1, data_2 and data_p that is online.
     pub online: [bool; 3],
@@ -433,7 +428,6 @@ impl Set {
         self.converts && !self.has_checksums()
     }
 
-    /// State of the redundancy.
     #[must_use]
     pub fn state(&self) -> State {
         self.inner().redundancy.state()

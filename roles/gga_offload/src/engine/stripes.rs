@@ -100,7 +100,6 @@ impl StripeLocks {
         }
     }
 
-    /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self, lock: usize, ticket: Ticket, access: Access) {
         let lock = &self.locks[lock];
@@ -172,7 +171,6 @@ impl StripeBitmap {
         ((run / 64) as usize, 1 << (run % 64))
     }
 
-    /// Adds a stripe.
     #[cold]
     pub(crate) fn insert(&self, stripe: u64) {
         let (word, bit) = Self::place(stripe >> self.shift);
@@ -181,7 +179,6 @@ impl StripeBitmap {
         }
     }
 
-    /// Adds all stripes.
     pub(crate) fn insert_all(&self) {
         let runs = self.run_count();
         for run in 0..runs {
@@ -223,7 +220,6 @@ impl StripeBitmap {
             .map(|(run, _)| run)
     }
 
-    /// Removes a run.
     fn remove_run(&self, run: u64) {
         let (word, bit) = Self::place(run);
         if self.words[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
@@ -231,7 +227,6 @@ impl StripeBitmap {
         }
     }
 
-    /// Removes all stripes.
     pub(super) fn clear(&self) {
         for word in &self.words {
             word.store(0, Ordering::Release);
@@ -282,7 +277,6 @@ struct OpenRun {
 /// The answer to a request for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// This stripe is next.
     Stripe(u64),
     /// None, until stripes that were handed out are done.
     Wait,

@@ -109,7 +109,6 @@ pub(super) struct Worker {
 pub(super) enum Phase {
     /// The superblocks are to say that the set is in use.
     Opening,
-    /// I/Os are served.
     Serving,
     /// No further work on stripes is handed out.
     Quiescing,
@@ -434,7 +433,7 @@ impl Disk {
         old.copy_from_slice(&chunk[sector * SECTOR..(sector + 1) * SECTOR]);
     }
 
-    /// A chunk is durable.
+    /// Makes the stripe's chunk durable.
     pub(super) fn sync_chunk(&mut self, stripe: u64) {
         let first = stripe as usize * SECTORS;
         self.durable[first..first + SECTORS].fill(None);
@@ -477,7 +476,7 @@ pub(super) struct SimulatedTarget {
     pub(super) cut_until: Duration,
     pub(super) loses_write: bool,
     pub(super) misdirects_write_to: Option<u64>,
-    /// So many reads fail.
+    /// Number of reads from now on that fail.
     pub(super) fails_reads: u8,
     pub(super) fails_write: bool,
     /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
@@ -542,7 +541,6 @@ impl SimulatedTarget {
         self.longest_silence.max(last)
     }
 
-    /// Its process ends.
     pub(super) fn kill(&mut self) {
         self.is_up = false;
         self.connection = 0;
@@ -552,7 +550,6 @@ impl SimulatedTarget {
         self.silent_until = self.cut_until;
     }
 
-    /// Its process starts.
     pub(super) fn start(&mut self, now: Duration) {
         self.is_up = true;
         self.away_until = self.cut_until.max(now);
@@ -611,7 +608,6 @@ impl SimulatedTarget {
         self.has_other_disk = true;
     }
 
-    /// Gets another disk.
     pub(super) fn replace_disk(&mut self, disk: Disk) {
         let epoch = |disk: &Disk| disk.superblock.map(|superblock| superblock.epoch);
         if epoch(&disk) != epoch(&self.disk) || disk.identity != self.disk.identity {

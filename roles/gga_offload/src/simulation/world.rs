@@ -40,7 +40,6 @@ const SERVICE_TIME: Duration = Duration::from_millis(3500);
 /// Virtual time at which a run ends that does not quiesce.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// A scheduled event.
 #[derive(Debug)]
 enum Scheduled {
     Step(usize),
@@ -133,7 +132,6 @@ struct Chunk {
     kind: ChunkRequest,
 }
 
-/// Request to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkRequest {
     Read,
@@ -336,7 +334,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Runs to the end.
     pub(super) fn run(mut self) -> (Totals, Option<String>, Vec<String>) {
         let end = self
             .script

@@ -12,7 +12,6 @@ const PIECE: usize = 4096;
 /// Source of expected bytes.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// The validation pattern.
     Pattern(Pattern),
     /// The contents of the whole storage.
     Plain(Arc<[u8]>),

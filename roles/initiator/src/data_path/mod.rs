@@ -68,12 +68,9 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Operation of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the storage.
     Read,
-    /// To the storage.
     Write,
     /// Makes completed writes durable.
     Flush,
@@ -92,7 +89,6 @@ impl fmt::Display for Direction {
 /// An I/O, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Operation.
     pub direction: Direction,
     /// Offset in the storage in bytes.
     pub storage_offset: u64,
@@ -122,30 +118,19 @@ pub enum Failure {
     /// The storage completed an I/O with an error.
     #[error("{io} failed: {} ({})", ErrorCode(*.code).name(), .code)]
     Io {
-        /// Failed I/O.
         io: Io,
         /// `doca_error_t` of the result.
         code: u32,
     },
     /// An I/O has no result after the timeout.
     #[error("{io} was not answered within --io-timeout {} s", .after.as_secs_f64())]
-    Timeout {
-        /// Unanswered I/O.
-        io: Io,
-        /// Timeout.
-        after: Duration,
-    },
+    Timeout { io: Io, after: Duration },
     /// The exchange of messages with the service failed.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The run was stopped before all operations had completed.
     #[error("halted after {completed} of {expected} operations")]
-    Halted {
-        /// Completed operations.
-        completed: u64,
-        /// Requested operations.
-        expected: u64,
-    },
+    Halted { completed: u64, expected: u64 },
 }
 
 impl Failure {
@@ -211,7 +196,6 @@ pub type AnyWorker = Box<dyn DataPath<Command = Command, Reply = bool, Report = 
 /// Format of a worker's I/O messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Messaging {
-    /// Release of the protocol.
     pub release: Release,
     /// Address of the local region: addresses in messages of 3.0 are relative to it.
     pub local_address: u64,
@@ -239,7 +223,6 @@ pub fn create(
     })
 }
 
-/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Measurements, until the failure if there was one.
@@ -248,7 +231,6 @@ pub struct Outcome {
     pub failure: Option<Failure>,
 }
 
-/// One worker's data path.
 #[derive(Debug)]
 pub struct Worker<L> {
     endpoint: Endpoint<Run<L>>,
@@ -394,7 +376,6 @@ impl<L: IoLayout> Worker<L> {
     }
 }
 
-/// A run in progress.
 #[derive(Debug)]
 struct Run<L> {
     lane: Lane,

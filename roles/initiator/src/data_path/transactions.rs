@@ -43,7 +43,6 @@ pub struct Transactions {
     metrics: Option<Arc<WorkerMetrics>>,
 }
 
-/// Measurements of the transactions.
 #[derive(Debug)]
 pub struct Measurements {
     /// Bytes of the completed transactions.
@@ -162,7 +161,6 @@ impl Transactions {
         self.halted = true;
     }
 
-    /// Returns the measurements.
     #[must_use]
     pub fn into_measurements(self) -> Measurements {
         Measurements {
@@ -371,13 +369,11 @@ pub struct Task {
     pub order: AccessOrder,
     /// Number of writes per flush; 0 disables flushes.
     pub flush_every: u32,
-    /// Timeout of an I/O.
     pub io_timeout: Duration,
     /// `true` if blocks have the same offset in the local region as in the storage, as in 3.0.
     pub is_mirrored: bool,
 }
 
-/// One transaction slot.
 #[derive(Debug)]
 struct Slot {
     /// `None` if no request is in flight.
@@ -385,7 +381,6 @@ struct Slot {
     storage_place: u32,
     local_place: u32,
     extent: Extent,
-    /// Start of the transaction.
     begin: Instant,
     /// Submission time of the request in flight.
     issued: Instant,
@@ -471,7 +466,6 @@ mod tests {
     const BLOCK: u32 = 512;
     const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Fault of a storage.
     #[derive(Clone, Copy, PartialEq)]
     enum Fault {
         None,

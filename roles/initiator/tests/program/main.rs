@@ -27,7 +27,6 @@ use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 /// Maximum time to wait for a process or a peer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running initiator.
 struct Initiator {
     child: Child,
     start: Instant,
@@ -156,7 +155,6 @@ impl Ended {
 /// Reaction of the service to an I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Io {
-    /// Responds.
     Answer,
     /// Responds with this code, and to other I/Os with success.
     Fail(ErrorCode),
@@ -176,11 +174,9 @@ struct Script {
     details: StorageDetails,
     /// Reaction to the I/O with this number and, for lasting reactions, to later ones.
     io: (u32, Io),
-    /// Request that is refused.
     refuse: Option<MessageType>,
     /// Request that is not answered.
     ignore: Option<MessageType>,
-    /// Release of the service.
     release: Release,
 }
 
@@ -203,7 +199,6 @@ impl Default for Script {
 /// Observations of the service.
 #[derive(Debug, Default)]
 struct Record {
-    /// The requests, in order.
     requests: Vec<Message>,
     /// Number of the initiator's consumers at each request.
     consumers: Vec<usize>,

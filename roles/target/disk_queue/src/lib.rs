@@ -50,7 +50,6 @@ pub struct Range {
     pub len: usize,
 }
 
-/// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completed {
     /// The token passed to [`Queue::push`].
@@ -59,7 +58,6 @@ pub struct Completed {
     pub result: Result<usize, Errno>,
 }
 
-/// A queue of operations.
 #[derive(Debug)]
 pub struct Queue {
     engine: Engine,

@@ -87,7 +87,6 @@ enum Stage {
     WaitingToMerge,
     /// Reading the blocks of a write for modification.
     Merging,
-    /// Transferring the piece.
     Transferring,
     /// Waiting for the locks of fully written sectors.
     WaitingToWrite,
@@ -204,7 +203,6 @@ impl<D: Disk> FileStore<D> {
         }
     }
 
-    /// The store's disk.
     pub fn disk(&mut self) -> &mut D {
         &mut self.disk
     }

@@ -22,7 +22,6 @@ use crate::backing::BackingFile;
 pub use disk_queue::{Completed, Operation as DiskOperation, Range};
 pub use file::{FileStore, Layout, SectorLocks};
 
-/// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Transfers blocks to the requester.
@@ -39,7 +38,6 @@ pub enum Operation {
 /// An I/O whose ranges are inside the storage and the requester's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// Kind of the I/O.
     pub operation: Operation,
     /// First byte in the storage.
     pub storage_offset: u64,
@@ -150,7 +148,6 @@ pub trait Disk {
     /// Returns `true` if there are operations to be submitted.
     fn has_pending(&self) -> bool;
 
-    /// Submits the queued operations.
     fn submit(&mut self);
 
     /// Fails the queued operations.

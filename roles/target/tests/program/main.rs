@@ -239,7 +239,6 @@ impl Service {
     }
 }
 
-/// Size of a block.
 const BLOCK: usize = 4096;
 /// Tokens of the two tasks.
 const SEND: u64 = 1;

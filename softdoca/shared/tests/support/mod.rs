@@ -13,7 +13,6 @@ use std::{env, iter};
 
 use tempfile::TempDir;
 
-/// Language of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
     /// C11

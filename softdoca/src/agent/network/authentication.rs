@@ -54,7 +54,6 @@ pub(super) enum Purpose {
     Service = 3,
 }
 
-/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) purpose: Purpose,
@@ -119,7 +118,6 @@ impl<'a> Handshake<'a> {
         Ok(self.mac(label)?.finalize().into_bytes().into())
     }
 
-    /// Encodes the client's hello.
     pub(super) fn client_hello(&mut self, request: &Request) -> Result<[u8; CLIENT_HELLO]> {
         let mut bytes = [0; CLIENT_HELLO];
         fill(&mut bytes[..NONCE])?;

@@ -406,7 +406,7 @@ pub(crate) struct Lane {
     sent: usize,
     /// For each outstanding request, the number of pieces for the payload of its reply.
     expected: VecDeque<u32>,
-    /// Their places, in order.
+    /// Memory for the payloads of these replies: one entry per piece, in the order of the requests.
     places: VecDeque<Piece>,
     /// Received replies that have not been handled.
     input: Box<[u8; BATCH * ReplyHeader::SIZE]>,
@@ -677,7 +677,7 @@ impl Lane {
         self.finish(deadline)
     }
 
-    /// An atomic operation, alone.
+    /// Performs an atomic operation and waits for its reply.
     pub(super) fn atomic(
         &mut self,
         operation: Operation,
@@ -706,7 +706,7 @@ impl Lane {
         self.finish(deadline).map(|_| ())
     }
 
-    /// A write, alone.
+    /// Writes and waits for the reply.
     fn write_now(&mut self, key: Key, addr: u64, from: Piece, deadline: Deadline) -> Result<()> {
         // SAFETY: the caller waits here.
         unsafe { self.write(key, addr, std::iter::once(from)) };

@@ -9,7 +9,7 @@ use super::settings::{TLS_CA, TLS_CERTIFICATE, TLS_KEY};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// There is none.
+/// Uninhabited: built without the feature `tls`.
 #[derive(Clone, Debug)]
 pub(super) enum Tls {}
 
@@ -45,7 +45,6 @@ pub(super) fn not_configured() -> String {
     "the peer uses TLS, and this softdoca was built without the feature `tls`".to_owned()
 }
 
-/// There is none.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) error: Error,

@@ -321,7 +321,6 @@ impl Records {
         }
     }
 
-    /// Opens the next record.
     fn open(&mut self) -> Result<Record> {
         if self.has_ended {
             return Ok(Record::End);

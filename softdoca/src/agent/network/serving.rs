@@ -62,7 +62,6 @@ fn exported(start: *mut u8, len: usize) -> Piece {
 /// Returns the local pointer to bytes of an export, from their address and length.
 type PointerTo<'a> = dyn Fn(u64, u64) -> Option<*mut u8> + 'a;
 
-/// A reply to send.
 struct Reply {
     header: [u8; ReplyHeader::SIZE],
     /// Memory that follows: index of its export, address and length.
@@ -590,7 +589,7 @@ impl Exposed {
             .unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Checks a range.
+    /// Returns [`Error::InvalidValue`] unless the range is inside of the export.
     pub(super) fn check(&self, addr: u64, len: u64) -> Result<()> {
         addr.checked_sub(self.addr)
             .filter(|offset| *offset <= self.len && len <= self.len - *offset)

@@ -44,7 +44,6 @@ const LONGEST_KEY: usize = 4096;
 /// Pause between attempts to resolve a host name.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Transport to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     /// Over the network, by verbs where both have a device, if they are on other machines.

@@ -366,7 +366,6 @@ pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr)> {
     Ok((fd, bound))
 }
 
-/// Two connected ends.
 #[cfg(test)]
 pub(crate) fn pair() -> (Stream, Stream) {
     let (listener, address) = listen((std::net::Ipv4Addr::LOCALHOST, 0).into()).expect("a port");

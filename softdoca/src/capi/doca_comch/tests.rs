@@ -199,7 +199,6 @@ pub fn progress_for(engines: &[&Engine], time: Duration) {
     }
 }
 
-/// A progress engine.
 pub struct Engine(pub *mut doca_pe);
 
 impl Engine {

@@ -142,7 +142,6 @@ fn ok(code: u32) {
 }
 
 impl Side {
-    /// A running instance.
     fn start(permissions: u32, connections: u16) -> Side {
         let side = Side::new(permissions, connections);
         // SAFETY: live handles.

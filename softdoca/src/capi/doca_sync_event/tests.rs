@@ -30,7 +30,6 @@ fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").expect("the built-in topology has it")
 }
 
-/// An open device.
 struct Dev(*mut doca_dev);
 
 impl Dev {
@@ -583,7 +582,6 @@ unsafe extern "C" fn done<T>(task: *mut T, task_data: doca_data, ctx_data: doca_
     }
 }
 
-/// A running context.
 struct Context {
     event: Se,
     pe: *mut doca_pe,

@@ -150,7 +150,6 @@ const FIRST_SLOT_AT: usize = 192;
 /// Maximum number of connections of an instance.
 const MAX_SLOTS: u64 = u16::MAX as u64;
 
-/// The shared memory, mapped.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -229,7 +228,6 @@ impl Mapping {
         self.memfd.as_fd()
     }
 
-    /// Number of slots.
     fn slots(&self) -> u64 {
         self.slots
     }

@@ -66,7 +66,6 @@ fn broken(what: std::fmt::Arguments<'_>) -> Error {
     ))
 }
 
-/// Queued output.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
@@ -112,7 +111,6 @@ impl Output {
     }
 }
 
-/// A received fragment.
 #[derive(Clone, Copy)]
 struct Current {
     fragment: Fragment,

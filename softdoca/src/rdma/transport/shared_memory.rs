@@ -304,7 +304,7 @@ impl SharedInbox {
         }
     }
 
-    /// Reply to the sender.
+    /// Key under which the offer is published.
     pub(crate) fn key(&self) -> Key {
         self.publication.key()
     }

@@ -559,7 +559,7 @@ pub(crate) struct VerbsOutbox {
     reserved: bool,
     /// The receiver must be notified, or has been notified, that a message waits.
     asked: bool,
-    /// Buffers of the receiver.
+    /// Number of free buffers of the receiver.
     room: u32,
     /// Number of requests without a completion.
     outstanding: u32,

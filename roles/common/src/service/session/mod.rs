@@ -433,26 +433,15 @@ pub enum Event {
     /// An event of the channel to the initiator.
     Client(ChannelEvent),
     /// An event of the channel to a target.
-    Storage {
-        /// Number of the target.
-        target: usize,
-        event: ChannelEvent,
-    },
+    Storage { target: usize, event: ChannelEvent },
     /// Nothing listens at a target's address. Connecting is retried.
-    Refused {
-        /// Number of the target.
-        target: usize,
-    },
+    Refused { target: usize },
     /// The current job has succeeded or failed.
     JobDone(Result<Outcome, Failure>),
     /// The service continues without a target. Ignored unless the session [may lose](Session::may_lose) it.
-    Lost {
-        /// Number of the target.
-        target: usize,
-    },
+    Lost { target: usize },
     /// A lost target has rejoined its [place](Session::place): from now on it gets all requests.
     Rejoined {
-        /// Number of the target.
         target: usize,
         /// Its storage's identity, if it has one.
         identity: Option<Bytes>,
@@ -473,26 +462,22 @@ pub enum Action {
     SendToClient(Message),
     /// Send this message to a target.
     SendToStorage {
-        /// Number of the target.
         target: usize,
         message: Message,
     },
     /// Disconnect from a target that the session continues without.
     Leave {
-        /// Number of the target.
         target: usize,
     },
     /// A target that the session may lose has not answered in time. The session waits again unless the target is
     /// reported [lost](Event::Lost).
     Stalled {
-        /// Number of the target.
         target: usize,
         /// The missing answer and the time waited.
         why: Failure,
     },
     /// Start this job, and report [`Event::JobDone`].
     Do(Job),
-    /// The session has ended.
     End(Result<(), Failure>),
 }
 
@@ -501,9 +486,7 @@ pub enum Action {
 pub enum Job {
     /// Prepare the memory of the I/Os: [`Outcome::Exported`] is the memory for the targets.
     PrepareMemory(Memory),
-    /// Create the next worker.
     CreateWorker {
-        /// Number of the worker.
         index: u32,
         /// Maximum number of transactions.
         transaction_count: u32,
@@ -518,7 +501,6 @@ pub enum Job {
     },
     /// Connect an RDMA connection of a worker to a target's export.
     Connect {
-        /// Number of the target.
         target: usize,
         /// Worker, role and export.
         details: RdmaConnectionDetails,
@@ -549,17 +531,14 @@ pub struct Memory {
     pub core_count: u32,
     /// Transactions of each worker.
     pub transaction_count: u32,
-    /// Release of the session.
     pub release: Release,
     /// Description of each target, in order; `None` for a missing one.
     pub targets: Vec<Option<Described>>,
-    /// Limits of the session.
     pub limits: InitLimits,
 }
 
 // Progress of a session: the expected request, and what the current one waits for.
 
-/// Phase of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Query,

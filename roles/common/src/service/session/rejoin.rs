@@ -16,13 +16,11 @@ use crate::service::{Reply, WorkerCommand};
 /// Requirements for a target that rejoins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the target.
     pub target: usize,
     /// Its name in error messages.
     pub name: &'static str,
     /// Its storage at the start of the session.
     pub storage: StorageDetails,
-    /// Query for its storage.
     pub query: Payload,
     /// Extensions of the data path used by the session (`FeatureQuery::features`).
     pub features: u32,
@@ -42,13 +40,11 @@ pub enum RejoinEvent {
     Admitted(Result<bool, Failure>),
     /// A worker has replied to its command.
     CommandDone {
-        /// Number of the worker.
         worker: u32,
         reply: Result<Reply, Failure>,
     },
     /// The time of [`Rejoin::poll_timeout`] may have passed.
     Timeout,
-    /// The attempt has failed.
     Failed(Failure),
 }
 
@@ -60,11 +56,7 @@ pub enum RejoinAction {
     /// Decide whether the target may rejoin, and report [`RejoinEvent::Admitted`].
     Admit(Described),
     /// Send this command to a worker, and report [`RejoinEvent::CommandDone`].
-    Command {
-        /// Number of the worker.
-        worker: u32,
-        command: WorkerCommand,
-    },
+    Command { worker: u32, command: WorkerCommand },
     /// The target is attached to all workers, or the attempt has failed.
     End(Result<Returned, Failure>),
 }
@@ -89,7 +81,7 @@ pub struct Rejoin {
     identity: Option<Bytes>,
     /// Extensions of the data path that it has announced.
     features: u32,
-    /// As admitted.
+    /// From the admission, for [`Returned::has_kept`].
     has_kept: bool,
     ids: MessageIds,
     connections: Connections,
@@ -132,13 +124,11 @@ impl Rejoin {
         }
     }
 
-    /// Number of the target.
     #[must_use]
     pub fn target(&self) -> usize {
         self.place.target
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, event: RejoinEvent, now: Instant) {
         match event {
             RejoinEvent::Channel(event) => self.channel_event(now, event),

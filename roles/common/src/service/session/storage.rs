@@ -14,7 +14,6 @@ use crate::control::ChannelEvent;
 use crate::protocol::{Failure, expect_response};
 use crate::superblock::{QUESTION, Superblock};
 
-/// Description of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     pub storage: StorageDetails,
@@ -251,7 +250,6 @@ impl<L: Layout> Session<L> {
         self.connect(now);
     }
 
-    /// Starts the current connection.
     pub(super) fn begin_connection(&mut self, now: Instant) {
         self.exports.clear();
         self.export(now);

@@ -41,7 +41,6 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The peer process.
 pub(super) struct Peer {
     pub(super) child: Child,
     input: ChildStdin,

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(in super::super) struct ReceivePool {
     mapping: Mapping,
-    /// Slots in use.
+    /// By slot number: `true` while a connection has the slot.
     used: Mutex<Vec<bool>>,
 }
 
@@ -45,7 +45,6 @@ impl ReceivePool {
         })
     }
 
-    /// Posts `count` receives.
     pub(in super::super) fn post(&self, count: u64) {
         self.mapping.posted().fetch_add(count, Ordering::Release);
     }
@@ -57,7 +56,7 @@ pub(in super::super) struct Slot {
     pool: Arc<ReceivePool>,
     number: u32,
     generation: u32,
-    /// Number of messages received.
+    /// Number of messages received, wrapping.
     received: u32,
 }
 
@@ -74,7 +73,6 @@ impl Slot {
         self.generation
     }
 
-    /// Counts a received message.
     pub(in super::super) fn count_message(&mut self) {
         self.received = self.received.wrapping_add(1);
     }
