@@ -417,8 +417,7 @@ impl Server {
         &self.representor
     }
 
-    /// Accepts all pending connections.
-    fn accept_strangers(&self, ctx: &Ctx, pe: &Pe) {
+    fn accept_pending(&self, ctx: &Ctx, pe: &Pe) {
         let run = &mut *self.run.borrow_mut();
         let Some(listener) = &run.listener else {
             return;
@@ -620,7 +619,7 @@ impl Driver for Server {
     fn on_ready(&self, ctx: &Ctx, token: u32) {
         let Ok(pe) = ctx.pe() else { return };
         if token == LISTENER {
-            self.accept_strangers(ctx, &pe);
+            self.accept_pending(ctx, &pe);
             return;
         }
         let pending = self

@@ -475,8 +475,8 @@ fn frames() -> Vec<Attack> {
     let consumer = |id: u32, size: u32| words(&[5, id, size]);
     vec![
         with(
-            "comch-silent-strangers",
-            "Has 100 connections that never say hello, or as many as it gets in 2 s",
+            "comch-silent-connections",
+            "Opens 100 connections that never send a hello, or as many as are accepted in 2 s",
             Frames {
                 hello: false,
                 connections: 100,

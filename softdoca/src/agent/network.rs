@@ -164,7 +164,7 @@ mod tests {
         many_requests_at_a_time: 8,
         what_was_not_given_is_not_reached: 8,
         withdrawn_and_unmapped_memory_fails_the_request: 8,
-        strangers_get_random_bytes_and_the_end: 8,
+        unauthenticated_peers_get_random_bytes_and_are_disconnected: 8,
         a_peer_with_the_key_is_told_what_is_wrong: 8,
         connections_are_bounded: 3,
         connections_that_prove_nothing_keep_no_peer_out: 1000,
@@ -457,7 +457,7 @@ mod tests {
         }
     }
 
-    fn strangers_get_random_bytes_and_the_end(listener: Arc<Listener>) {
+    fn unauthenticated_peers_get_random_bytes_and_are_disconnected(listener: Arc<Listener>) {
         assert_eq!(
             connect(&listener, 2, Purpose::Memory).err(),
             Some(Error::Authentication)
