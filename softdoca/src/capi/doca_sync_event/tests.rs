@@ -781,7 +781,8 @@ fn waits_complete_only_when_their_condition_holds() {
         let seen = Instant::now();
         seen.saturating_duration_since(setter.join().expect("it has set"))
     });
-    assert!(set < Duration::from_millis(15), "seen after {set:?}");
+    // The engine sleeps for milliseconds at most between polls; a busy machine may add some hundred.
+    assert!(set < Duration::from_secs(1), "seen after {set:?}");
 }
 
 /// Programs that wait on the engine's descriptor are woken to poll, because a change of a value causes no wake-up.
