@@ -32,7 +32,7 @@ use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
 use crate::engine::stripes::StripeLocks;
-use crate::session::Striped;
+use crate::layout::Striped;
 use crate::statistics::{self, COUNTS, GgaStatistics};
 
 const EXAMPLES: &str = "\

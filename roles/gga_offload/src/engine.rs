@@ -30,9 +30,9 @@
 pub mod assembly;
 pub mod membership;
 mod read;
-mod repair;
 pub mod request;
 pub mod set;
+mod stripe_work;
 pub mod stripes;
 mod write;
 

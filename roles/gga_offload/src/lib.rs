@@ -9,7 +9,7 @@
 mod app;
 mod data_path;
 mod engine;
-pub mod session;
+pub mod layout;
 pub mod simulation;
 mod statistics;
 

@@ -1,4 +1,5 @@
-//! Degraded mode of a service: it continues without a target, and lets the target rejoin.
+//! The main thread's part of degraded mode: a service continues without a target, and lets the target rejoin. Reads and
+//! writes without that target are the work of its data path (`engine` of the gga_offload service).
 
 use std::time::{Duration, Instant};
 
