@@ -1,8 +1,8 @@
 //! Limits on what a peer may cost: bytes, memory, connections, refused requests, time and log lines.
 //!
 //! Everything that arrives from outside is charged to one of these types before it takes effect. A charge over the
-//! limit is a [`Failure`] that names the limit: it is sent to the peer that caused it and ends that peer's session;
-//! the server continues. None of these types does I/O or reads a clock: callers pass the time.
+//! limit is a [`Failure`] that names the limit and ends the session or connection of the peer that caused it; the server
+//! continues. A request over a limit is refused with that failure. None of these types does I/O or reads a clock: callers pass the time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
