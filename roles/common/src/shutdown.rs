@@ -86,7 +86,7 @@ impl Shutdown {
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::new()?;
         let mut wanted = vec![SIGINT, SIGTERM];
-        if !is_ignored(SIGHUP) {
+        if !is_hangup_ignored() {
             wanted.push(SIGHUP);
         }
         // The handler itself sets the request: on a busy machine, the thread may run only after the main thread has
@@ -129,15 +129,16 @@ impl Shutdown {
     }
 }
 
-/// Returns `true` if this process was started with a signal ignored; `false` if the kernel does not report it.
-fn is_ignored(signal: i32) -> bool {
+/// Returns `true` if this process and its children ignore SIGHUP, as under nohup(1); `false` if the kernel does not report it.
+#[must_use]
+pub fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or_default();
-    mask >> (signal - 1) & 1 == 1
+    mask >> (SIGHUP - 1) & 1 == 1
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use doca::{
     Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
 };
+use role_common::budget::REFUSED_REQUESTS;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use wire::control::{
     FrameDecoder, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
@@ -585,6 +586,19 @@ fn refused_requests_leave_the_session_state_unchanged() {
 }
 
 #[test]
+fn number_of_refused_requests_per_session_is_limited() {
+    let target = start("--sessions 2");
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    for _ in 0..=REFUSED_REQUESTS {
+        service.refused(Payload::StartStorageRequest);
+    }
+    assert_eq!(service.receive(), None);
+    let details = target.connect().request(Payload::QueryStorageRequest);
+    assert!(matches!(details, Payload::QueryStorageResponse(_)));
+}
+
+#[test]
 fn disconnection_or_malformed_frame_ends_the_session() {
     let target = start("");
     let mut service = target.connect();
@@ -739,10 +753,15 @@ fn init_request_over_the_limits_is_refused() {
 
 #[test]
 fn signal_stops_the_target_in_any_state() {
+    let hangup = if role_common::shutdown::is_hangup_ignored() {
+        Signal::TERM
+    } else {
+        Signal::HUP
+    };
     for (signal, connect) in [
         (Signal::INT, false),
         (Signal::TERM, false),
-        (Signal::HUP, false),
+        (hangup, false),
         (Signal::INT, true),
     ] {
         let target = start("");
