@@ -375,7 +375,7 @@ impl<'a> Fixture<'a> {
     ///
     /// # Errors
     ///
-    /// It does not in time.
+    /// The target does not listen in time.
     pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Violation> {
         let process = &running.process;
         process

@@ -43,7 +43,7 @@ pub trait CompletionHandler: 'static {
 
 /// Defines a [`CompletionHandler`] with an expression for success and one for failure.
 ///
-/// A generic handler has its parameters, and then, in brackets, their bounds.
+/// For a generic handler, list its parameters, followed by their bounds in brackets: `struct Received<T> [T: Clone];`.
 ///
 /// ```
 /// use doca::{OneBuffer, Slot, completion_handler};

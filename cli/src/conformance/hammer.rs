@@ -79,7 +79,7 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(8..=65536))]
     blocks: u64,
 
-    /// Time in seconds within which all roles must have noticed a fault, and serve again or have exited
+    /// Time limit in seconds for all roles to detect a fault and then to serve again or exit
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 

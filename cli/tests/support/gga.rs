@@ -168,7 +168,7 @@ fn mix(word: u64) -> u64 {
 /// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
 
-/// Offset of the first block in a backing file in bytes.
+/// Byte offset of the first block in a backing file.
 const CONTENT_OFFSET: usize = 65536;
 
 /// Number of I/Os of an endless run.

@@ -238,7 +238,7 @@ impl<'a> Deployment<'a> {
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }
 
-    /// Fails if a role has exited that must serve the next session.
+    /// Fails if a role that must serve the next session has exited.
     pub(super) fn inspect(&mut self) -> Result<(), Violation> {
         for target in &mut self.targets {
             let has_ended = target.process.as_ref().is_some_and(Process::has_ended);

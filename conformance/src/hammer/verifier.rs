@@ -137,12 +137,12 @@ pub enum Entry {
     Read(Reading),
     /// A read has returned these contents.
     Found {
-        /// Number and block of the read.
+        /// Identifies the read.
         reading: Reading,
         content: Content,
     },
     ReadFailed {
-        /// Number and block of the read.
+        /// Identifies the read.
         reading: Reading,
         /// `true` if a fault is being injected, which may be the cause.
         excused: bool,

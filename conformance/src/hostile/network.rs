@@ -399,7 +399,7 @@ fn input_of(
     Ok(bytes)
 }
 
-/// Has a peer with the key answered; the time that took.
+/// Checks that the role still answers a peer that has the key, and returns the response time.
 fn probe(endpoint: &Endpoint) -> Result<Duration, Violation> {
     let begin = Instant::now();
     let mut connection = Connection::open(endpoint.address)

@@ -26,7 +26,7 @@ use crate::hammer::Resources;
 use crate::role;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Violation};
 
-/// Seconds after which the role gives up a peer that owes an answer, an I/O, or anything.
+/// Timeout flags in seconds: the role disconnects a peer that is late with an answer or an I/O, or that sends nothing.
 const TIMEOUT: &str = "2";
 /// Time in which programs start.
 const START: Duration = Duration::from_secs(20);
@@ -334,11 +334,11 @@ impl Drop for ClientProcess {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) stop: AtomicBool,
-    /// Number of sessions after which the client waits until it is raised. `usize::MAX` for no limit.
+    /// Number of sessions that the client may complete before it waits for a higher number. `usize::MAX`: no limit.
     pub(super) allowed: AtomicUsize,
     completed: AtomicUsize,
     failed: Mutex<Vec<String>>,
-    /// From the first attempt to the completion of a session.
+    /// Longest time from the first attempt to the completion of a session.
     longest_wait: Mutex<Duration>,
 }
 

@@ -23,25 +23,25 @@ use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
 use crate::role::Violation;
 
-/// Seconds after which the initiator gives up an answer or an I/O.
+/// Seconds after which the initiator stops waiting for an answer or an I/O.
 const TIMEOUT: &str = "2";
-/// Time in which the initiator comes and asks.
+/// Time limit for the initiator's connection and its first request.
 const START: Duration = Duration::from_secs(20);
-/// An initiator that runs for so long does not end.
+/// Time after which a running initiator is considered hung.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
-/// Comch frames.
+/// Types of Comch frames.
 const ACCEPT: u32 = 2;
 const MESSAGE: u32 = 4;
 const CONSUMER_ADDED: u32 = 5;
 /// Id of the service's consumer.
 const CONSUMER: u32 = 1;
-/// Blocks that the service says it has, and their size.
+/// Number of blocks that the service reports, and their size.
 const BLOCKS: u64 = 64;
 const BLOCK: u32 = 4096;
 
-/// Plays an attack, and compares what it cost with what it may cost.
+/// Runs an attack, and compares its cost with the limits.
 pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
     let begin = Instant::now();
     let suite = suite(Role::Initiator);
@@ -505,7 +505,7 @@ fn attack(name: &'static str, meaning: &'static str, point: Point, action: Actio
     }
 }
 
-/// One that may cost up to 20 lines of a kind in a second.
+/// An attack that may cause up to 20 log lines of the same kind per second.
 fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action) -> Attack {
     let cost = Cost { lines: 120, ..COST };
     Attack {
@@ -514,7 +514,7 @@ fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action
     }
 }
 
-/// Things that a service may do instead of any answer.
+/// Attacks that a service can make in place of any answer.
 macro_rules! instead_of {
     ($($point:ident $name:literal $request:literal,)*) => {
         [$(

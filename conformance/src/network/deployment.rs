@@ -17,7 +17,7 @@ use crate::role::Violation;
 
 /// Bytes of the initiator's blocks.
 const BLOCK_SIZE: usize = 4096;
-/// Seconds without a response after which a service gives up a peer, and without a request after which a target gives up a service.
+/// Seconds without a response after which a service gives up on a peer, and without a request after which a target gives up on a service.
 const CONTROL_TIMEOUT: &str = "4";
 const IO_TIMEOUT: &str = "4";
 const TARGET_IDLE_TIMEOUT: &str = "8";

@@ -452,7 +452,7 @@ impl Load<'_> {
 /// A fault of the network of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The cable is cut for less than the time after which a peer is given up.
+    /// The cable is cut for less than the timeout after which a peer is considered dead.
     ShortCut,
     Cut,
     /// Only frames towards the target are lost.
@@ -549,7 +549,7 @@ impl Fault {
         !self.is_endured() && self != Self::ServiceReplaced
     }
 
-    /// Returns `true` if no peer may be given up.
+    /// Returns `true` if the roles must survive the fault without disconnecting or detaching a peer.
     fn is_endured(self) -> bool {
         matches!(self, Self::ShortCut | Self::Delay | Self::Loss)
     }

@@ -114,7 +114,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// It has not within `timeout`.
+    /// The channel was not closed within `timeout`.
     fn wait_closed(&mut self, timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -618,7 +618,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// It has not within `timeout`.
+    /// The role has not received it within `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         while self.sends.iter().any(|sent| sent.task.is_in_flight()) {

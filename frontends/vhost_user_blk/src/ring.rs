@@ -133,7 +133,7 @@ pub struct Ring {
     slots: Vec<Slot>,
     /// Last index read from the available ring.
     available: u16,
-    /// Chains that an earlier back end has taken and not completed, newest first.
+    /// Chains that an earlier back end has taken but not completed, newest first.
     unfinished: Vec<u16>,
     /// Request whose parts are being handed out.
     current: Option<u16>,

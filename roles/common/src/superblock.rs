@@ -37,7 +37,7 @@ impl fmt::Display for SetId {
 /// An epoch of a set: its number, and a random identifier that distinguishes epochs of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch {
-    /// Number; a later epoch has a higher one.
+    /// Sequence number: increases with every epoch of the set.
     pub number: u64,
     /// Random identifier. 0 for an epoch recorded by a superblock of the first layout.
     pub id: u64,

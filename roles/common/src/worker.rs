@@ -583,7 +583,7 @@ struct Outcomes<D: DataPath> {
 
 impl<D: DataPath> Outcomes<D> {
     fn send(&self, outcome: Result<Outcome<D>, Failure>) {
-        // The receiver is gone if the main thread has given up this worker.
+        // The receiver is gone if the main thread has abandoned this worker.
         let _ = self.sender.send(outcome);
         self.waker.wake();
     }

@@ -43,7 +43,8 @@ use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
 use super::statistics::GgaCoreStatistics;
 use super::{Target, Targets};
 
-/// Slots of each transaction that can be deferred at once: at most one per target and one more, and the receives of results.
+/// Maximum number of deferred slots per transaction: a request to each of the three targets, one other task, and a receive for each
+/// target's result.
 const DEFERRED: usize = 3 + 1 + 3;
 
 /// Returns `true` if stripes that were never written read as zeros. With blocks of the reference's sizes they are I/O errors, as the

@@ -52,7 +52,7 @@ use super::{Target, Targets};
 
 pub use read::{Comparison, Flaw, Quality};
 
-/// Stripes that a worker works on at once, beside the requests of the initiator.
+/// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator.
 pub const BACKGROUND_SLOTS: u32 = 4;
 
 /// The result of an I/O or of a step of it, as a `doca_error_t`.
@@ -97,59 +97,59 @@ fn doca_name(code: u32) -> Option<&'static str> {
 /// An event. Slots are numbered as in actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A request of the initiator, which came with this receive.
+    /// A request of the initiator was received.
     Request {
         /// Number of the receive.
         lane: u32,
         request: Request,
     },
-    /// A message that is no valid request. It has to be answered with an error.
+    /// A message that is not a valid request was received. It has to be answered with an error.
     Refused {
         /// Number of the receive.
         lane: u32,
         /// The fields that the answer repeats.
         request: Request,
     },
-    /// The answer has left.
+    /// The answer was sent.
     Answered {
-        /// The slot, which is free.
+        /// The slot, which is now free.
         slot: u32,
     },
-    /// The request to a target has left: its message buffer is free.
+    /// The request to a target was sent: its message buffer is free.
     ChunkRequestSent { slot: u32, target: Target },
     /// A target has answered.
     ChunkDone {
-        /// The slot that the answer names, whatever that is.
+        /// The slot number in the answer, not validated.
         slot: u64,
-        /// The stripe that it names.
+        /// The stripe number in the answer, not validated.
         stripe: u64,
         target: Target,
         status: Status,
     },
-    /// The content of the initiator's block was copied, or not.
+    /// Copying the content of the initiator's block has completed.
     Fetched { slot: u32, status: Status },
-    /// The content has become a stored block, or does not compress.
+    /// Encoding the content as a stored block has completed.
     Encoded {
         slot: u32,
-        /// False when it does not fit.
+        /// `false` if the compressed content does not fit in a stored block.
         fits: bool,
     },
-    /// The parity chunk is made, or not.
+    /// Computing the parity chunk has completed.
     ParityCreated { slot: u32, status: Status },
-    /// A data chunk is made of the two others, or not.
+    /// Recovering a data chunk from the other two chunks has completed.
     Recovered { slot: u32, status: Status },
-    /// The verdict on a stored block.
+    /// A stored block was verified.
     Verified { slot: u32, quality: Quality },
-    /// The verdict on a recovered data chunk beside the one that was read.
+    /// A recovered data chunk was compared with the one that was read.
     Compared { slot: u32, comparison: Comparison },
     /// The block has a new trailer.
     Resealed { slot: u32 },
-    /// The block is in the initiator's memory, or not.
+    /// Decompressing the block into the initiator's memory has completed.
     Decompressed { slot: u32, outcome: Decompression },
-    /// A target cannot be reached any more, or a message to or from it has failed.
+    /// A target is no longer reachable, or a message to or from it has failed.
     TargetLost {
         target: Target,
-        /// The result of the message, if it was one.
+        /// The result of the failed message, if a message has failed.
         status: Status,
     },
     /// A detached target has new connections on this worker.
@@ -164,9 +164,9 @@ pub enum Event {
 /// Result of a decompression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decompression {
-    /// The bytes of a whole block were written.
+    /// A whole block was written.
     Done,
-    /// The data are no LZ4 blocks, or of another length.
+    /// The data are not valid LZ4 blocks, or do not decompress to the length of a block.
     Corrupt,
     /// The device or the initiator's memory has failed.
     Failed(Status),
@@ -510,34 +510,34 @@ impl StripeEngine {
         &self.slots[slot as usize].request
     }
 
-    /// The receive that the request of a slot came with.
+    /// Number of the receive that the slot's request arrived with.
     #[inline]
     #[must_use]
     pub fn lane(&self, slot: u32) -> u32 {
         self.slots[slot as usize].lane
     }
 
-    /// Requests that were received and whose answers have not left.
+    /// Number of requests received but not yet answered.
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Returns `true` if the worker has let go of a target.
+    /// Returns `true` if the worker has detached a target.
     #[inline]
     #[must_use]
     pub fn is_detached(&self, target: Target) -> bool {
         self.detached.contains(target)
     }
 
-    /// Returns `true` if nothing of a former view may still come: every completion from before it has been reported.
+    /// Returns `true` if all completions of requests made under earlier views have been reported.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// Returns `true` if chunks were to be stored and a target has not answered.
+    /// Returns `true` if a target has not yet answered a request to store its chunk.
     #[must_use]
     pub fn is_storing(&self) -> bool {
         self.slots.iter().any(|slot| {
@@ -873,8 +873,8 @@ impl StripeEngine {
         }
     }
 
-    /// Marks the stripe of a slot whose chunk a target does not store. That must not wait for the other targets: this one may rejoin
-    /// before they answer, and would then be taken for up to date. Returns whether chunks are being stored.
+    /// Marks the stripe of a slot as missed if its chunks are being stored, and returns `true` in that case. Must not be deferred until
+    /// the other targets have answered: this target may rejoin before that, and would be considered up to date.
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];

@@ -317,7 +317,7 @@ impl Script {
     }
 }
 
-/// Faults whose order and distance make them worse than each of them alone.
+/// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
 fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) {
     let kind = rng.choice([0, 0, 0, 1, 2, 3]).unwrap_or(0);
     if kinds >> (28 + kind) & 1 == 0 {

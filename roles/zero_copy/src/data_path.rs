@@ -666,7 +666,7 @@ impl<S> Refusals<S> {
         Some((request, self.free.pop()?))
     }
 
-    /// Returns a slot after its refusal was sent.
+    /// Frees a slot after its refusal was sent.
     fn sent(&mut self, refusal: S) {
         self.free.push(refusal);
     }

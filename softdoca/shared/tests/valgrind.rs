@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Language, PROGRAMS, Sdk, compile, repository_source};
 
-/// Exit code of a program with a finding; the programs use 0 and 1.
+/// Exit code if valgrind reports an error (`--error-exitcode`); the programs themselves use 0 and 1.
 const FINDING: i32 = 99;
 
 /// Runs a pair of processes through a tool.

@@ -120,7 +120,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Connects a peer that has arrived, before another receive is posted to the `posted` ones.
+    /// Completes a pending connection of a peer, if there is one. Called before another receive is posted; `posted` is
+    /// the number of receives posted so far.
     pub(super) fn adopt_waiting(&self, posted: usize) {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;

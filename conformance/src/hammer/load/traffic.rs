@@ -407,7 +407,7 @@ pub(super) struct Source<'a> {
 }
 
 enum Choice<'a> {
-    /// One I/O for each of these blocks.
+    /// One I/O for each block in `left`.
     These { kind: Kind, left: VecDeque<u64> },
     Random {
         rng: Rng,

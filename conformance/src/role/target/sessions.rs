@@ -430,7 +430,7 @@ fn died(fixture: &Fixture<'_>) -> Result<(), Violation> {
     running.expect_failure(fixture.timeout())
 }
 
-/// Sends requests whose results are not received.
+/// Leaves I/Os in flight: sends requests without receiving their results.
 fn with_io_under_way(service: &mut Service) -> Result<(), Violation> {
     (0..Plan::SMALL.depth as u64)
         .try_for_each(|at| service.workers[0].send(&write(0, at * 4096, 4096).to_bytes()))

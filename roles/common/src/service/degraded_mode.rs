@@ -282,7 +282,7 @@ impl Superblocks {
         Some(message)
     }
 
-    /// Returns `true` if the target has confirmed this superblock, or none is wanted.
+    /// Returns `true` if the target has confirmed `wanted`, or if that is `None`.
     pub(in crate::service) fn is_persisted(
         &self,
         target: usize,

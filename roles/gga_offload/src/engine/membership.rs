@@ -388,7 +388,7 @@ impl Redundancy {
         expected
     }
 
-    /// The target that is being rebuilt misses nothing any more.
+    /// Completes the rebuild: the target is up to date.
     pub(super) fn rebuilt(&mut self) {
         if let State::Rebuilding(_) = self.state {
             self.enter(State::Healthy);
@@ -396,18 +396,18 @@ impl Redundancy {
     }
 }
 
-/// The targets as workers see them: one word, which changes seldom.
+/// The targets as seen by workers: one word, rarely modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Targets that get no requests.
+    /// Targets that are sent no requests.
     pub offline: Targets,
-    /// They take writes, but their chunks of stripes that they have missed are old.
+    /// Targets that store writes, but whose chunks of missed stripes are stale.
     pub rebuilding: Targets,
     /// Number of changes of the view, modulo 2^26.
     pub generation: u32,
 }
 
-/// Bits of a word beside the generation.
+/// Number of bits of the word that do not belong to the generation.
 const TARGETS: u32 = 6;
 
 impl View {

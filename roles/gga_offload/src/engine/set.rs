@@ -60,28 +60,29 @@ pub enum Purpose {
 pub struct Work {
     pub purpose: Purpose,
     pub stripe: u64,
-    /// The view that it belongs to: an outcome in another one does not count.
+    /// Generation of the view that the work belongs to: an outcome under a later view is ignored.
     generation: u32,
 }
 
 /// Outcome of work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// No result: it has to be tried again.
+    /// No result: the stripe has to be processed again.
     Retry,
     /// The chunks are consistent.
     Fits,
     /// The chunk of this target was rewritten.
     Rewritten(Target),
-    /// As `Rewritten`, and the checksum of the block is not bound to its place yet.
+    /// As `Rewritten`, but the checksum of the block is not bound to its location yet.
     Unconverted(Target),
-    /// As `Rewritten`, though the chunks form no valid block, or not a verified one.
+    /// As `Rewritten`, although the chunks do not form a valid block, or the block could not be verified.
     Unverified(Target),
-    /// The block was given a checksum that is bound to its place.
+    /// The block was given a checksum that is bound to its location.
     Converted,
-    /// No two chunks make up a block.
+    /// No two chunks form a valid block.
     Unreadable,
-    /// The block has no checksum, and two chunks are too few to tell that they are of one write: it is left as it is, and tried again.
+    /// The block has no checksum, and two chunks alone do not prove that they belong to the same write. The stripe is left unchanged, and
+    /// retried later.
     Undecided,
 }
 
@@ -176,7 +177,7 @@ pub struct Verified {
     pub fitting: u64,
     /// One chunk was rewritten.
     pub repaired: u64,
-    /// No two chunks make up a block.
+    /// No two chunks form a valid block.
     pub unreadable: u64,
 }
 
@@ -555,7 +556,7 @@ impl Set {
                 place.map_or("another target", |place| place.name())
             ));
         }
-        // A copy from before the session is of an earlier epoch. Targets that have committed none cannot be told from each other.
+        // A copy from before the session is of an earlier epoch. Targets that have not committed any epoch are indistinguishable.
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
         Ok(is_same_storage && had == Some(superblock.epoch))
     }
@@ -752,7 +753,7 @@ impl Set {
         next
     }
 
-    /// The session is about to end: no further work on stripes. From now on, targets store only writes of an initiator.
+    /// Stops background work on stripes before the session ends: from now on, targets store only an initiator's writes.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;

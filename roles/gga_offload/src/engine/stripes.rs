@@ -33,23 +33,24 @@ pub(crate) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
-/// The queue for a lock. Four share a cache line, and there are no more than needed: I/Os take locks all over, which should be in a
-/// core's cache, while two workers rarely meet on one. Tickets wrap, which does no harm: there are never as many at once.
+/// A ticket lock for readers and writers. Four locks share a cache line, and no more are allocated than needed: I/Os take locks at
+/// random, so all of them should fit in a core's cache, while two workers rarely contend for one. Tickets may wrap: there are never that
+/// many at once.
 #[repr(align(16))]
 #[derive(Debug, Default)]
 struct Lock {
-    /// The next ticket.
+    /// The next ticket to be issued.
     next: AtomicU32,
-    /// The ticket with which a read is served: all before it are writes that have finished, or reads.
+    /// A read with this ticket may proceed: all earlier writes have completed.
     readers: AtomicU32,
-    /// The ticket with which a write is served: all before it have finished.
+    /// A write with this ticket may proceed: all earlier reads and writes have completed.
     writers: AtomicU32,
 }
 
 /// The locks of all stripes.
 #[derive(Debug)]
 pub(crate) struct StripeLocks {
-    /// A power of two of them.
+    /// Their number is a power of two.
     locks: Box<[Lock]>,
     /// `true` if there is more than one worker.
     is_shared: bool,

@@ -94,9 +94,9 @@ pub(super) struct Worker {
     pub(super) slots: Vec<SlotMemory>,
     /// By target: the connection; 0 for none.
     pub(super) connections: [u64; 3],
-    /// Receives that are posted.
+    /// Posted receives without a message.
     pub(super) free_lanes: Vec<u32>,
-    /// Completions that have come and were not reaped yet.
+    /// Number of completions not yet reaped.
     pub(super) unreaped: u32,
     /// The slot whose block is in `stored`.
     judged: Option<u32>,

@@ -25,7 +25,7 @@ use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
-/// Most time that counts between two ticks of an engine.
+/// Maximum time that an engine's clock advances between two ticks: a longer pause of the service does not count.
 const TICK_GAP: Duration = Duration::from_millis(100);
 /// Time after which a connection without traffic is broken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ const IO_TIMEOUT: Duration = Duration::from_secs(30);
 const REPAIR_TIME: Duration = Duration::from_millis(500);
 /// Time within which an I/O is answered, as the service experiences it, while the same two current targets answer.
 const SERVICE_TIME: Duration = Duration::from_millis(3500);
-/// Virtual time at which a run ends that does not quiesce.
+/// Virtual time after which a run that has not quiesced is ended.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -1669,7 +1669,7 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Returns `true` if a disk may be damaged silently: without checksums, damage cannot be told from data.
+    /// Returns `true` if a disk may be damaged silently: without checksums, such damage is indistinguishable from data.
     fn may_damage(&self) -> bool {
         self.script.checksums && self.is_redundant()
     }

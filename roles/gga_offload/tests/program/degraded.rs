@@ -311,7 +311,7 @@ fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
     Deployment::keeping(&empty(), args, faults, superblocks, 1)
 }
 
-/// Superblocks of a target until the set is in use; until it continues without a member; until it is closed.
+/// Number of superblocks that a target has persisted when the set is opened, when it has detached a member, and when it is closed.
 const OPEN: u32 = 2;
 const DEGRADED: u32 = OPEN + 2;
 const CLOSED: u32 = DEGRADED + 2;
@@ -326,7 +326,7 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
             let initiator = &mut deployment.initiator;
             initiator.memory.write(0, &text(1, STORED)).expect("inside");
             initiator.begin(Write, 0);
-            // A second target is not given up for its silence.
+            // A second unresponsive target is not detached.
             deployment.wait_for_log("is unresponsive, and another one is not current");
             let initiator = &mut deployment.initiator;
             assert!(

@@ -329,7 +329,7 @@ impl Stripes {
     }
 }
 
-/// I/Os that can be under way at once.
+/// Maximum number of I/Os in flight.
 pub(crate) const TRANSACTIONS: u32 = 8;
 
 const RECEIVED: u64 = 1 << 32;
@@ -359,7 +359,7 @@ struct Initiator {
     next_id: u32,
 }
 
-/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
+/// Size of the memory in bytes. The tail is not a whole page, so softdoca does not share it but copies it on request.
 pub(crate) const MEMORY: usize = TAIL as usize + 1024;
 
 /// Offset of the last page.

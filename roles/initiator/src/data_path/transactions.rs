@@ -355,7 +355,7 @@ fn local_memory(error: doca::Error) -> Failure {
 /// Parameters of a worker's transactions.
 #[derive(Debug)]
 pub struct Task {
-    /// The worker's share of storage and local region.
+    /// The worker's share of the storage and of the local region.
     pub share: Share,
     /// Size of an I/O in bytes; the last one of the share may be smaller.
     pub io_size: u32,

@@ -172,7 +172,7 @@ impl Slot {
         self.moved = 0;
     }
 
-    /// Returns `true` if the piece could be written without its surroundings.
+    /// Returns `true` if the piece could be written without a read-modify-write.
     fn is_sector_aligned(&self, layout: Layout) -> bool {
         let begin = self.span.offset + self.span.skew as u64;
         begin.is_multiple_of(layout.sector) && self.piece.is_multiple_of(layout.sector)
@@ -263,7 +263,7 @@ impl<D: Disk> FileStore<D> {
         })
     }
 
-    /// Reads the blocks that a piece is a part of.
+    /// Starts a read-modify-write: locks and reads the sectors that the piece covers in part.
     fn merge(&mut self, slot: usize) -> Step {
         if self.lock(slot, Mode::Exclusive) {
             self.push(slot, Stage::Merging);

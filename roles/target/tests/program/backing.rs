@@ -89,7 +89,7 @@ fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Op
     Some(shell)
 }
 
-/// Returns a command that runs with this limit on file size.
+/// Returns a command that runs its arguments with a limit on file size (`RLIMIT_FSIZE`).
 fn with_small_files(bytes: u64) -> Command {
     let script = format!("ulimit -f {} && exec \"$@\"", bytes / 512);
     let mut shell = Command::new("sh");

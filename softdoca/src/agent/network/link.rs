@@ -32,7 +32,7 @@ use crate::verbs::RemoteKey;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Consecutive unanswered heartbeats after which the process is considered dead: 2.25 s with the last one.
 const MAX_UNANSWERED: u32 = 8;
-/// Time for data that an ended process has sent before over other connections to arrive.
+/// Grace period after the end of a process, for data that it has sent over other connections to arrive.
 const DELIVERY_GRACE: Duration = Duration::from_millis(100);
 /// Time for a machine to answer a connection request before the attempt is repeated; the kernel would repeat it after
 /// 1 s, and 2 s or 3 s.
@@ -74,7 +74,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A link without a process.
+    /// A link that monitors no process.
     #[cfg(test)]
     pub(crate) fn example() -> Arc<Link> {
         Link::unwatched(Key::from_bytes([1; Key::SIZE])).expect("an eventfd")

@@ -59,8 +59,8 @@ const SENDS: u32 = 256;
 const SEND_BUFFERS: usize = 64;
 /// Maximum number of outstanding atomics.
 const ATOMICS: usize = 64;
-/// Maximum number of credit messages that the sender has not polled: one for each receive, and the messages for buffers
-/// alone. Neither program must make progress for them as long as the receiver has no more receives.
+/// Maximum number of credit messages that the sender has not polled: one for each receive, and a few that return buffers
+/// only. With no more receives than that, credits are delivered without progress of the sender's program.
 const CREDIT_BUFFERS: u32 = 1024 + SPARE_CREDITS;
 const SPARE_CREDITS: u32 = 8;
 const CREDIT: usize = 16;

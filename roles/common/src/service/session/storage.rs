@@ -481,7 +481,7 @@ impl<L: Layout> Session<L> {
         })
     }
 
-    /// Storage of a target. For one that was missing at the start, that of another one: they are alike.
+    /// Storage of a target. If the target was missing at the start, the storage of another one: all are the same.
     pub(in crate::service::session) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
         let own = self.targets.get(target)?.as_ref();
         let described = own.or_else(|| self.targets.iter().flatten().next())?;
@@ -501,8 +501,8 @@ impl<L: Layout> Session<L> {
         });
     }
 
-    /// Continues without a target, if it [may be lost](Self::may_lose): no further requests are sent to it, and no
-    /// responses expected.
+    /// Continues without a target, if [allowed](Self::may_lose): sends it no further requests and expects no responses
+    /// from it.
     pub(in crate::service::session) fn lost(&mut self, now: Instant, target: usize) {
         if !self.may_lose(target) {
             return;
