@@ -54,7 +54,9 @@ impl Graph {
 
     fn expect_stopped(&self, what: &str) -> Result<()> {
         match self.is_started() {
-            true => Err(Error::BadState.because(format_args!("{what} only while the graph is stopped"))),
+            true => {
+                Err(Error::BadState.because(format_args!("{what} only while the graph is stopped")))
+            }
             false => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! All attacks.
+//! Catalogue of all attacks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// All of them, in the order in which they are played.
+/// All attacks, in the order in which they are executed.
 pub fn attacks() -> Vec<Attack> {
     [
         control(),
@@ -40,7 +40,7 @@ fn attack(name: &'static str, meaning: &'static str, play: Play) -> Attack {
     }
 }
 
-/// Control channels that say something wrong, once.
+/// Attacks with a single invalid message on a control channel.
 fn control() -> Vec<Attack> {
     use Bytes as B;
     let once = |name, meaning, bytes| attack(name, meaning, Play::Control(Control::once(bytes)));
@@ -332,9 +332,9 @@ fn control() -> Vec<Attack> {
     ]
 }
 
-/// Control channels that send much, or come in numbers.
+/// Attacks with large amounts of data on control channels, or with many channels.
 fn floods() -> Vec<Attack> {
-    // Up to 20 lines of each of three kinds in each of the four seconds that it touches.
+    // Up to 20 lines of each of three kinds in each of the four seconds that an attack overlaps.
     let cost = Cost {
         lines: 240,
         ..Cost::USUAL
@@ -675,7 +675,7 @@ fn agent_calls() -> Vec<Attack> {
     ]
 }
 
-/// Sessions with exports and agents of the attacker's.
+/// Sessions with the attacker's exports and agents.
 fn imports() -> Vec<Attack> {
     use Manner as M;
     let until = |name, meaning, step, manner| {
@@ -814,7 +814,7 @@ fn imports() -> Vec<Attack> {
     ]
 }
 
-/// Rings of a session that runs.
+/// Attacks on the rings of a started session.
 fn rings() -> Vec<Attack> {
     use RingWrite as R;
     let with =
@@ -954,7 +954,7 @@ fn rings() -> Vec<Attack> {
     ]
 }
 
-/// Connections over the network: of unauthenticated peers, and of peers that have the key.
+/// Connections over the network: by unauthenticated peers, and by peers that have the key.
 fn network() -> Vec<Attack> {
     let unauthenticated = |name, meaning, input| {
         let attack = Unauthenticated {

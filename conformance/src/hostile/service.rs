@@ -1,7 +1,7 @@
 //! A hostile service, its attacks, and their cost for an initiator that connects to it.
 //!
-//! The service is made by hand, from the documented layouts, and follows the protocol up to the [`Point`] of its attack. Whatever it does
-//! there, the initiator has to end by itself, in bounded time, with an error and not with a panic or a signal.
+//! The service is built from the documented layouts, without softdoca's code, and follows the protocol up to the [`Point`] of its attack.
+//! Whatever it does there, the initiator must exit on its own within bounded time, with an error and not with a panic or a signal.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -73,7 +73,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let mut initiator = start(settings, &sandbox).map_err(early)?;
     let mut watch = Watch::default();
     let mut service = Service::new(&sandbox, &initiator);
-    // The initiator ends when it likes: what it does then is what counts.
+    // The initiator may exit at any time: only its exit status and its cost matter.
     let stopped = service.play(&listener, play, &mut watch).err();
     let attacked = Instant::now();
     while !initiator.is_over() && attacked.elapsed() < LONGEST {
@@ -83,7 +83,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let ended = attacked.elapsed();
     drop(service);
     drop(listener);
-    // It was bound here, and belongs to no process of softdoca.
+    // The socket was bound without softdoca, which would have removed it.
     let _ = std::fs::remove_file(&path);
     let status = initiator.wait(Instant::now());
     if status.is_some() {
@@ -164,7 +164,7 @@ fn judge(
     )
 }
 
-/// The most that the initiator took so far.
+/// Highest resource usage of the initiator so far.
 struct Watch {
     most: Resources,
     looked: Instant,
@@ -191,7 +191,7 @@ impl Watch {
             return;
         }
         self.looked = Instant::now();
-        // It may have ended.
+        // It may have exited.
         if let Ok(now) = Resources::of_id(process) {
             self.most = self.most.most(now);
         }
@@ -238,7 +238,7 @@ impl<'a> Service<'a> {
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Follows the protocol up to the attack's point, attacks, and stays for as long as the attack says.
+    /// Follows the protocol up to the attack's point, then executes its action.
     fn play(
         &mut self,
         listener: &Packets,
@@ -278,7 +278,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The next request; `None` when the point of the attack is among the I/Os.
+    /// Receives the next request; `None` if the attack's point is the data path.
     fn request(&mut self, point: &Point, watch: &mut Watch) -> io::Result<Option<Message>> {
         let deadline = Instant::now() + START;
         loop {
@@ -315,7 +315,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// User data of an I/O request that has come.
+    /// User data of a received I/O request, if there is one.
     fn io(&mut self) -> io::Result<Option<u64>> {
         let Some(ring) = &self.own_ring else {
             return Ok(None);
@@ -328,7 +328,7 @@ impl<'a> Service<'a> {
         Ok(message[8..16].try_into().ok().map(u64::from_be_bytes))
     }
 
-    /// The result of an I/O.
+    /// Sends the result of an I/O.
     fn result(&mut self, code: u32, user_data: u64) -> io::Result<()> {
         let ring = self
             .ring
@@ -341,7 +341,7 @@ impl<'a> Service<'a> {
         ring.fragment(SIZE as u32 | 1 << 23, &bytes)
     }
 
-    /// Answers as a service should.
+    /// Sends the correct answer.
     fn answer(&mut self, request: &Message) -> io::Result<()> {
         let payload = match request.payload.message_type() {
             MessageType::QueryStorageRequest => Payload::QueryStorageResponse(StorageDetails {
@@ -373,7 +373,7 @@ impl<'a> Service<'a> {
         self.socket()?.send_or_stall(bytes, descriptors)
     }
 
-    /// Description of the attack. `request` is the request that it answers.
+    /// Executes the attack. `request` is the request at whose answer it starts.
     fn act(
         &mut self,
         request: Option<&Message>,
@@ -439,7 +439,7 @@ impl<'a> Service<'a> {
                 for _ in 0..*connections {
                     watch.look(self.initiator);
                     if let Ok(socket) = raw::connect(self.sandbox.runtime(), &address) {
-                        // It may hang up at once.
+                        // The agent may close the connection immediately.
                         let _ = socket.send(&bytes, &[]);
                         open.push(socket);
                     }
@@ -451,7 +451,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Does something so often, for 2 s at most.
+    /// Repeats an action this many times, for at most 2 s.
     fn repeat(
         &mut self,
         times: usize,
@@ -471,7 +471,7 @@ impl<'a> Service<'a> {
 }
 
 impl Point {
-    /// The request that the attack is the answer to.
+    /// Type of the request that the attack answers.
     fn request(&self) -> Option<MessageType> {
         Some(match self {
             Self::Hello | Self::Io => return None,
@@ -486,8 +486,8 @@ impl Point {
 
 // The attacks.
 
-/// Cost that a hostile service may cause an initiator: the time-outs of control operations and of I/Os, 2 s each, and what an initiator with four
-/// transactions takes anyway.
+/// Maximum cost that a hostile service may cause an initiator: the timeouts of control operations and of I/Os, 2 s each, and the regular
+/// resources of an initiator with four transactions.
 const COST: Cost = Cost {
     service: Duration::from_secs(8),
     held_up: Duration::ZERO,
@@ -561,7 +561,7 @@ macro_rules! instead_of {
                 concat!("service-other-answer-at-", $name),
                 concat!("Answers ", $request, " with the answer to another request"),
                 Point::$point,
-                // The answer to a request that an initiator never makes.
+                // The response to a request that an initiator never sends.
                 Action::Bytes(Bytes::Frame { kind: 6, payload: 64 }, 1),
             ),
             attack(
@@ -597,7 +597,7 @@ pub(super) fn service_attacks() -> Vec<Attack> {
     all
 }
 
-/// Services that do not accept.
+/// Attacks of services that do not accept the connection.
 fn hello() -> Vec<Attack> {
     let frame = |bytes: Vec<u8>| {
         let descriptors = Vec::new();
@@ -677,7 +677,7 @@ fn answers() -> Vec<Attack> {
     ]
 }
 
-/// Frames of Comch, when the initiator asks for the start.
+/// Attacks with Comch frames, sent in place of the answer to the start request.
 fn frames() -> Vec<Attack> {
     use Descriptor as D;
     let frame = |bytes: Vec<u8>, descriptors: &[D]| Frame {
