@@ -543,9 +543,9 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
         for part in [
-            "expected two storage targets that have all that was written",
+            "expected two current storage targets",
             "with --rebuild",
-            "what was written since is lost",
+            "newer writes are lost",
         ] {
             assert!(refused.contains(part), "{refused}");
         }

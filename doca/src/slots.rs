@@ -608,7 +608,7 @@ impl<U> Slot<U, TwoBuffers> {
         let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buffers[BUFFER]) };
     }
 
-    /// Length in bytes of a buffer's data: for a destination, of what was written to it. That of the first buffer of a
+    /// Length in bytes of a buffer's data: for a destination, of the data written to it. That of the first buffer of a
     /// [list](Slots::append_data).
     #[inline(always)]
     pub fn data_len<const BUFFER: usize>(&self) -> usize {

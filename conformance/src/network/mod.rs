@@ -64,7 +64,7 @@ pub struct Summary {
     pub operations: u64,
     /// Sessions that failed, and were allowed to.
     pub failed: u64,
-    /// Blocks that did not hold what was written.
+    /// Number of blocks with wrong contents.
     pub wrong: u64,
 }
 
@@ -411,7 +411,7 @@ impl Load<'_> {
         if !report["mismatch"].is_null() {
             self.summary.wrong += 1;
             return Err(Violation::expected(
-                "every block to hold what was written",
+                "every block to have the written contents",
                 &report["mismatch"],
             ));
         }

@@ -70,14 +70,14 @@ pub enum Refusal {
     SeveralSets(Box<[Found; 3]>),
     /// The set has diverged: it was used with different members from the same epoch on.
     #[error(
-        "the storage targets have been used apart from each other since they last were one set ({}); start two of them that were used \
+        "the storage targets have diverged: they were used with different members of the set ({}); start two of them that were last used \
          together, and name the third with --rebuild to have it overwritten", Listed(.0)
     )]
     Diverged(Box<[Found; 3]>),
     /// Fewer than two targets are current.
     #[error(
-        "expected two storage targets that have all that was written, up to epoch {}, got {}; start the targets with their latest \
-         blocks, or, to go back to the two others as they are, name the one of epoch {} with --rebuild: what was written since is lost",
+        "expected two current storage targets, with epoch {}, got {}; start the targets with their latest blocks, or, to return to the \
+         older state of the other two, discard the one with epoch {} with --rebuild: newer writes are lost",
         epoch.number, Listed(found), epoch.number
     )]
     TooFew {
@@ -88,13 +88,13 @@ pub enum Refusal {
     },
     /// Only one of the targets was used by a service that does not maintain superblocks.
     #[error(
-        "storage target {} was used by a service that maintains no superblocks, without the two others; name it with --rebuild to have \
-         it overwritten", .0.name()
+        "storage target {} was used without the other two by a service that does not maintain superblocks; name it with --rebuild to \
+         have it overwritten", .0.name()
     )]
     UsedAlone(Target),
     /// A target is missing, and the others do not form a set yet.
     #[error(
-        "storage target {} is missing, and the others do not say that they can do without it; start all three targets", .0.name()
+        "storage target {} is missing, and the others do not prove that they are current; start all three targets", .0.name()
     )]
     Missing(Target),
 }

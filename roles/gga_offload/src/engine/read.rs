@@ -339,7 +339,7 @@ impl StripeEngine {
             None if is_work => self.end_work(slot, Outcome::Unreadable),
             None => self.corrupt(
                 slot,
-                "is not what was written, and no two of its three chunks make it up",
+                "is corrupt, and no two of its three chunks form a valid block",
             ),
         }
     }
@@ -366,7 +366,7 @@ impl StripeEngine {
         let corrected = &mut self.statistics.corruption.corrected[target.number()];
         if corrected.count() {
             tracing::warn!(
-                "block {stripe}: the chunk of storage target {} is not what was written ({corrected} so far); it was recovered from \
+                "block {stripe}: the chunk of storage target {} is corrupt ({corrected} so far); it was recovered from \
                  the others",
                 target.name()
             );
@@ -524,7 +524,7 @@ impl fmt::Display for Flaw {
         match self {
             Self::Checksum { stored, calculated } => write!(
                 f,
-                "is not what was written: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
+                "is corrupt: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
             ),
             Self::Defect(defect) => write!(f, "cannot be read: {defect}"),
             Self::Unwritten => f.write_str("cannot be read: it was never written"),

@@ -891,7 +891,7 @@ impl Set {
             *repaired += 1;
             if *repaired >= FAILING && repaired.is_power_of_two() {
                 tracing::error!(
-                    "storage target {} may be failing: {repaired} of its chunks were not what was written, and had to be rewritten",
+                    "storage target {} may be failing: {repaired} of its chunks were corrupt, and had to be rewritten",
                     target.name()
                 );
             }
