@@ -306,7 +306,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Has all I/Os in flight until this many more have completed, and returns how many have.
+    /// Keeps all I/Os in flight until at least `count` have completed, and returns the number of completed ones.
     fn run(&mut self, count: usize) -> Result<usize, Error> {
         let mut completed = 0;
         while completed < count {

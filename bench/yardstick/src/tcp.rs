@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The socket was ready.
+    /// Restarts the time until the next block, because the socket was ready.
     fn reset(&mut self) {
         self.since = None;
     }

@@ -439,7 +439,7 @@ impl Geometry {
         (self.stored_block_size as usize).saturating_sub(OVERHEAD)
     }
 
-    /// Bytes of a stored block on each target.
+    /// Size in bytes of the half of a stored block that each data target stores.
     #[must_use]
     pub fn half_block_size(&self) -> u32 {
         self.stored_block_size / 2

@@ -21,7 +21,7 @@ impl SetId {
     ///
     /// # Errors
     ///
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
         random().map(u128::from_be_bytes).map(Self)
     }
@@ -59,7 +59,7 @@ impl fmt::Display for Epoch {
 ///
 /// # Errors
 ///
-/// The operating system has no random numbers.
+/// The operating system provides no random numbers.
 pub fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     let mut rest = &mut bytes[..];

@@ -45,7 +45,7 @@ Examples:
         --data-2-storage 172.17.0.2:12345 --data-p-storage 172.17.0.3:12345 \\
         --logical-block-size 4096 --trigger-recovery-read-every-n 10";
 
-// Help that is no documentation: to rustdoc, these are tags of HTML.
+// Help texts that are not doc comments, because rustdoc would read the placeholders as HTML tags.
 const DATA_1_STORAGE: &str =
     "Storage server addresses in <ip_addr>:<port> or <host>:<port> format: first half blocks";
 const DATA_2_STORAGE: &str =

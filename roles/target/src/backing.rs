@@ -567,7 +567,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
         role_common::superblock::random().map(Self)
     }

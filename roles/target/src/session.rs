@@ -434,7 +434,7 @@ impl Session {
         })
     }
 
-    /// A service may have a superblock persisted at any time after the query.
+    /// Handles a request to persist a superblock, which a service may send at any time after the query.
     fn to_persist(&self, superblock: Superblock) -> Result<Step, Failure> {
         match (self.phase, superblock.state) {
             (Phase::Query, _) => Err(Failure::unexpected(

@@ -173,7 +173,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// The connection was established or has failed.
+    /// Takes the handshake of a connection that was established or has failed.
     pub(super) fn take_handshake(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
         let handshake = connection.handshake.take()?;
         if let Ok(pe) = ctx.pe() {

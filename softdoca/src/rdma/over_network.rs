@@ -40,7 +40,7 @@ pub(super) struct Remote {
 
 struct Sent {
     task: NonNull<Task>,
-    /// Bytes of its payload.
+    /// Size of its payload in bytes.
     len: usize,
 }
 

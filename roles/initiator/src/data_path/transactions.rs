@@ -45,7 +45,7 @@ pub struct Transactions {
 
 #[derive(Debug)]
 pub struct Measurements {
-    /// Bytes of the completed transactions.
+    /// Number of bytes transferred by completed transactions.
     pub bytes: u64,
     /// Latencies of the completed transactions.
     pub latencies: Latencies,

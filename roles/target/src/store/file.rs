@@ -545,7 +545,7 @@ const LOCKS: u64 = 8192;
 const LARGEST: u64 = GRANULE * (LOCKS - 1);
 
 const EXCLUSIVE: u32 = 1 << 31;
-/// An exclusive lock is wanted: refuses further shared ones, to avoid starvation.
+/// Flag: an exclusive lock is requested, so further shared locks are refused, to avoid starvation.
 const WANTED: u32 = 1 << 30;
 
 /// Lock mode.
@@ -998,7 +998,7 @@ mod tests {
         let mut expected = vec![0; 4096];
         expected[512..1536].fill(1);
         assert!(medium.read(0, 4096) == expected);
-        // Not by halves: these bytes are no whole sectors.
+        // The write must consist of whole sectors, which this one does not.
         let code = medium.io(is_read, write, 512, &mut [1; 1000]);
         assert_eq!(code, ErrorCode::IO_FAILED);
     }

@@ -53,8 +53,8 @@ fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
     client.io(request(kind, 0, block * BLOCK, BLOCK))
 }
 
-/// The target has noticed that its medium failed, and reports it at exit: not by a signal, with an error, and without
-/// a clean state.
+/// Checks that the target reports the failure of its medium at exit: with an error, not by a signal, and without a
+/// clean state.
 fn failed_end(client: Client, target: Target) -> Exit {
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");

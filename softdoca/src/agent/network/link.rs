@@ -537,7 +537,7 @@ impl Lane {
         self.stream.flush()
     }
 
-    /// The socket is readable or closed.
+    /// Records that the socket is readable or closed.
     pub(crate) fn set_readable(&mut self) {
         self.readable = true;
     }

@@ -466,10 +466,10 @@ pub(super) fn check_copies() -> Result<()> {
     }
 }
 
-/// Pieces of memory, of which the first bytes are done.
+/// Pieces of memory, some of whose first bytes were processed.
 struct Places<'a> {
     pieces: &'a [Piece],
-    /// Bytes of the first piece that are done.
+    /// Number of processed bytes of the first piece.
     done: usize,
 }
 

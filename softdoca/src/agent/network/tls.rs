@@ -636,7 +636,7 @@ pub(crate) mod tests {
         });
     }
 
-    /// Bytes of a side that has sent these, as they are on the network, and the other end, to which nothing has come yet.
+    /// Encrypted bytes of a side that has sent these messages, and the other end, which has not received anything yet.
     fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
         let ours = Authority::new();
         let tls = tls(&ours, "127.0.0.1");
@@ -698,7 +698,7 @@ pub(crate) mod tests {
         }
         socket.write_all(&wire).expect("sent");
         drop(socket);
-        // A cut connection is no clean end.
+        // A cut connection is not a clean shutdown.
         assert_eq!(received(&server), (secret.to_vec(), Error::ConnectionReset));
         for at in 0..wire.len() {
             let (mut wire, server, mut socket) = captured(&[secret]);

@@ -100,7 +100,7 @@ fn broken(what: std::fmt::Arguments<'_>) -> Error {
     ))
 }
 
-/// The TCP connection beside a queue pair.
+/// The TCP connection that accompanies a queue pair.
 struct Companion {
     /// `Some` until drop.
     stream: Option<Stream>,
@@ -115,7 +115,7 @@ impl Companion {
         }
     }
 
-    /// The socket is readable or closed; returns `false` if it is known to be closed.
+    /// Checks the socket, which is readable or closed; returns `false` if it was known to be closed.
     fn look(&mut self) -> bool {
         let was_open = self.end.is_none();
         if let (Some(stream), true) = (&self.stream, was_open) {
@@ -425,7 +425,7 @@ impl VerbsInbox {
         self.unannounced = (0, 0);
     }
 
-    /// A descriptor is readable or closed; returns `false` if the end is known.
+    /// Handles a descriptor that is readable or closed; returns `false` if the end was already known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         self.companion.look()
@@ -752,7 +752,7 @@ impl VerbsOutbox {
         }
     }
 
-    /// A descriptor is readable or closed; returns `false` if the end is known.
+    /// Handles a descriptor that is readable or closed; returns `false` if the end was already known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         let was_open = self.companion.look();
