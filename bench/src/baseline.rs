@@ -107,7 +107,7 @@ impl Baseline {
     ///
     /// # Errors
     ///
-    /// It is not such a document.
+    /// The text is not such a document.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

@@ -354,7 +354,7 @@ fn gga_over_tls() -> Result<(), Failed> {
     gga(["127.0.0.1"; 3], &machine("near"), far.each_ref())
 }
 
-/// Service sides whose certificate has expired, is for another host, or is of another authority.
+/// Certificates of the service side that have expired, name another host, or are signed by another authority are refused.
 fn wrong_certificates() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     Certificates::new(directory.path());

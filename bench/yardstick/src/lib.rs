@@ -141,7 +141,7 @@ impl IsaL {
     ///
     /// # Errors
     ///
-    /// It is not installed.
+    /// The library is not installed.
     pub fn load() -> Result<Self, NotInstalled> {
         // SAFETY: ISA-L's initialisation only inspects the CPU.
         let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;

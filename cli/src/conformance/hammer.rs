@@ -83,8 +83,8 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 
-    /// Run on this many machines, which are network namespaces, and cut, delay and impair their links, too: machine 0 has the service, each
-    /// target one of its own. Expected are 4, or 2 with --layout zero-copy
+    /// Run on this many machines, which are network namespaces, and also cut, delay and impair their links: the service runs on machine 0, each
+    /// target on a machine of its own. Must be 4, or 2 with --layout zero-copy
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(2..=4))]
     hosts: Option<u8>,
 

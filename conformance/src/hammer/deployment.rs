@@ -413,7 +413,7 @@ impl Resources {
     ///
     /// # Errors
     ///
-    /// It has exited.
+    /// The process has exited.
     pub fn of(process: &Process) -> io::Result<Self> {
         Self::of_id(process.id())
     }

@@ -186,7 +186,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// It is not running.
+    /// The verifier is not running.
     pub fn open(verifier: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(verifier)?;
         Ok(Self {
@@ -206,7 +206,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// It has disconnected, because it has found a violation.
+    /// The verifier has disconnected, because it has found a violation.
     pub fn hand_over(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.pending)?;
         self.pending.clear();

@@ -408,11 +408,13 @@ impl<'a> Service<'a> {
                 Ok(())
             }),
             Action::Answer(payload) => {
-                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                let request =
+                    request.ok_or_else(|| io::Error::other("there is no request to answer"))?;
                 self.message(&request.response(payload.clone()).encode_to_vec())
             }
             Action::WrongIds => {
-                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                let request =
+                    request.ok_or_else(|| io::Error::other("there is no request to answer"))?;
                 let other = Message {
                     message_id: request.message_id.wrapping_add(77),
                     ..request.clone()

@@ -561,7 +561,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     ///
     /// # Errors
     ///
-    /// One was exceeded.
+    /// A timeout was exceeded.
     pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<(), Ended> {
         if self.negotiates() {
             let limit = shared.handshake_timeout;

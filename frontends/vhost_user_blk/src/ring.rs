@@ -254,7 +254,7 @@ impl Ring {
     /// Copies the data of a write from guest memory to `buffer`.
     ///
     /// # Errors
-    /// It is not in guest memory any more: call [`fail_part`](Self::fail_part).
+    /// The data is no longer in guest memory: call [`fail_part`](Self::fail_part).
     pub fn copy_from_guest(&self, part: &Part, buffer: &mut [u8]) -> Result<(), Status> {
         let slot = &self.slots[usize::from(part.tag as u16)];
         slot.request

@@ -338,7 +338,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// Some are not durable: the medium failed, now or before, or the file was removed from its path.
+    /// Some blocks are not durable: the medium failed, now or before, or the file was removed from its path.
     pub fn sync(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
@@ -357,7 +357,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// One has failed: acknowledged data may be missing.
+    /// An I/O has failed: acknowledged data may be missing.
     pub fn check_health(&self) -> Result<(), Failure> {
         if self.health.is_good() {
             return Ok(());

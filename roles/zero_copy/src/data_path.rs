@@ -569,7 +569,7 @@ impl Forwarder {
     /// Returns the first failure since the last call.
     ///
     /// # Errors
-    /// That failure.
+    /// The first failure since the last call.
     #[inline(always)]
     fn outcome(&mut self) -> Result<(), Failure> {
         self.failure.outcome()

@@ -496,7 +496,7 @@ impl Rdma {
         }
     }
 
-    /// Ends a connection about which the program gets no further events.
+    /// Ends a connection without further events for the program.
     pub(super) fn forget(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         self.close(ctx, connection, Ending::Orderly);
     }

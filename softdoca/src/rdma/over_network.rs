@@ -29,7 +29,7 @@ const ENOUGH: usize = 48;
 #[derive(Default)]
 pub(super) struct Remote {
     lane: Option<Lane>,
-    /// Outstanding, in order: all over the lane, or all by the RDMA device.
+    /// Outstanding requests, in order: all over the lane, or all through the RDMA device.
     sent: VecDeque<Sent>,
     by_device: bool,
     /// The last one must complete before any other task starts: it is still at the head of the connection's queue.
@@ -81,7 +81,8 @@ impl Parts {
         }
     }
 
-    /// The peer closes both directions; the one that carries its messages is decisive.
+    /// End of the connection, from that of the sending direction. A clean end counts only once the peer's messages have
+    /// ended, too.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
         match (receiver, &self.inbox) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,

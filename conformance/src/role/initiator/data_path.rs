@@ -323,7 +323,7 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// They do not stop.
+    /// The contexts do not stop.
     pub(super) fn close_channels(&mut self) -> Result<(), Violation> {
         self.channels.drain(..).try_for_each(IoChannel::stop)
     }

@@ -32,7 +32,7 @@ pub(super) trait Part {
     ///
     /// # Errors
     ///
-    /// They cannot be used.
+    /// The contents cannot be used.
     fn receive(
         &mut self,
         recorded: &Message,

@@ -296,7 +296,7 @@ impl Superblocks {
     ///
     /// # Errors
     ///
-    /// It has not persisted the requested superblock.
+    /// The target has not persisted the requested superblock.
     pub(in crate::service) fn answer(
         &mut self,
         now: Instant,

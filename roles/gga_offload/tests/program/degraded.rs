@@ -346,8 +346,8 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     }
 }
 
-/// No I/O starts before all targets have persisted that the set is in use.
-fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
+/// Starts a session in which data_2 persists only this many superblocks. I/Os start only after all targets have persisted that the set is in use.
+fn start_session_with_superblocks_of_data_2(superblocks: u32) {
     let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
     let args = "--degraded on --control-timeout 1";
     Deployment::keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
@@ -356,13 +356,13 @@ fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
 #[test]
 #[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_prepared_for_it() {
-    begins_with_so_many_superblocks_of_data_2(0);
+    start_session_with_superblocks_of_data_2(0);
 }
 
 #[test]
 #[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
-    begins_with_so_many_superblocks_of_data_2(1);
+    start_session_with_superblocks_of_data_2(1);
 }
 
 const REJOIN_BLOCKS: u64 = 40;

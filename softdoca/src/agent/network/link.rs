@@ -812,7 +812,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Adds `value` to the u64 at `addr`; the old value.
+    /// Adds `value` to the u64 at `addr`; returns the old value.
     ///
     /// # Errors
     /// As [`NetworkRegion::read`].
@@ -823,7 +823,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; the old value.
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
     ///
     /// # Errors
     /// As [`NetworkRegion::read`].

@@ -228,7 +228,7 @@ struct Current {
     from: usize,
 }
 
-/// Receives from a peer on another machine, by an RDMA device.
+/// Receives from a peer on another machine, through an RDMA device.
 pub(crate) struct VerbsInbox {
     qp: QueuePair,
     /// Dropped after the queue pair.
@@ -542,7 +542,7 @@ impl Drop for VerbsInbox {
     }
 }
 
-/// Sends to a peer on another machine, and accesses its memory, by an RDMA device.
+/// Sends to a peer on another machine and accesses its memory, through an RDMA device.
 pub(crate) struct VerbsOutbox {
     qp: QueuePair,
     /// Dropped after the queue pair, as the next two.
