@@ -549,7 +549,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         ] {
             assert!(refused.contains(part), "{refused}");
         }
-        // Discarding one of the two others does not help.
+        // Discarding one of the other two does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
         let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);

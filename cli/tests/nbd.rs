@@ -201,7 +201,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&sandbox, &[]);
-    // Offline from now on: blocks that are written below are stored on the two others only.
+    // Offline from now on: blocks that are written below are stored on the other two only.
     data_p.signal(Signal::TERM);
     data_p.wait(default_deadline()).expect("it ends");
     for _ in 0..2 {

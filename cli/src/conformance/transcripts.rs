@@ -72,7 +72,7 @@ impl Record {
         let shutdown = Shutdown::on_signals()?;
         if self.listen.len() != self.to.len() {
             return Err(usage(format!(
-                "expected as many --listen as --to, {} and {} came",
+                "expected the same number of --listen and --to, got {} and {}",
                 self.listen.len(),
                 self.to.len()
             )));
@@ -234,7 +234,7 @@ impl Replay {
         let interrupted = || shutdown.is_requested();
         let transcript = read(&self.transcript)?;
         if !transcript.is_whole() && transcript.truncated.is_none() {
-            errln!("note: the recording has no end; sessions may be longer than it knows");
+            errln!("note: the recording was not completed; its sessions may be truncated");
         }
         let report = match self.against {
             Against::Target => self.target(&transcript, &interrupted)?,

@@ -244,14 +244,14 @@ impl<'a> Deployment<'a> {
             let has_ended = target.process.as_ref().is_some_and(Process::has_ended);
             if has_ended && let Some(process) = target.process.take() {
                 return Err(process
-                    .failed("has ended, and was to serve the next session")
+                    .failed("has exited, but has to serve the next session")
                     .into());
             }
         }
         let has_ended = self.service.as_ref().is_some_and(Process::has_ended);
         match self.service.take_if(|_| has_ended) {
             Some(service) => Err(service
-                .failed("has ended, and was to serve the next session")
+                .failed("has exited, but has to serve the next session")
                 .into()),
             None => Ok(()),
         }
@@ -279,7 +279,7 @@ impl<'a> Deployment<'a> {
                     "nothing in time"
                 };
                 return Err(Violation::expected(
-                    format!("the service to say that {what}"),
+                    format!("the service to log that {what}"),
                     state,
                 ));
             }

@@ -105,7 +105,7 @@ impl RoundRun<'_, '_, '_> {
         }
         load.wait_for(LoadState::Running, limit)?;
         self.deployment
-            .wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
+            .wait_for("all targets are up to date", |state| state == Redundancy::Whole)?;
         match phase {
             Phase::SetUp | Phase::Io => {}
             Phase::End => {
@@ -266,10 +266,13 @@ impl RoundRun<'_, '_, '_> {
         if !is_asked {
             let whole = |state| state == Redundancy::Whole;
             if load.process.has_ended() {
-                return Err(load.process.failed("was to go on").into());
+                return Err(load
+                    .process
+                    .failed("has exited, but has to continue")
+                    .into());
             }
             if self.deployment.layout == Layout::Gga {
-                self.deployment.wait_for("all targets are whole", whole)?;
+                self.deployment.wait_for("all targets are up to date", whole)?;
             }
             load.process.signal(Signal::TERM);
         }
@@ -279,8 +282,8 @@ impl RoundRun<'_, '_, '_> {
         let findings = self.sessions.findings(session)?;
         Violation::unless(
             is_good && findings.ended_cleanly && findings.counts.failed == 0,
-            "the load to go on, and none of its I/Os to fail",
-            format!("{findings:?}, and it said{log}"),
+            "the load to continue without failed I/Os",
+            format!("{findings:?}; its log:{log}"),
         )?;
         Ok(findings.counts)
     }
@@ -330,7 +333,7 @@ impl RoundRun<'_, '_, '_> {
             }
             if Instant::now() > deadline {
                 return Err(Violation::expected(
-                    "the service to give up a load that is stopped",
+                    "the service to abandon the session of a stopped load",
                     "nothing in time",
                 ));
             }
@@ -472,7 +475,7 @@ impl<'a> Sessions<'a> {
         let findings = found.ok_or_else(|| {
             let said = self.verifier.stderr();
             Violation::expected(
-                format!("the verifier to tell of session {session}"),
+                format!("the verifier to report session {session}"),
                 format!("this:{said}"),
             )
         })?;
@@ -520,7 +523,7 @@ impl<'a> Sessions<'a> {
             }
             if load.is(LoadState::Ending) {
                 // The next fault is injected into a deployment with full redundancy.
-                deployment.wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
+                deployment.wait_for("all targets are up to date", |state| state == Redundancy::Whole)?;
             }
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();

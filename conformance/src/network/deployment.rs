@@ -275,7 +275,7 @@ impl<'a> Deployment<'a> {
         let targets = self.targets.iter_mut().map(|target| &mut target.process);
         for process in targets.chain([&mut self.service]) {
             if let Some(ended) = process.take_if(|process| process.has_ended()) {
-                let what = "has ended, and was to serve the next session";
+                let what = "has exited, but has to serve the next session";
                 return Err(ended.failed(what).into());
             }
         }

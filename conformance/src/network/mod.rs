@@ -436,7 +436,7 @@ impl Load<'_> {
             return Ok(());
         }
         Err(Violation::expected(
-            "the session to go on",
+            "the session to continue",
             format!("{:?}: {}", exit.status, exit.stderr),
         ))
     }

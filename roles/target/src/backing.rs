@@ -550,7 +550,7 @@ fn open_direct(file: &File, path: &Path) -> io::Result<(File, u64)> {
             wanted if wanted <= LARGEST_SECTOR => wanted.max(512).next_power_of_two(),
             wanted => {
                 return Err(io::Error::other(format!(
-                    "it wants an alignment of {wanted} bytes, more than {LARGEST_SECTOR}"
+                    "it requires an alignment of {wanted} bytes, more than {LARGEST_SECTOR}"
                 )));
             }
         },

@@ -528,7 +528,7 @@ impl Session {
             }
             (_, outcome) => {
                 let came = request.payload.message_type();
-                return Failure::unexpected(format!("{outcome:?} is no outcome of a {came}"))
+                return Failure::unexpected(format!("{outcome:?} is not an outcome of a {came}"))
                     .response_to(request);
             }
         };

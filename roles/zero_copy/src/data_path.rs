@@ -393,10 +393,7 @@ impl Forwarder {
             tracing::warn!("{} messages were refused", self.refusals.count());
         }
         if self.unasked != 0 {
-            tracing::warn!(
-                "{} results that nobody waited for were ignored",
-                self.unasked
-            );
+            tracing::warn!("{} unexpected results were ignored", self.unasked);
         }
     }
 

@@ -103,7 +103,7 @@ fn each_test_of(sdk: &Sdk, name: &str) -> Result<(), Failed> {
     let output = sdk
         .command_through(&memcheck(), &program, &format!("run-{name}"))
         .arg("--each")
-        // Programs run some 50 times slower under valgrind, one thread at a time: 3 s are not enough beside other jobs.
+        // Programs run some 50 times slower under valgrind, one thread at a time: 3 s are not enough on a machine with other load.
         .env("SOFTDOCA_AGENT_TIMEOUT_MS", "60000")
         .env("SOFTDOCA_COPY_TIMEOUT_MS", "60000")
         .output()?;

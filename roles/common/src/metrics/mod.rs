@@ -39,7 +39,7 @@ impl FromStr for MetricsAddress {
             return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()));
         }
         text.parse().map(Self).map_err(|_| {
-            "expected a port, which is served on 127.0.0.1 only, or <host>:<port>; port 0 stands for one that is free"
+            "expected a port, which is served on 127.0.0.1 only, or <host>:<port>; port 0 selects a free one"
                 .to_owned()
         })
     }

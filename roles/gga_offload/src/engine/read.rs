@@ -277,7 +277,7 @@ impl StripeEngine {
             }
             Quality::Bare if self.accepts_bare() => self.corrupt(
                 slot,
-                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to tell",
+                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to decide",
             ),
             Quality::Bare if self.setup.requires_checksums => {
                 self.corrupt(slot, "has no checksum, which --checksum require asks for")

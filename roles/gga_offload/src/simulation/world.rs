@@ -562,7 +562,7 @@ impl<'a> World<'a> {
             }
         };
         if assembly.membership.is_none() {
-            self.violate("targets with superblocks make up no set".to_owned());
+            self.violate("targets with superblocks do not form a set".to_owned());
             return;
         }
         self.totals.sessions += 1;
@@ -2073,7 +2073,7 @@ impl<'a> World<'a> {
                     .as_ref()
                     .map(|it| (it.phase, it.set.state(), it.set.summary()));
                 return self.violate(format!(
-                    "the deployment does not come to rest: {state:?}, {} I/Os in flight",
+                    "the deployment does not quiesce: {state:?}, {} I/Os in flight",
                     self.ios.len()
                 ));
             }

@@ -142,7 +142,7 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
     }
 }
 
-/// Each target, beside the others: a deployment waits for time-outs most of the time, which are long enough for a busy machine.
+/// Tests all targets in parallel: a deployment mostly waits for timeouts, which are long enough for a busy machine.
 #[test]
 fn unresponsive_target_is_detached() {
     let content = text(BLOCKS, STORED);
