@@ -105,7 +105,9 @@ impl RoundRun<'_, '_, '_> {
         }
         load.wait_for(LoadState::Running, limit)?;
         self.deployment
-            .wait_for("all targets are up to date", |state| state == Redundancy::Whole)?;
+            .wait_for("all targets are up to date", |state| {
+                state == Redundancy::Whole
+            })?;
         match phase {
             Phase::SetUp | Phase::Io => {}
             Phase::End => {
@@ -272,7 +274,8 @@ impl RoundRun<'_, '_, '_> {
                     .into());
             }
             if self.deployment.layout == Layout::Gga {
-                self.deployment.wait_for("all targets are up to date", whole)?;
+                self.deployment
+                    .wait_for("all targets are up to date", whole)?;
             }
             load.process.signal(Signal::TERM);
         }
@@ -523,7 +526,9 @@ impl<'a> Sessions<'a> {
             }
             if load.is(LoadState::Ending) {
                 // The next fault is injected into a deployment with full redundancy.
-                deployment.wait_for("all targets are up to date", |state| state == Redundancy::Whole)?;
+                deployment.wait_for("all targets are up to date", |state| {
+                    state == Redundancy::Whole
+                })?;
             }
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();
