@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::gga::{
-    BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, under_way,
+    BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
 };
 use crate::support::{
     BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_failure, json,
@@ -579,8 +579,8 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
             wait_for_log(target, KEPT, before + 2);
         }
     }
-    under_way(&mut writer);
-    under_way(&mut writer);
+    wait_for_io(&mut writer);
+    wait_for_io(&mut writer);
     writer
 }
 

@@ -1,4 +1,4 @@
-//! Slots: tasks and their buffers behind a handle that costs nothing to submit and to get back.
+//! Slots: tasks and their buffers behind a handle that is submitted and returned without overhead.
 
 use std::any::TypeId;
 use std::cell::{Cell, UnsafeCell};
@@ -164,7 +164,7 @@ impl<W: 'static> WorkerPe<W> {
     /// Makes progress once and passes the completions of slots to their handlers. Returns `true` if other events are
     /// queued; then [`Pe::poll`] must be called before this makes further progress.
     ///
-    /// Completions behind another event are passed after it was taken. A handler can submit and drop slots; a context
+    /// Completions after another event are passed once that was taken. A handler can submit and drop slots; a context
     /// that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in there is stopped when this returns.
     // One call site per program.
     #[inline(always)]
@@ -190,7 +190,7 @@ enum Phase {
     Idle,
     /// DOCA has the task with this number.
     InFlight(u8),
-    /// The queue of completions behind other events has it.
+    /// The queue of completions after other events has it.
     Completed,
 }
 
@@ -668,7 +668,7 @@ pub struct Slots<U, B: Buffers = OneBuffer> {
 }
 
 impl<U: 'static> Slots<U> {
-    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, one behind the other, from
+    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, one after the other, from
     /// `offset` of `mmap` on. `state` makes the state of the slot with a number.
     ///
     /// # Errors
@@ -749,7 +749,7 @@ impl<U: 'static> Slots<U, TwoBuffers> {
         ))
     }
 
-    /// Makes a buffer of each slot a list: behind its data, a task uses the bytes of `mmap` at the offset and of the
+    /// Makes a buffer of each slot a list: after its data, a task uses the bytes of `mmap` at the offset and of the
     /// length in bytes that `place` returns for the slot with a number. [`Slot::set_data`] and [`Slot::set_range`] change
     /// the first buffer of the list.
     ///

@@ -965,7 +965,7 @@ mod tests {
                         let buffer = &queue.memory.0.borrow()[memory..memory + BUFFER as usize];
                         assert_eq!(&buffer[..len], bytes, "I/O {}", done.tag);
                         for (position, &rest) in buffer.iter().enumerate().skip(len) {
-                            assert_eq!(rest, byte(done.tag, position as u64), "behind the I/O");
+                            assert_eq!(rest, byte(done.tag, position as u64), "after the I/O");
                         }
                     }
                     queue.buffers.push(memory);

@@ -17,9 +17,9 @@ use rustix::thread::sched_yield;
 
 use crate::ring::{Load, Measured};
 
-/// Bytes of a request, and of a result.
+/// Size of a request and of a result in bytes.
 const MESSAGE: usize = 64;
-/// Bytes of a write's header.
+/// Size of a write's header in bytes.
 const HEADER: usize = 56;
 /// Maximum number of answers per system call.
 const MOST_ANSWERS: usize = 128;

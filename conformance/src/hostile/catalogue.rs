@@ -149,7 +149,7 @@ fn control() -> Vec<Attack> {
         ),
         once(
             "control-query-with-payload",
-            "Sends a query with 32 KiB behind it",
+            "Sends a query followed by 32 KiB",
             B::Frame {
                 kind: 1,
                 payload: 32_768,
@@ -915,12 +915,12 @@ fn rings() -> Vec<Attack> {
         ),
         with(
             "io-beyond-storage",
-            "Reads behind the end of the storage",
+            "Reads beyond the end of the storage",
             vec![R::Io(1, 4096, 0, u64::MAX - 4095)],
         ),
         with(
             "io-beyond-memory",
-            "Reads to behind the end of its memory",
+            "Reads to beyond the end of its memory",
             vec![R::Io(1, 4096, u64::MAX - 4095, 0)],
         ),
         with(
@@ -1080,12 +1080,12 @@ fn network() -> Vec<Attack> {
     let requests = [
         authenticated(
             "peer-another-process",
-            "Has the key, and means a process that is not there",
+            "Has the key, and names a process that does not exist",
             Authenticated::AnotherProcess,
         ),
         authenticated(
             "peer-unknown-connection",
-            "Asks for an RDMA connection that is not there",
+            "Requests an RDMA connection that does not exist",
             Authenticated::UnknownConnection,
         ),
         authenticated(
@@ -1189,7 +1189,7 @@ fn network() -> Vec<Attack> {
         ),
         authenticated(
             "peer-frame-end",
-            "Sends a message behind the end",
+            "Sends a message after the end",
             Authenticated::Frames(END, 100),
         ),
     ];

@@ -622,7 +622,7 @@ fn says_nothing(connection: &mut Connection) -> Result<(), Violation> {
     Violation::unless(
         more.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
-        "no byte behind the replies, and no end",
+        "no further bytes after the replies, and an open connection",
         format!("{more:?}"),
     )
 }

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_line_loses_all_frames_and_those_under_way() {
+    fn cut_line_loses_all_frames_and_those_in_flight() {
         let mut line = with(Condition {
             delay: ms(50),
             ..Condition::GOOD

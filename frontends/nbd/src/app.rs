@@ -69,7 +69,7 @@ pub struct Flags {
     #[arg(long)]
     pub read_only: bool,
 
-    /// Connections at a time; more are closed at once
+    /// Maximum number of open connections; further ones are closed immediately
     #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
     pub max_connections: u32,
 

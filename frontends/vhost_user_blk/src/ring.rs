@@ -53,7 +53,7 @@ pub enum RingError {
     #[error("expected aligned rings in guest memory: {0}")]
     Rings(virtio_queue::Error),
     /// More available chains than the ring has entries.
-    #[error("available ring: expected an index at most {size} behind {next}, got {index}")]
+    #[error("available ring: expected an index at most {size} after {next}, got {index}")]
     AvailableIndex {
         /// Index read from the ring.
         index: u16,

@@ -23,9 +23,9 @@ pub use crate::store::Operation;
 /// Limits that a session's requests are checked against.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of the storage.
+    /// Size of the storage in bytes.
     pub storage: u64,
-    /// Bytes of the memory of the service's client.
+    /// Size in bytes of the memory of the service's client.
     pub requester: u64,
     /// `true` if flushes and durable writes were announced in the session; otherwise they are unknown requests.
     pub flush: bool,
@@ -104,7 +104,7 @@ impl Writes {
         }
     }
 
-    /// Records that a transaction is about to write these bytes of the storage. A check for abandonment after it is ordered behind it.
+    /// Records that a transaction is about to write these bytes of the storage. A later check for abandonment is ordered after it.
     #[inline]
     pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
         let range = &self.ranges[transaction];
@@ -146,7 +146,7 @@ pub(crate) struct Quarantine(Vec<Writer>);
 impl Quarantine {
     /// Adds those workers of a session that were abandoned, and removes those that have returned.
     pub(crate) fn add(&mut self, writers: Vec<Writer>) {
-        // Behind the flag of an abandoned worker, and before its writes are looked at: see [`Writes::begin`].
+        // After the flag of an abandoned worker, and before its writes are read: see [`Writes::begin`].
         fence(Ordering::SeqCst);
         self.0.extend(writers);
         self.0.retain(|writer| writer.attachment.is_abandoned());

@@ -39,7 +39,7 @@ const YIELDS: u32 = 400;
 const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// Engines that were not progressed within this many empty calls of the thread are not waited for.
+/// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this never blocks.
 const MOST_ENGINES: usize = 32;

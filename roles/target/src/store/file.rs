@@ -98,13 +98,13 @@ enum Stage {
 struct Slot {
     io: Io,
     stage: Stage,
-    /// Bytes of the I/O in completed pieces.
+    /// Number of bytes of the I/O in completed pieces.
     done: u64,
     /// Size of the current piece in bytes.
     piece: u64,
     /// Sectors of the piece in the file.
     span: Span,
-    /// Bytes of the span that the disk has read or written.
+    /// Number of bytes of the span that the disk has read or written.
     moved: usize,
     held: Option<Held>,
 }
@@ -113,7 +113,7 @@ struct Slot {
 struct Span {
     offset: u64,
     len: usize,
-    /// Bytes of the span before the piece.
+    /// Number of bytes of the span before the piece.
     skew: usize,
     /// `true` if the piece fills the span.
     is_whole: bool,
@@ -535,7 +535,7 @@ impl<D: Disk> Drop for FileStore<D> {
     }
 }
 
-/// Bytes of the file covered by a lock: the largest unit of a read-modify-write.
+/// Size in bytes of the range covered by a lock: the largest unit of a read-modify-write.
 const GRANULE: u64 = 4096;
 
 /// Number of locks. Granules at multiples of this distance share a lock.

@@ -586,7 +586,7 @@ impl Lane {
         }
     }
 
-    /// Receives the rest of a payload and the headers behind it, but never the beginning of the next payload, which
+    /// Receives the rest of a payload and the headers after it, but never the beginning of the next payload, which
     /// belongs in memory of its own.
     fn receive(&mut self) -> Result<()> {
         if self.from == self.to {

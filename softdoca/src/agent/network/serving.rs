@@ -222,7 +222,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Receives some of the `len` bytes for `addr`, and the next request behind them. The inner error is the request's.
+    /// Receives some of the `len` bytes for `addr`, and the next request after them. The inner error is the request's.
     fn place(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<Result<usize>> {
         let (stream, head) = (&self.stream, Piece::of_mut(&mut self.head));
         let mut of_connection = None;

@@ -863,7 +863,7 @@ pub(crate) mod tests {
         ) {
             static SERVER: std::sync::OnceLock<Tls> = std::sync::OnceLock::new();
             let server = SERVER.get_or_init(|| tls(&Authority::new(), "127.0.0.1"));
-            // In a record, and behind the beginning of a good message.
+            // In a record, and after the start of a valid message.
             let [high, low] = (garbage.len() as u16).to_be_bytes();
             let record = [&[kind, 3, 3, high, low], &garbage[..]].concat();
             let mut client = ClientConnection::new(Arc::clone(&server.client), HOST.into()).unwrap();

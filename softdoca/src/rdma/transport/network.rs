@@ -577,7 +577,7 @@ impl Drop for NetworkOutbox {
 /// `from` is readable for `len` bytes.
 unsafe fn append(bytes: &mut Vec<u8>, from: *const u8, len: usize) {
     bytes.reserve(len);
-    // SAFETY: there is room for `len` bytes behind those that are there, and `from` is readable; what others write meanwhile are other
+    // SAFETY: there is room for `len` bytes after the present ones, and `from` is readable; what others write meanwhile are other
     // bytes, of which no value is invalid.
     unsafe {
         std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(bytes.len()), len);
