@@ -461,7 +461,7 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
             } = second;
             receiver.stop().unwrap();
             sender.stop().unwrap();
-            // With the world's own. Its memory is there for ever, and no context uses it.
+            // Including the world's own reference: the memory is never freed, and no context uses it.
             assert!(Rc::strong_count(&alive) >= 3);
         },
     );

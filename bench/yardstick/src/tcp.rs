@@ -134,7 +134,7 @@ pub fn serve(address: SocketAddr, load: Load) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The server is not reached, or the connection fails.
+/// The server is unreachable, or the connection fails.
 pub fn run(address: SocketAddr, load: Load) -> io::Result<Measured> {
     let mut stream = connect(address)?;
     prepare(&stream)?;

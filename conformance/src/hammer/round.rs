@@ -129,7 +129,7 @@ impl RoundRun<'_, '_, '_> {
         Ok(())
     }
 
-    /// Has the service detach a target before the fault. Writes that are interrupted from now on have only two chunks.
+    /// Makes the service detach a target before the fault, so that interrupted writes have only two chunks.
     fn lose(&mut self) -> Result<(), Violation> {
         self.sessions.cut_off = true;
         let lost = self.round.lost_before;

@@ -359,7 +359,7 @@ pub struct ServerTlsFlags {
     #[arg(long)]
     pub tls: bool,
 
-    /// Certificate for TLS in PEM, followed by those that it was signed with
+    /// TLS certificate in PEM, followed by its intermediate certificates
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 

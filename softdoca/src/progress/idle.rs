@@ -5,7 +5,7 @@
 //! the timeout, a lost wake-up causes a delay, never a hang.
 //!
 //! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
-//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one behind it delivers
+//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one after it delivers
 //! something, the two run one after the other. Without CPU contention, a yield every so many events has no measurable
 //! cost.
 //!

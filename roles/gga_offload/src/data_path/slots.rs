@@ -502,7 +502,7 @@ impl PrivateMemory {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_WRITE)
     }
 
-    /// Read-only memory of the device: tasks that write to it fail.
+    /// Allocates the memory with read-only access for the device, so that tasks that write to it fail.
     #[cfg(test)]
     pub(super) fn read_only(device: &Device, geometry: Geometry, slots: usize) -> Self {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_ONLY).expect("memory")

@@ -58,7 +58,7 @@ impl Link {
     /// Returns the link to the process of an offer; connects if there is none.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is not reached,
+    /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is unreachable,
     /// [`Error::Authentication`] when it has another key, [`Error::NotSupported`] when this process does not use the network.
     pub(crate) fn to(offer: &NetworkOffer) -> Result<Arc<Link>> {
         if let Some(link) = Link::known(offer.process) {
@@ -102,7 +102,7 @@ impl Link {
         self.process
     }
 
-    /// Returns `true` if the process has ended, is stopped, or its machine is not reached any more.
+    /// Returns `true` if the process has ended, is stopped, or its machine is no longer reachable.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -127,7 +127,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
             Err(_) => {
                 // Data that it has sent before over other connections must arrive first.
                 std::thread::sleep(DELIVERY_GRACE);
-                break "has ended, or its machine is not reached";
+                break "has ended, or its machine is unreachable";
             }
         }
     };
@@ -228,7 +228,7 @@ pub(super) fn open_with(
                     unreached.into()
                 }
             };
-            log::info!("a peer is not reached at {address}: {missed:?}");
+            log::info!("a peer is unreachable at {address}: {missed:?}");
         }
         if !round.is_worth_another() || deadline.left() <= PAUSE {
             return Err(round.error());

@@ -606,8 +606,7 @@ impl<'a> Places<'a> {
         Ok(len)
     }
 
-    /// The bytes that are good when copying has failed after `copied` of them: a header for memory that is not mapped is not sent, as far as it is
-    /// not behind other records.
+    /// Number of bytes to keep after a copy has failed at `copied` bytes: the header of the piece that could not be read is dropped.
     fn before_failure(&self, vectors: &[libc::iovec], copied: usize) -> usize {
         let mut from = 0;
         for (index, vector) in vectors.iter().enumerate() {

@@ -589,7 +589,7 @@ pub(crate) fn connect(offer: &NetworkOffer, nic: Option<&'static Nic>) -> Result
 fn over_tcp(stream: Stream, link: Arc<Link>, bell: OwnedFd) -> Result<ConnectionOutbox> {
     if requires_verbs() {
         return Err(Error::NotSupported.because(
-            "SOFTDOCA_TRANSPORT is verbs, and the RDMA peer is not reached by an RDMA device: does its topology file name one that exists there?",
+            "SOFTDOCA_TRANSPORT is verbs, and the RDMA peer is not reachable through an RDMA device: does its topology file name one that exists there?",
         ));
     }
     Ok(ConnectionOutbox::Network(NetworkOutbox::over(
