@@ -284,7 +284,7 @@ fn flush_is_offered_only_if_the_targets_have_it() {
     stop(target);
 }
 
-/// A program of the system, if it is installed; in CI it must be.
+/// Command of a system program; `None` if it is not installed, which is a failure in CI.
 fn installed(program: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|it| it.join(program).is_file());

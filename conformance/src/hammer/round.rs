@@ -367,7 +367,7 @@ impl RoundRun<'_, '_, '_> {
 
 // Sequential sessions of the load, and the verifier's report of each.
 
-/// Time for a verifier to report.
+/// Time limit for a verifier's report.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Loads and their verifier.

@@ -163,8 +163,8 @@ impl<D: DataPath> Worker<D> {
         Ok(worker)
     }
 
-    /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has returned its
-    /// data path there, or fails after `within`. `waker` is used when there is an answer.
+    /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has created the
+    /// data path on the new thread, or fails after `within`. `waker` is used when there is an answer.
     ///
     /// # Errors
     ///

@@ -433,7 +433,7 @@ impl Conclusion {
     /// JSON if selected.
     ///
     /// # Errors
-    /// The test did not pass.
+    /// The test has failed.
     pub fn print(self, console: Console) -> Result<(), Failure> {
         let json = console.format() == OutputFormat::Json;
         match self {

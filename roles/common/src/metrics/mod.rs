@@ -301,7 +301,7 @@ impl ProcessCount {
     }
 }
 
-/// Connections that were refused, or closed because they sent no valid request.
+/// Number of connections that were refused, or closed because they sent no valid request.
 pub static REFUSED_CONNECTIONS: ProcessCount = ProcessCount::new();
 /// Control requests answered with an error.
 pub static REFUSED_REQUESTS: ProcessCount = ProcessCount::new();
