@@ -556,7 +556,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
         assert!(
-            refused.contains("expected two storage targets"),
+            refused.contains("expected two current storage targets"),
             "{refused}"
         );
 

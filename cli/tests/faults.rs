@@ -651,7 +651,7 @@ fn without_two_current_targets_no_session_starts() {
     let service = set.service(&[]);
     let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
     for part in [
-        "expected two storage targets",
+        "expected two current storage targets",
         "up to epoch 2",
         ", epoch 1 (",
         "data_2: empty or of no set",

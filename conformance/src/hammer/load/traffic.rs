@@ -680,7 +680,7 @@ mod tests {
             refuses(
                 kind,
                 |first| first.answer(0).to_bytes().to_vec(),
-                "or a second one",
+                "or a duplicate",
             );
         }
     }
